@@ -1,0 +1,51 @@
+"""The boundary detector: equations 8 and 9, their straight-through gradient, and the schedules of its slope."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+Boundary = Literal["step", "sample", "soft"]
+OnCopy = Literal["hold", "evaluate"]
+BOUNDARIES: tuple[str, ...] = get_args(Boundary)
+ON_COPY: tuple[str, ...] = get_args(OnCopy)
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Forward: ``value``. Backward: as if ``value`` were ``probability``."""
+
+    @staticmethod
+    def forward(ctx: Any, probability: Tensor, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
+
+
+def straight_through(probability: Tensor, value: Tensor) -> Tensor:
+    """``value``, whose gradient goes to ``probability`` unchanged (Bengio et al., 2013)."""
+    return _StraightThrough.apply(probability, value)
+
+
+def hard_sigmoid(s: Tensor, slope: Tensor | float) -> Tensor:
+    """``max(0, min(1, (a·s + 1) / 2))``: its gradient is a/2 inside the linear range and 0 outside."""
+    return ((slope * s + 1) / 2).clamp(0, 1)
+
+
+def decide(probability: Tensor, boundary: Boundary, noise: Tensor | None = None) -> Tensor:
+    """f_bound of equation 8: the boundary state z of a detector that says ``probability``.
+
+    ``noise``, uniform in [0, 1), turns "sample" into a draw; without it the likelier value is taken, as in "step".
+    """
+    if boundary == "soft":
+        return probability
+    threshold = noise if boundary == "sample" and noise is not None else 0.5
+    return straight_through(probability, (probability > threshold).to(probability.dtype))
+
+
+def annealed_slope(epoch: float, rate: float, maximum: float) -> float:
+    """The paper's schedule: ``a = min(maximum, 1 + rate · epoch)``, the epoch counted from 0."""
+    return min(maximum, 1.0 + rate * epoch)

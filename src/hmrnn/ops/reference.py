@@ -1,0 +1,137 @@
+"""The recurrence as the paper writes it: plain torch, any device, any dtype. The truth for every test.
+
+The choice between UPDATE, COPY and FLUSH is a polynomial in the boundary states, not a branch, so that autograd sends
+the straight-through gradient through every use of z: the two gated contributions and the choice itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.boundary import decide, hard_sigmoid, straight_through
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+
+LAYER_NORM_EPS = 1e-5
+
+
+def normalise(s: Tensor, gain: Tensor | None) -> Tensor:
+    """Layer normalisation over the 4H gate rows of one contribution; the detector's row stays as it is."""
+    if gain is None:
+        return s
+    rows = gain.shape[0]
+    gates = F.layer_norm(s[:, :rows], (rows,), gain, eps=LAYER_NORM_EPS)
+    return torch.cat([gates, s[:, rows:].to(gates.dtype)], dim=1)
+
+
+def squash_cell(c: Tensor, w: LayerWeights) -> Tensor:
+    """tanh of the cell, layer-normalised first where the layer has a gain for it."""
+    if w.gain_c is not None:
+        c = F.layer_norm(c, (w.hidden_size,), w.gain_c, w.bias_c, eps=LAYER_NORM_EPS)
+    return torch.tanh(c)
+
+
+def layer_step(
+    w: LayerWeights,
+    h: Tensor,  # (B, H)        h of this layer, one step ago
+    c: Tensor,  # (B, H)        c of this layer, one step ago
+    z: Tensor,  # (B, 1)        boundary of this layer, one step ago
+    below: Tensor,  # (B, size)     h of the layer below, now
+    z_below: Tensor,  # (B, 1)        boundary of the layer below, now
+    above: Tensor | None,  # (B, H above)  h of the layer above, one step ago
+    options: Options,
+    noise: Tensor | None = None,  # (B, 1)  uniform, for "sample"
+    forced: Tensor | None = None,  # (B, 1)  a boundary to take; NaN where the detector decides
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """One layer, one time step (equation 1): the new h, c and, where the layer has a detector, z and z̃."""
+    # (5), (6), (7): the recurrent, the top-down and the bottom-up contribution
+    s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(F.linear(below, w.W), w.gain_W) + w.b
+    if w.V is not None:
+        assert above is not None
+        s = s + z * normalise(F.linear(above, w.V), w.gain_V)
+
+    # (4): gates, proposal and the detector's pre-activation
+    f, i, o, g, s_z = s.split([w.hidden_size] * 4 + [s.shape[1] - 4 * w.hidden_size], dim=1)
+    f, i, o, g = torch.sigmoid(f), torch.sigmoid(i), torch.sigmoid(o), torch.tanh(g)
+
+    # (2), (3): FLUSH where z, UPDATE where only z_below, COPY where neither
+    keep = 1 - z
+    alpha, beta, gamma = z + keep * z_below, keep * z_below, keep * (1 - z_below)
+    c_new = alpha * i * g + beta * f * c + gamma * c
+    h_new = alpha * o * squash_cell(c_new, w) + gamma * h
+    if not w.has_detector:
+        return h_new, c_new, None, None
+
+    # (8), (9): the boundary
+    probability = hard_sigmoid(s_z, options.slope)
+    z_new = decide(probability, options.boundary, noise)
+    if options.on_copy == "hold":  # a layer that read nothing ends nothing
+        z_new = alpha * z_new
+    if forced is not None:
+        given = straight_through(z_new, forced) if options.straight_through else forced
+        z_new = torch.where(forced.isnan(), z_new, given)
+    return h_new, c_new, z_new, probability
+
+
+def hmlstm(
+    inputs: Tensor | Symbols,  # (T, B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None = None,  # (B,)
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
+    noise: Tensor | None = None,  # (T, B, L-1)
+) -> Result:
+    """The whole sequence, one step and one layer after the other."""
+    x = F.embedding(inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else inputs
+    top = len(weights) - 1
+    active = None
+    if lengths is not None:
+        active = torch.arange(x.shape[0], device=x.device)[:, None] < lengths  # (T, B)
+        x = x.masked_fill(~active[..., None], 0)
+    h, c, z = list(state.h), list(state.c), list(state.z.split(1, dim=1))
+    hidden: list[list[Tensor]] = [[] for _ in weights]
+    all_z: list[Tensor] = []
+    all_probabilities: list[Tensor] = []
+
+    for t in range(x.shape[0]):
+        below, z_below = x[t], torch.ones_like(c[0][:, :1])  # h⁰ = x, z⁰ = 1
+        previous_h = list(h)
+        probabilities: list[Tensor] = []
+        for l, w in enumerate(weights):
+            z_here = z[l] if l < top else torch.zeros_like(z_below)
+            h_new, c_new, z_new, probability = layer_step(
+                w, h[l], c[l], z_here, below, z_below,
+                above=previous_h[l + 1] if l < top else None,
+                options=options,
+                noise=None if noise is None else noise[t, :, l : l + 1],
+                forced=None if boundaries is None or l == top else boundaries[t, :, l : l + 1],
+            )  # fmt: skip
+            if active is not None:  # past its end a sequence stands still
+                here = active[t, :, None]
+                h_new, c_new = torch.where(here, h_new, h[l]), torch.where(here, c_new, c[l])
+                hidden[l].append(h_new * here)
+            else:
+                hidden[l].append(h_new)
+            h[l], c[l], below = h_new, c_new, h_new
+            if z_new is not None and probability is not None:
+                z_below = z_new
+                z[l] = z_new if active is None else torch.where(active[t, :, None], z_new, z[l])
+                probabilities.append(probability)
+        if top > 0:
+            row = torch.cat(z, dim=1)
+            all_z.append(row if active is None else row * active[t, :, None])
+            all_probabilities.append(torch.cat(probabilities, dim=1))
+
+    empty = state.z.new_zeros(x.shape[0], x.shape[1], 0)
+    stacked = torch.stack(all_probabilities) if top > 0 else empty
+    return Result(
+        hidden=tuple(torch.stack(steps) for steps in hidden),
+        boundaries=torch.stack(all_z) if top > 0 else empty,
+        probabilities=stacked if active is None else stacked * active[..., None],
+        state=State(tuple(h), tuple(c), torch.cat(z, dim=1) if top > 0 else state.z),
+    )

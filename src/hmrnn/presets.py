@@ -1,0 +1,24 @@
+"""The paper's settings, and the demo's, as configs. Names are what ``hmrnn train NAME`` takes."""
+
+from __future__ import annotations
+
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+
+_wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
+_wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
+
+PRESETS: dict[str, Config] = {
+    "demo": Config(
+        DataConfig(format="manual"),
+        ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128),
+        TrainConfig(epochs=4, batch_size=32, length=64, learning_rate=0.004),
+    ),
+    "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),
+    "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),
+    "enwik8": Config(DataConfig(format="enwik8"), _wikipedia_model, _wikipedia_train),
+    "text": Config(
+        DataConfig(format="text"),
+        ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
+        TrainConfig(epochs=20, batch_size=32),
+    ),
+}

@@ -1,0 +1,458 @@
+"""HMLSTM and HMLSTMCell: the recurrence with its parameters, used like ``torch.nn.LSTM``."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from hmrnn import ops
+from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.errors import InputError
+from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
+from hmrnn.ops.reference import layer_step
+
+
+class Operation(enum.IntEnum):
+    """What a layer did at a time step (equation 2)."""
+
+    UPDATE = 0
+    COPY = 1
+    FLUSH = 2
+
+
+@dataclasses.dataclass
+class Output:
+    """What an HMLSTM gives for a sequence; with ``batch_first`` T and B change places."""
+
+    hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
+    """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was."""
+    boundaries: Tensor
+    """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 says that a segment of that level ends here."""
+    probabilities: Tensor
+    """(T, B, L-1): z̃, what the detectors said before the decision."""
+    operations: Tensor
+    """(T, B, L): what each layer did, as :class:`Operation`; COPY in the padding."""
+
+
+def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None) -> Tensor:
+    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
+
+    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY.
+    """
+    z = boundaries > 0.5
+    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
+    shape = (*z.shape[:-1], 1)
+    never, always = z.new_zeros(shape), z.new_ones(shape)
+    flush = torch.cat([before, never], dim=-1)
+    fed = torch.cat([always, z], dim=-1)
+    result = torch.where(flush, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
+    return result if active is None else torch.where(active[..., None], result, Operation.COPY)
+
+
+class HMLSTM(nn.Module):
+    r"""The Hierarchical Multiscale LSTM (Chung, Ahn and Bengio, 2017).
+
+    Layer :math:`\ell` at time :math:`t`, with :math:`h^0_t = x_t` and :math:`z^0_t = 1`:
+
+    .. math::
+        s = U_\ell h^\ell_{t-1} + z^\ell_{t-1} V_\ell h^{\ell+1}_{t-1} + z^{\ell-1}_t W_\ell h^{\ell-1}_t + b_\ell
+
+        f, i, o, g = \sigma(s_f), \sigma(s_i), \sigma(s_o), \tanh(s_g) \qquad
+        \tilde z = \max(0, \min(1, (a s_z + 1) / 2)) \qquad z = [\tilde z > 1/2]
+
+    =================  ================  =========  =======================================  =====================
+    :math:`z_{t-1}^ℓ`  :math:`z_t^{ℓ-1}`  operation  c                                        h
+    =================  ================  =========  =======================================  =====================
+    0                  1                 UPDATE     :math:`f c_{t-1} + i g`                  :math:`o \tanh c`
+    0                  0                 COPY       :math:`c_{t-1}`                          :math:`h_{t-1}`
+    1                  any               FLUSH      :math:`i g`                              :math:`o \tanh c`
+    =================  ================  =========  =======================================  =====================
+
+    The top layer has no detector, no top-down input and never flushes. Gradients of the binary z are straight-through.
+
+    Args:
+        input_size: size of x at one time step.
+        hidden_size: size of every layer, or one size per layer (the lowest first).
+        num_layers: number of layers L.
+        layer_norm: normalise each contribution over its gate rows and c before its tanh (Ba et al., 2016).
+        boundary: "step" (equation 9), "sample" (a Bernoulli draw while training; in ``eval()`` the likelier state) or
+            "soft" (z̃ itself).
+        on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
+            (nothing was read, so no segment ends).
+        batch_first: x is (B, T, input_size), and so is everything that comes out.
+        engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
+
+    Inputs: x, state, lengths, boundaries
+        - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
+          indices, (T, B).
+        - **state**: a :class:`hmrnn.State` to start from; zeros if None.
+        - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
+        - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
+
+    Outputs: out, state
+        - **out**: an :class:`Output` with ``hidden``, ``boundaries``, ``probabilities`` and ``operations``.
+        - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1), for each sequence at its own end.
+
+    Parameters, for layer l counted from 0: ``U.l`` (4H+1, H), ``V.l`` (4H+1, H of the layer above), ``W.l`` (4H+1, size
+    of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V. With
+    layer norm also ``gain_U.l``, ``gain_V.l``, ``gain_W.l`` (4H), ``gain_c.l`` and ``bias_c.l`` (H).
+
+    Example::
+
+        >>> rnn = hmrnn.HMLSTM(input_size=10, hidden_size=20, num_layers=3)
+        >>> out, state = rnn(torch.randn(50, 4, 10))
+        >>> [tuple(h.shape) for h in out.hidden], tuple(out.boundaries.shape)
+        ([(50, 4, 20), (50, 4, 20), (50, 4, 20)], (50, 4, 2))
+    """
+
+    a: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        layer_norm: bool = False,
+        boundary: Boundary = "step",
+        on_copy: OnCopy = "evaluate",
+        batch_first: bool = False,
+        engine: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.input_size = _positive("input_size", input_size)
+        self.num_layers = _positive("num_layers", num_layers)
+        self.hidden_sizes = layer_sizes(hidden_size, num_layers)
+        self.layer_norm = layer_norm
+        self.boundary: Boundary = _one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
+        self.on_copy: OnCopy = _one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.batch_first = batch_first
+        self.engine = _one_of("engine", engine, ops.ENGINES)
+        self.register_buffer("a", torch.tensor(1.0))
+
+        below = (input_size, *self.hidden_sizes[:-1])
+        above = (*self.hidden_sizes[1:], None)
+        layers = [_new_weights(*sizes, layer_norm) for sizes in zip(self.hidden_sizes, below, above)]
+        self.U = nn.ParameterList(w.U for w in layers)
+        self.V = nn.ParameterList(w.V for w in layers if w.V is not None)
+        self.W = nn.ParameterList(w.W for w in layers)
+        self.b = nn.ParameterList(w.b for w in layers)
+        if layer_norm:
+            self.gain_U = nn.ParameterList(w.gain_U for w in layers)
+            self.gain_V = nn.ParameterList(w.gain_V for w in layers if w.gain_V is not None)
+            self.gain_W = nn.ParameterList(w.gain_W for w in layers)
+            self.gain_c = nn.ParameterList(w.gain_c for w in layers)
+            self.bias_c = nn.ParameterList(w.bias_c for w in layers)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Orthogonal gate blocks, Glorot detector rows, zero biases, unit gains."""
+        for w in self.layers():
+            _reset(w)
+
+    @property
+    def slope(self) -> float:
+        """a of the hard sigmoid, saved with the weights as ``a``."""
+        return self.a.item()
+
+    @slope.setter
+    def slope(self, value: float) -> None:
+        if not value > 0:
+            raise InputError(f"slope must be positive; got {value}")
+        self.a.fill_(value)
+
+    def layers(self) -> list[LayerWeights]:
+        """The parameters, layer by layer, as the engines take them."""
+        names = [name for name in LayerWeights._fields if hasattr(self, name)]
+        return [
+            LayerWeights(**{name: lists[l] for name in names if l < len(lists := getattr(self, name))})
+            for l in range(self.num_layers)
+        ]
+
+    def options(self) -> Options:
+        return Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros, as every sequence starts."""
+        b = self.b[0]
+        zeros = tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes)
+        return State(zeros, zeros, b.new_zeros(batch_size, self.num_layers - 1))
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence,
+        state: State | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        boundaries: Tensor | None = None,
+        *,
+        embedding: Tensor | None = None,
+    ) -> tuple[Output, State]:
+        packed = x if isinstance(x, PackedSequence) else None
+        if packed is not None:
+            if lengths is not None:
+                raise InputError("lengths must be None when x is a PackedSequence, which has its own")
+            x, lengths = pad_packed_sequence(packed, batch_first=self.batch_first)
+        assert isinstance(x, Tensor)
+        if self.batch_first:
+            x = x.transpose(0, 1)
+            boundaries = None if boundaries is None else boundaries.transpose(0, 1)
+        self._check_input(x, embedding, sequence=True)
+        T, B = x.shape[:2]
+        state = self.initial_state(B) if state is None else state
+        self._check_state(state, B)
+        lengths = self._check_lengths(lengths, T, B, x.device)
+        boundaries = self._check_boundaries(boundaries, T, B)
+
+        result = ops.hmlstm(
+            x if embedding is None else Symbols(x, embedding),
+            self.layers(),
+            state,
+            self.options(),
+            lengths=lengths,
+            boundaries=boundaries,
+            noise=self._noise(T, B),
+            engine=self.engine,
+        )
+        active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
+        out = Output(
+            result.hidden, result.boundaries, result.probabilities, operations(result.boundaries, state.z, active)
+        )
+        if self.batch_first:
+            out = Output(
+                tuple(h.transpose(0, 1) for h in result.hidden),
+                *(a.transpose(0, 1) for a in (out.boundaries, out.probabilities, out.operations)),
+            )
+        if packed is not None:
+            hidden = cast(tuple[Tensor, ...], out.hidden)
+            out.hidden = tuple(_pack_like(h, packed, self.batch_first) for h in hidden)
+        return out, result.state
+
+    def step(self, x: Tensor, state: State | None = None) -> streaming.Step:
+        """One time step without a gradient, for streaming: a layer that copies does no work at all.
+
+        ``x`` is (B, input_size). Gives the new state, which rows of which layers changed, and the detectors' z̃.
+        """
+        self._check_input(x, None, sequence=False)
+        state = self.initial_state(x.shape[0]) if state is None else state
+        self._check_state(state, x.shape[0])
+        noise = self._noise(1, x.shape[0])
+        return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0])
+
+    def extra_repr(self) -> str:
+        sizes = self.hidden_sizes
+        shown = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
+        parts = [f"{self.input_size}, {shown}, num_layers={self.num_layers}"]
+        parts += [f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}"]
+        if self.batch_first:
+            parts.append("batch_first=True")
+        chosen = ops.choose_engine(self.engine, self.a.device, self.options())
+        parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen != self.engine else ""))
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _noise(self, T: int, B: int) -> Tensor | None:
+        if self.boundary != "sample" or not self.training:
+            return None
+        return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
+
+    def _check_input(self, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
+        b = self.b[0]
+        shape = "B" if not sequence else "B, T" if self.batch_first else "T, B"
+        shape += f", {self.input_size}" if embedding is None else ""
+        wanted = shape.count(",") + 1
+        if x.dim() != wanted or (embedding is None and x.shape[-1] != self.input_size):
+            hint = "; for one sequence, add the batch dimension with x.unsqueeze" if x.dim() == wanted - 1 else ""
+            raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}{hint}")
+        if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
+            raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
+        if x.device != b.device:
+            raise InputError(f"x is on {x.device} but the parameters are on {b.device}; move one with .to(...)")
+        if embedding is not None:
+            if x.dtype not in (torch.int64, torch.int32):
+                raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
+            if embedding.dim() != 2 or embedding.shape[1] != self.input_size:
+                raise InputError(
+                    f"embedding must have shape (symbols, {self.input_size}); got {tuple(embedding.shape)}"
+                )
+        elif x.dtype != b.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InputError(f"x is {x.dtype} but the parameters are {b.dtype}; convert one with .to(...)")
+
+    def _check_state(self, state: State, B: int) -> None:
+        expected = [(B, size) for size in self.hidden_sizes]
+        for name, tensors in (("h", state.h), ("c", state.c)):
+            shapes = [tuple(a.shape) for a in tensors]
+            if shapes != expected:
+                raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
+        if tuple(state.z.shape) != (B, self.num_layers - 1):
+            raise InputError(f"state.z must have shape ({B}, {self.num_layers - 1}); got {tuple(state.z.shape)}")
+        for a in (*state.h, *state.c, state.z):
+            if a.device != self.b[0].device:
+                raise InputError(f"state is on {a.device} but the parameters are on {self.b[0].device}")
+
+    def _check_lengths(
+        self, lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device
+    ) -> Tensor | None:
+        if lengths is None:
+            return None
+        lengths = torch.as_tensor(lengths)
+        if lengths.dim() != 1 or len(lengths) != B or lengths.is_floating_point():
+            raise InputError(
+                f"lengths must be {B} whole numbers, one per sequence; "
+                f"got shape {tuple(lengths.shape)} of {lengths.dtype}"
+            )
+        if bool((lengths < 1).any()) or bool((lengths > T).any()):
+            raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
+        return lengths.to(device)
+
+    def _check_boundaries(self, boundaries: Tensor | None, T: int, B: int) -> Tensor | None:
+        if boundaries is None:
+            return None
+        if tuple(boundaries.shape) != (T, B, self.num_layers - 1):
+            order = "B, T" if self.batch_first else "T, B"
+            raise InputError(
+                f"boundaries must have shape ({order}, layers - 1), here {(T, B, self.num_layers - 1)} "
+                f"as (T, B, layers - 1); got {tuple(boundaries.shape)}"
+            )
+        if boundaries.device != self.b[0].device:
+            raise InputError(f"boundaries are on {boundaries.device} but the parameters are on {self.b[0].device}")
+        return boundaries.to(self.b[0].dtype)
+
+
+class HMLSTMCell(nn.Module):
+    """One layer of an HM-LSTM for one time step, with gradients: for loops of one's own.
+
+    Args:
+        input_size: size of the layer below.
+        hidden_size: size of this layer.
+        above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
+        layer_norm, boundary, on_copy: as in :class:`HMLSTM`.
+
+    Example::
+
+        >>> cell = hmrnn.HMLSTMCell(10, 20, above_size=30)
+        >>> h, c, z = torch.zeros(4, 20), torch.zeros(4, 20), torch.zeros(4, 1)
+        >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
+    """
+
+    a: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        above_size: int | None = None,
+        *,
+        layer_norm: bool = False,
+        boundary: Boundary = "step",
+        on_copy: OnCopy = "evaluate",
+    ) -> None:
+        super().__init__()
+        self.input_size = _positive("input_size", input_size)
+        self.hidden_size = _positive("hidden_size", hidden_size)
+        self.above_size = above_size if above_size is None else _positive("above_size", above_size)
+        self.boundary: Boundary = _one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
+        self.on_copy: OnCopy = _one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.register_buffer("a", torch.tensor(1.0))
+        for name, parameter in _new_weights(hidden_size, input_size, above_size, layer_norm)._asdict().items():
+            self.register_parameter(name, parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _reset(self.weights())
+
+    def weights(self) -> LayerWeights:
+        return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
+
+    def forward(
+        self,
+        x: Tensor,  # (B, input_size)
+        state: tuple[Tensor, Tensor, Tensor],  # h (B, H), c (B, H), z (B, 1)
+        z_below: Tensor | None = None,  # (B, 1); ones if None, as below the first layer
+        above: Tensor | None = None,  # (B, above_size)
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The new h, c and z; a top layer's z is always zero."""
+        if x.dim() != 2 or x.shape[1] != self.input_size:
+            raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
+        if (above is None) != (self.above_size is None):
+            raise InputError(f"above must be {'None' if self.above_size is None else f'(B, {self.above_size})'}")
+        h, c, z = state
+        z_below = torch.ones_like(z) if z_below is None else z_below
+        noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
+        options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
+        h, c, z_new, _ = layer_step(self.weights(), h, c, z, x, z_below, above, options, noise)
+        return h, c, torch.zeros_like(z) if z_new is None else z_new
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}"
+
+
+def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """One size per layer, from one size for all or a sequence of them."""
+    sizes = (hidden_size,) if isinstance(hidden_size, int) else tuple(hidden_size)
+    if len(sizes) == 1:
+        sizes = sizes * num_layers
+    if len(sizes) != num_layers:
+        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {len(sizes)}: {sizes}")
+    return tuple(_positive("hidden_size", size) for size in sizes)
+
+
+def _new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
+    def empty(*shape: int) -> nn.Parameter:
+        return nn.Parameter(torch.empty(*shape))
+
+    rows = 4 * size + (above is not None)
+    gains: dict[str, nn.Parameter] = {}
+    if layer_norm:
+        gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
+        if above is not None:
+            gains["gain_V"] = empty(4 * size)
+    V = None if above is None else empty(rows, above)
+    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains)
+
+
+@torch.no_grad()
+def _reset(w: LayerWeights) -> None:
+    for matrix in (w.U, w.V, w.W):
+        if matrix is None:
+            continue
+        for gate in range(4):
+            nn.init.orthogonal_(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
+        if w.has_detector:
+            nn.init.xavier_uniform_(matrix[-1:])
+    nn.init.zeros_(w.b)
+    for gain in (w.gain_U, w.gain_V, w.gain_W, w.gain_c):
+        if gain is not None:
+            nn.init.ones_(gain)
+    if w.bias_c is not None:
+        nn.init.zeros_(w.bias_c)
+
+
+def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:
+    """``padded`` (in the caller's order of sequences) in the packed form of ``packed``."""
+    _, lengths = pad_packed_sequence(packed)
+    order = packed.sorted_indices
+    if order is not None:
+        padded = padded.index_select(0 if batch_first else 1, order)
+        lengths = lengths[order.cpu()]
+    data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
+    return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+    return value
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+    return value
