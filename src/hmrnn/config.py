@@ -21,7 +21,7 @@ class DataConfig:
     """manual: the Python manual inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols
     separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M."""
     path: tuple[str, ...] = ()
-    """Files, or one directory; .xz and .gz are unpacked on the fly. Not used by "manual"."""
+    """Files, or one directory; .xz, .gz and .bz2 are unpacked on the fly. Not used by "manual"."""
     bytes: bool = False
     """Model the bytes of the files instead of their characters."""
     valid_fraction: float = 0.05
@@ -157,6 +157,8 @@ class Config:
                 "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
                 f"got {d.valid_fraction} and {d.test_fraction}"
             )
+        if not 0 <= t.seed <= 2**62:
+            raise InputError(f"train.seed must lie between 0 and 2**62; got {t.seed}")
         if t.batch_size % t.accumulate:
             raise InputError(f"train.batch_size {t.batch_size} must be a multiple of train.accumulate {t.accumulate}")
 
@@ -171,4 +173,4 @@ def from_json(data: bytes, kind: type[T], source: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{source} is not what hmrnn {kind.__name__} looks like: {error}") from error
+        raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error

@@ -1,0 +1,250 @@
+"""Text corpora: files -> symbols in a compact array, memory-mapped from a cache, split for training and measuring.
+
+Sources are read twice, block by block: once to find the symbols and where each occurs first, once to write their
+indices. Nothing larger than a block is held in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmrnn.config import Config, DataConfig, from_json, to_json
+from hmrnn.data.sources import (
+    SPLITS,
+    Progress,
+    Report,
+    count_progress,
+    find_files,
+    find_sources,
+    names,
+    read_codes,
+    symbol_kind,
+)
+from hmrnn.data.vocabulary import Vocabulary, unseen_symbols
+from hmrnn.errors import InputError
+
+_CACHE_VERSION = 1
+_ATTEMPTS = 4  # another process that repairs the same entry may remove it just after it was written
+_STALE = 24 * 60 * 60  # seconds after which an unfinished entry is taken for that of a process that died
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """Three texts as indices into one vocabulary, which holds the symbols of the first."""
+
+    name: str
+    vocabulary: Vocabulary
+    train: np.ndarray
+    """Read-only and memory-mapped, as are the other two."""
+    valid: np.ndarray
+    test: np.ndarray
+    replaced: dict[str, int]
+    """How many symbols of each split training never showed, so that the unknown symbol stands in their place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """corpus.json of a cache entry; beside it, symbols.bin holds the indices of the three splits in a row."""
+
+    name: str
+    vocabulary: dict[str, Any]
+    lengths: tuple[int, int, int]
+    replaced: dict[str, int]
+
+
+def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
+    """The corpus that ``config`` names: from the cache, if its sources have not changed since they were read.
+
+    Several files are read as one text. Formats without a split of their own give its first part to training, then come
+    validation and test. Line ends stay as they are; a byte order mark is dropped.
+
+    ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice.
+    """
+    Config(data=config).check()
+    sources = find_sources(config)
+    state = _state(sources)
+    cache = Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
+    options = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
+    key = _digest([options, [os.path.abspath(path) for path in config.path or sources]])
+    entry = cache / f"{key}-{_digest([_CACHE_VERSION, state])}"
+    try:
+        for _ in range(_ATTEMPTS):
+            if corpus := _open(entry):
+                return corpus
+            temporary = cache / f".{key}-{uuid.uuid4().hex}"
+            try:
+                temporary.mkdir(parents=True)
+                report = count_progress(progress, 2 * sum(size for _, size, _ in state))
+                _write(temporary, config, sources, report)
+                if _state(sources) != state:
+                    raise InputError(f"{names(sources)} changed while it was read; try again when it is complete")
+                _publish(temporary, entry, key)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"the corpus cache {cache} cannot be used ({error.strerror or error}); "
+            "set HMRNN_CACHE or --data.cache to a directory that can be written"
+        ) from error
+    raise InputError(
+        f"{entry} is removed or damaged as soon as it is written; set HMRNN_CACHE or --data.cache to another directory"
+    )
+
+
+def read_symbols(
+    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+) -> np.ndarray:
+    """The texts in ``paths``, one after another, as indices into a vocabulary that is already there.
+
+    The files are read in the format of ``config`` (ordinary text if that is the manual), and symbols outside the
+    vocabulary are treated as it says: InputError, or the unknown symbol if there is one.
+    """
+    config = dataclasses.replace(
+        config, path=tuple(paths), format="text" if config.format == "manual" else config.format
+    )
+    if symbol_kind(config) != vocabulary.kind:
+        raise InputError(f"the vocabulary holds {vocabulary.kind}, but the config asks for {symbol_kind(config)}")
+    files = find_files(config)
+    report = count_progress(progress, sum(size for _, size, _ in _state(files)))
+    parts = [np.zeros(0, vocabulary.dtype)]
+    position = 0
+    for codes in itertools.chain.from_iterable(read_codes(path, config, report) for path in files):
+        parts.append(vocabulary.index(codes, config.unseen, position))
+        position += len(codes)
+    if position == 0:
+        raise InputError(f"{names(files)} is empty; name a file with text in it")
+    return np.concatenate(parts)
+
+
+def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report: Report) -> None:
+    """Read the sources and write corpus.json and symbols.bin."""
+    first, counts = _scan(config, sources, report)
+    lengths = _split(config, sources, counts)
+    ends = np.cumsum(lengths)
+    unseen = np.flatnonzero((first >= ends[0]) & (first < _NEVER))
+    if unseen.size and config.unseen == "error":
+        advice = "remove them, or use --data.unseen replace"
+        raise unseen_symbols(symbol_kind(config), unseen, first[unseen], advice)
+    vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(first < ends[0]), unknown=unseen.size > 0)
+
+    replaced = np.zeros(3, np.int64)
+    position = 0
+    with open(directory / "symbols.bin", "wb") as file:
+        for codes in itertools.chain.from_iterable(read_codes(path, config, report) for path in sources):
+            indices = vocabulary.index(codes, config.unseen, position)
+            indices.tofile(file)
+            unknown = np.flatnonzero(indices == len(vocabulary.symbols)) + position
+            replaced += np.bincount(np.searchsorted(ends, unknown, side="right"), minlength=3)
+            position += len(codes)
+        os.fsync(file.fileno())
+    entry = _Entry(_title(config), vocabulary.to_dict(), lengths, dict(zip(SPLITS, replaced.tolist())))
+    (directory / "corpus.json").write_bytes(to_json(entry))
+
+
+def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[np.ndarray, list[int]]:
+    """Where each code point or byte value occurs first, over all sources in a row; and the symbols of each source."""
+    first = np.full(256 if symbol_kind(config) == "bytes" else sys.maxunicode + 1, _NEVER)
+    counts = []
+    position = 0
+    for path in sources:
+        start = position
+        for codes in read_codes(path, config, report):
+            new = np.flatnonzero(first[codes] == _NEVER)
+            symbols, at = np.unique(codes[new], return_index=True)
+            first[symbols] = position + new[at]
+            position += len(codes)
+        counts.append(position - start)
+    return first, counts
+
+
+def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int]) -> tuple[int, int, int]:
+    """The lengths of training, validation and test part; InputError if one has no symbol to predict."""
+    if config.format == "ptb":
+        for path, count in zip(sources, counts):
+            if count < 2:
+                raise InputError(f"{path} is too short: it must hold at least 2 symbols; it holds {count}")
+        return counts[0], counts[1], counts[2]
+    total = sum(counts)
+    if total == 0:
+        raise InputError(f"{names(sources)} is empty; name a file with text in it")
+    own_split = config.format in ("text8", "enwik8")
+    # The decimal that was written is meant, not the binary fraction next to it.
+    valid, test = (Fraction("0.05" if own_split else str(f)) for f in (config.valid_fraction, config.test_fraction))
+    needed = math.ceil(2 / min(valid, test, 1 - valid - test))
+    if total < needed:
+        raise InputError(
+            f"{names(sources)} is too short: it must hold at least {needed} symbols, so that training, validation and "
+            f"test part have 2 each; it holds {total}"
+        )
+    return total - int(total * valid) - int(total * test), int(total * valid), int(total * test)
+
+
+def _title(config: DataConfig) -> str:
+    return config.format if config.format != "text" else ", ".join(Path(path).name for path in config.path)
+
+
+def _open(entry: Path) -> Corpus | None:
+    """The corpus in a cache entry; None if there is none or it is damaged."""
+    try:
+        about = from_json((entry / "corpus.json").read_bytes(), _Entry, str(entry))
+        vocabulary = Vocabulary.from_dict(about.vocabulary)
+        if (entry / "symbols.bin").stat().st_size != sum(about.lengths) * vocabulary.dtype.itemsize:
+            return None
+        symbols = np.asarray(np.memmap(entry / "symbols.bin", vocabulary.dtype, "r"))
+    except (FileNotFoundError, NotADirectoryError, InputError):
+        return None
+    train, valid, test = np.split(symbols, np.cumsum(about.lengths)[:2])
+    return Corpus(about.name, vocabulary, train, valid, test, about.replaced)
+
+
+def _publish(temporary: Path, entry: Path, key: str) -> None:
+    """Give a finished entry its name and remove what it replaces.
+
+    Removal may fail where another process is removing the same; what is left does no harm.
+    """
+    for old in entry.parent.glob(f"{key}-*"):
+        if old != entry or not _open(old):
+            shutil.rmtree(old, ignore_errors=True)
+    for unfinished in entry.parent.glob(f".{key}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if unfinished != temporary and time.time() - unfinished.stat().st_mtime > _STALE:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        temporary.rename(entry)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise another process has just written the same
+            raise
+
+
+def _state(sources: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """What changes when a source does: path, size and time of the last change."""
+    state = []
+    for path in sources:
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
+        state.append((os.path.abspath(path), stat.st_size, stat.st_mtime_ns))
+    return state
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
