@@ -1,8 +1,57 @@
-"""hmrnn: the Hierarchical Multiscale LSTM, which learns the hierarchy in a sequence without being shown a boundary."""
+"""hmrnn: the Hierarchical Multiscale LSTM, which learns the hierarchy in a sequence without being shown a boundary.
 
-from hmrnn.errors import InputError
-from hmrnn.ops import State
-from hmrnn.rnn import HMLSTM, HMLSTMCell, Operation, Output
+The names below are the public ones. They are imported when first used: ``hmrnn --help`` need not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hmrnn.errors import InputError
+    from hmrnn.models import LanguageModel
+    from hmrnn.ops import State
+    from hmrnn.rnn import HMLSTM, HMLSTMCell, Operation, Output
+    from hmrnn.segment import Segmentation
+    from hmrnn.trained import TextModel, load
 
 __version__ = "0.1.0"
-__all__ = ["HMLSTM", "HMLSTMCell", "InputError", "Operation", "Output", "State", "__version__"]
+__all__ = [
+    "HMLSTM",
+    "HMLSTMCell",
+    "InputError",
+    "LanguageModel",
+    "Operation",
+    "Output",
+    "Segmentation",
+    "State",
+    "TextModel",
+    "__version__",
+    "load",
+]
+
+_HOME = {
+    "HMLSTM": "hmrnn.rnn",
+    "HMLSTMCell": "hmrnn.rnn",
+    "InputError": "hmrnn.errors",
+    "LanguageModel": "hmrnn.models",
+    "Operation": "hmrnn.rnn",
+    "Output": "hmrnn.rnn",
+    "Segmentation": "hmrnn.segment",
+    "State": "hmrnn.ops",
+    "TextModel": "hmrnn.trained",
+    "load": "hmrnn.trained",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hmrnn' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -66,13 +67,13 @@ class HMLSTM(nn.Module):
         f, i, o, g = \sigma(s_f), \sigma(s_i), \sigma(s_o), \tanh(s_g) \qquad
         \tilde z = \max(0, \min(1, (a s_z + 1) / 2)) \qquad z = [\tilde z > 1/2]
 
-    =================  ================  =========  =======================================  =====================
-    :math:`z_{t-1}^ℓ`  :math:`z_t^{ℓ-1}`  operation  c                                        h
-    =================  ================  =========  =======================================  =====================
-    0                  1                 UPDATE     :math:`f c_{t-1} + i g`                  :math:`o \tanh c`
-    0                  0                 COPY       :math:`c_{t-1}`                          :math:`h_{t-1}`
-    1                  any               FLUSH      :math:`i g`                              :math:`o \tanh c`
-    =================  ================  =========  =======================================  =====================
+    =================  =================  =========  ======================================  =====================
+    :math:`z_{t-1}^ℓ`  :math:`z_t^{ℓ-1}`  operation  c                                       h
+    =================  =================  =========  ======================================  =====================
+    0                  1                  UPDATE     :math:`f c_{t-1} + i g`                 :math:`o \tanh c`
+    0                  0                  COPY       :math:`c_{t-1}`                         :math:`h_{t-1}`
+    1                  any                FLUSH      :math:`i g`                             :math:`o \tanh c`
+    =================  =================  =========  ======================================  =====================
 
     The top layer has no detector, no top-down input and never flushes. Gradients of the binary z are straight-through.
 
@@ -163,8 +164,8 @@ class HMLSTM(nn.Module):
 
     @slope.setter
     def slope(self, value: float) -> None:
-        if not value > 0:
-            raise InputError(f"slope must be positive; got {value}")
+        if not 0 < value < math.inf:
+            raise InputError(f"slope must be positive and finite; got {value}")
         self.a.fill_(value)
 
     def layers(self) -> list[LayerWeights]:
@@ -181,8 +182,8 @@ class HMLSTM(nn.Module):
     def initial_state(self, batch_size: int) -> State:
         """Zeros, as every sequence starts."""
         b = self.b[0]
-        zeros = tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes)
-        return State(zeros, zeros, b.new_zeros(batch_size, self.num_layers - 1))
+        h, c = (tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
+        return State(h, c, b.new_zeros(batch_size, self.num_layers - 1))
 
     def forward(
         self,
@@ -194,20 +195,19 @@ class HMLSTM(nn.Module):
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
         packed = x if isinstance(x, PackedSequence) else None
-        if packed is not None:
+        if isinstance(x, PackedSequence):
             if lengths is not None:
                 raise InputError("lengths must be None when x is a PackedSequence, which has its own")
-            x, lengths = pad_packed_sequence(packed, batch_first=self.batch_first)
-        assert isinstance(x, Tensor)
+            x, lengths = pad_packed_sequence(x, batch_first=self.batch_first)
+        self._check_input(x, embedding, sequence=True)
+        boundaries = self._check_boundaries(boundaries, x.shape[:2])
         if self.batch_first:
             x = x.transpose(0, 1)
             boundaries = None if boundaries is None else boundaries.transpose(0, 1)
-        self._check_input(x, embedding, sequence=True)
         T, B = x.shape[:2]
         state = self.initial_state(B) if state is None else state
         self._check_state(state, B)
         lengths = self._check_lengths(lengths, T, B, x.device)
-        boundaries = self._check_boundaries(boundaries, T, B)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -251,7 +251,7 @@ class HMLSTM(nn.Module):
         parts += [f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}"]
         if self.batch_first:
             parts.append("batch_first=True")
-        chosen = ops.choose_engine(self.engine, self.a.device, self.options())
+        chosen = ops.choose_engine(self.engine, self.a.device, self.options(), self.a.dtype)
         parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen != self.engine else ""))
         return ", ".join(parts)
 
@@ -265,6 +265,8 @@ class HMLSTM(nn.Module):
 
     def _check_input(self, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
         b = self.b[0]
+        if not isinstance(x, Tensor):
+            raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
         shape = "B" if not sequence else "B, T" if self.batch_first else "T, B"
         shape += f", {self.input_size}" if embedding is None else ""
         wanted = shape.count(",") + 1
@@ -274,7 +276,7 @@ class HMLSTM(nn.Module):
         if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
             raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
         if x.device != b.device:
-            raise InputError(f"x is on {x.device} but the parameters are on {b.device}; move one with .to(...)")
+            raise InputError(f"x is on {x.device} but the parameters are on {b.device}; use .to(...)")
         if embedding is not None:
             if x.dtype not in (torch.int64, torch.int32):
                 raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
@@ -282,10 +284,13 @@ class HMLSTM(nn.Module):
                 raise InputError(
                     f"embedding must have shape (symbols, {self.input_size}); got {tuple(embedding.shape)}"
                 )
-        elif x.dtype != b.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise InputError(f"x is {x.dtype} but the parameters are {b.dtype}; convert one with .to(...)")
+            _check_kind("embedding", embedding, b)
+        else:
+            _check_kind("x", x, b)
 
     def _check_state(self, state: State, B: int) -> None:
+        if not isinstance(state, State):
+            raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
         expected = [(B, size) for size in self.hidden_sizes]
         for name, tensors in (("h", state.h), ("c", state.c)):
             shapes = [tuple(a.shape) for a in tensors]
@@ -294,16 +299,19 @@ class HMLSTM(nn.Module):
         if tuple(state.z.shape) != (B, self.num_layers - 1):
             raise InputError(f"state.z must have shape ({B}, {self.num_layers - 1}); got {tuple(state.z.shape)}")
         for a in (*state.h, *state.c, state.z):
-            if a.device != self.b[0].device:
-                raise InputError(f"state is on {a.device} but the parameters are on {self.b[0].device}")
+            _check_kind("state", a, self.b[0])
 
     def _check_lengths(
         self, lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device
     ) -> Tensor | None:
         if lengths is None:
             return None
-        lengths = torch.as_tensor(lengths)
-        if lengths.dim() != 1 or len(lengths) != B or lengths.is_floating_point():
+        try:
+            lengths = torch.as_tensor(lengths)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths!r}") from error
+        whole = lengths.dtype != torch.bool and not lengths.is_floating_point() and not lengths.is_complex()
+        if lengths.dim() != 1 or len(lengths) != B or not whole:
             raise InputError(
                 f"lengths must be {B} whole numbers, one per sequence; "
                 f"got shape {tuple(lengths.shape)} of {lengths.dtype}"
@@ -312,18 +320,18 @@ class HMLSTM(nn.Module):
             raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
         return lengths.to(device)
 
-    def _check_boundaries(self, boundaries: Tensor | None, T: int, B: int) -> Tensor | None:
+    def _check_boundaries(self, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
         if boundaries is None:
             return None
-        if tuple(boundaries.shape) != (T, B, self.num_layers - 1):
+        expected = (*shape, self.num_layers - 1)
+        if tuple(boundaries.shape) != expected:
             order = "B, T" if self.batch_first else "T, B"
             raise InputError(
-                f"boundaries must have shape ({order}, layers - 1), here {(T, B, self.num_layers - 1)} "
-                f"as (T, B, layers - 1); got {tuple(boundaries.shape)}"
+                f"boundaries must have shape ({order}, layers - 1) = {expected}; got {tuple(boundaries.shape)}"
             )
-        if boundaries.device != self.b[0].device:
-            raise InputError(f"boundaries are on {boundaries.device} but the parameters are on {self.b[0].device}")
-        return boundaries.to(self.b[0].dtype)
+        boundaries = boundaries.to(self.b[0].dtype)
+        _check_kind("boundaries", boundaries, self.b[0])
+        return boundaries
 
 
 class HMLSTMCell(nn.Module):
@@ -381,14 +389,23 @@ class HMLSTMCell(nn.Module):
         """The new h, c and z; a top layer's z is always zero."""
         if x.dim() != 2 or x.shape[1] != self.input_size:
             raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
-        if (above is None) != (self.above_size is None):
-            raise InputError(f"above must be {'None' if self.above_size is None else f'(B, {self.above_size})'}")
+        if self.above_size is None and above is not None:
+            raise InputError(f"above must be None in a top layer (no above_size); got shape {tuple(above.shape)}")
+        if self.above_size is not None and above is None:
+            raise InputError(f"above must have shape (B, {self.above_size}), h of the layer above; got None")
         h, c, z = state
         z_below = torch.ones_like(z) if z_below is None else z_below
+        given = {"x": x, "h": h, "c": c, "z": z, "z_below": z_below} | ({} if above is None else {"above": above})
+        sizes = (self.input_size, self.hidden_size, self.hidden_size, 1, 1, self.above_size)
+        for (name, value), size in zip(given.items(), sizes):
+            if tuple(value.shape) != (len(x), size):
+                raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
+            _check_kind(name, value, self.weights().b)
         noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
         options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
+        z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(self.weights(), h, c, z, x, z_below, above, options, noise)
-        return h, c, torch.zeros_like(z) if z_new is None else z_new
+        return h, c, z if z_new is None else z_new
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}"
@@ -396,7 +413,7 @@ class HMLSTMCell(nn.Module):
 
 def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
     """One size per layer, from one size for all or a sequence of them."""
-    sizes = (hidden_size,) if isinstance(hidden_size, int) else tuple(hidden_size)
+    sizes = tuple(hidden_size) if isinstance(hidden_size, Iterable) else (hidden_size,)
     if len(sizes) == 1:
         sizes = sizes * num_layers
     if len(sizes) != num_layers:
@@ -444,6 +461,16 @@ def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> Pac
         lengths = lengths[order.cpu()]
     data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
     return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
+    """``value`` must have the parameter's device and dtype; autocast converts the floating dtypes below float64."""
+    if value.device != parameter.device:
+        raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
+    if value.dtype != parameter.dtype:
+        castable = value.is_floating_point() and value.dtype != torch.float64
+        if not (castable and torch.is_autocast_enabled(parameter.device.type)):
+            raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
 
 
 def _positive(name: str, value: int) -> int:

@@ -23,7 +23,7 @@ def normalise(s: Tensor, gain: Tensor | None) -> Tensor:
     if gain is None:
         return s
     rows = gain.shape[0]
-    gates = F.layer_norm(s[:, :rows], (rows,), gain, eps=LAYER_NORM_EPS)
+    gates = F.layer_norm(s[:, :rows].to(gain.dtype), (rows,), gain, eps=LAYER_NORM_EPS)
     return torch.cat([gates, s[:, rows:].to(gates.dtype)], dim=1)
 
 
@@ -87,12 +87,15 @@ def hmlstm(
     noise: Tensor | None = None,  # (T, B, L-1)
 ) -> Result:
     """The whole sequence, one step and one layer after the other."""
-    x = F.embedding(inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else inputs
+    x = inputs.indices if isinstance(inputs, Symbols) else inputs
     top = len(weights) - 1
     active = None
-    if lengths is not None:
+    if lengths is not None:  # whatever the padding holds, nothing of it is read
         active = torch.arange(x.shape[0], device=x.device)[:, None] < lengths  # (T, B)
-        x = x.masked_fill(~active[..., None], 0)
+        x = x.masked_fill(~active if isinstance(inputs, Symbols) else ~active[..., None], 0)
+        boundaries = None if boundaries is None else boundaries.masked_fill(~active[..., None], 0)
+    if isinstance(inputs, Symbols):
+        x = F.embedding(x, inputs.embedding)
     h, c, z = list(state.h), list(state.c), list(state.z.split(1, dim=1))
     hidden: list[list[Tensor]] = [[] for _ in weights]
     all_z: list[Tensor] = []

@@ -65,7 +65,7 @@ def step(
 
 def _on_copy(w: LayerWeights, h: Tensor) -> Tensor:
     """(B,): what COPY leaves of the detector's row of equation 4, the recurrent contribution and the bias."""
-    return F.linear(h, w.U[-1:])[:, 0] + w.b[-1]
+    return (F.linear(h, w.U[-1:]) + w.b[-1:])[:, 0]
 
 
 def _move(

@@ -1,0 +1,142 @@
+"""The directory of a run: config.json, metrics.jsonl, best-STEP/, last-STEP/, figures; held by one run at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config, from_json, to_json
+from hmrnn.errors import InputError
+
+FRESH_CONFIG = ".config.json.new"
+
+
+class RunDirectory:
+    """See the module. Nothing is created or removed before :meth:`open`; with ``writer=False`` nothing ever is."""
+
+    def __init__(self, path: Path, *, writer: bool = True) -> None:
+        self.path, self.writer = path, writer
+
+    @property
+    def holds_run(self) -> bool:
+        return (self.path / "config.json").exists()
+
+    def config(self) -> Config:
+        """The config of the run that is here."""
+        try:
+            data = (self.path / "config.json").read_bytes()
+        except OSError as error:
+            raise InputError(f"there is no run to go on with in {self.path}; start one without --resume") from error
+        return from_json(data, Config, f"{self.path}/config.json")
+
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Raise InputError if a run may not start here."""
+        if resume and overwrite:
+            raise InputError("--resume and --overwrite exclude each other; give one of them")
+        if resume:
+            self.config()
+        elif self.holds_run and not overwrite:
+            raise InputError(
+                f"{self.path} already holds a run; go on with it by --resume, replace it by --overwrite, "
+                "or choose another --out"
+            )
+        elif self.path.exists() and not self.holds_run and not self._is_empty():
+            raise InputError(f"{self.path} exists and is not a run directory; choose another --out")
+
+    def _is_empty(self) -> bool:
+        return self.path.is_dir() and all(path.name in ("lock", FRESH_CONFIG) for path in self.path.iterdir())
+
+    @contextlib.contextmanager
+    def open(self, *, overwrite: bool = False) -> Iterator[None]:
+        """Take the directory for one process; create it, or with ``overwrite`` remove the run that is in it."""
+        if not self.writer:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(open(self.path / "lock", "a+"))
+            except OSError as error:
+                raise InputError(f"cannot write to {self.path}: {error.strerror}; choose another --out") from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise InputError(
+                    f"another run is writing to {self.path}; wait for it or choose another --out"
+                ) from error
+            if overwrite:
+                self._clear()
+            yield
+
+    def store(self, config: Config) -> None:
+        """Write config.json, which makes this the directory of a run."""
+        if self.writer:
+            fresh = self.path / FRESH_CONFIG
+            fresh.write_bytes(to_json(config))
+            os.replace(fresh, self.path / "config.json")
+
+    def _clear(self) -> None:
+        """Remove a run, all but its config.json: until that is replaced, this is a run that --overwrite can replace."""
+        for path in self.path.iterdir():
+            if checkpoint.NAME.fullmatch(path.name) or path.name == "figures":
+                shutil.rmtree(path)
+            elif path.name == "metrics.jsonl":
+                path.unlink()
+
+    def save(self, kind: Literal["best", "last"], step: int, saved: Checkpoint) -> None:
+        """Write a checkpoint, then drop the older ones of its kind."""
+        if not self.writer:
+            return
+        try:
+            checkpoint.write(self.path / f"{kind}-{step:08d}", saved)
+            checkpoint.prune(self.path, kind, keep=1 if kind == "best" else 2)
+        except OSError as error:
+            raise InputError(
+                f"cannot write a checkpoint to {self.path}: {error.strerror}; mend that and go on by --resume"
+            ) from error
+
+    def newest_state(self) -> Checkpoint:
+        """The newest checkpoint that training can go on from."""
+        found = [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+        if not found:
+            raise InputError(
+                f"the run in {self.path} stopped before its first checkpoint; start it again by --overwrite"
+            )
+        try:
+            return checkpoint.read(found[-1], training=True)
+        except InputError as error:
+            if len(found) < 2:
+                raise
+            raise InputError(f"{error}; to go on from {found[-2].name}, remove {found[-1]}") from error
+
+    def newest_progress(self) -> dict[str, Any]:
+        """Where the run stands; empty before its first checkpoint."""
+        found = [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+        return (
+            from_json((found[-1] / "training.json").read_bytes(), dict, f"{found[-1]}/training.json") if found else {}
+        )
+
+    @contextlib.contextmanager
+    def metrics(self, size: int) -> Iterator[Callable[[dict[str, Any]], int]]:
+        """A function that appends a line to metrics.jsonl and gives its new size; lines past ``size`` are dropped."""
+        if not self.writer:
+            yield lambda line: 0
+            return
+        with open(self.path / "metrics.jsonl", "ab") as file:
+            file.truncate(min(size, file.tell()))
+
+            def write(line: dict[str, Any]) -> int:
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())  # a checkpoint counts on the lines before it
+                return file.tell()
+
+            yield write

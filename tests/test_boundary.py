@@ -1,0 +1,69 @@
+"""Equations 8 and 9: values, the straight-through factor, the schedule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hmrnn.boundary import annealed_slope, decide, hard_sigmoid, straight_through
+
+
+@pytest.mark.parametrize("slope", [1.0, 2.0, 4.0])
+def test_hard_sigmoid_and_its_gradient(slope: float) -> None:
+    s = torch.tensor([-9.0, -1.5, -1.0, -0.25, 0.0, 0.25, 1.0, 1.5, 9.0], dtype=torch.float64) / slope
+    s.requires_grad_()
+    p = hard_sigmoid(s, slope)
+    assert p.tolist() == [max(0.0, min(1.0, (slope * v + 1) / 2)) for v in s.tolist()]
+    p.sum().backward()
+    assert s.grad is not None
+    assert s.grad.tolist() == [slope / 2 if abs(slope * v) <= 1 else 0 for v in s.tolist()]
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
+@pytest.mark.parametrize("slope", [1.0, 2.0])
+def test_straight_through_factor_is_half_the_slope_inside_the_linear_range(boundary: str, slope: float) -> None:
+    s = torch.tensor([-1.2, -0.9, -0.1, 0.1, 0.9, 1.2], dtype=torch.float64) / slope
+    s.requires_grad_()
+    noise = torch.full((6,), 0.3, dtype=torch.float64)
+    z = decide(hard_sigmoid(s, slope), boundary, noise)
+    weight = torch.arange(1, 7, dtype=torch.float64)
+    (z * weight).sum().backward()
+    assert s.grad is not None
+    inside = torch.tensor([0, 1, 1, 1, 1, 0])
+    assert s.grad.tolist() == (weight * inside * slope / 2).tolist()
+
+
+def test_step_is_strict_at_one_half() -> None:
+    p = torch.tensor([0.0, 0.5, 0.5 + 1e-9, 1.0], dtype=torch.float64)
+    assert decide(p, "step").tolist() == [0, 0, 1, 1]
+    assert decide(p, "sample").tolist() == [0, 0, 1, 1]
+    assert decide(p, "soft") is p
+
+
+def test_sample_draws_one_with_probability_p() -> None:
+    p = torch.tensor([0.0, 0.2, 0.7, 1.0], dtype=torch.float64)
+    noise = torch.rand(4000, 4, dtype=torch.float64)
+    z = decide(p.expand(4000, 4), "sample", noise)
+    assert set(z.flatten().tolist()) == {0, 1}
+    assert z[:, 0].sum() == 0
+    assert z[:, 3].sum() == 4000
+    assert z.mean(dim=0)[1:3].tolist() == pytest.approx([0.2, 0.7], abs=0.03)
+    assert decide(p, "step", noise[0]).tolist() == [0, 0, 1, 1]  # noise is for "sample" alone
+
+
+def test_straight_through_keeps_the_value_and_moves_the_gradient() -> None:
+    p = torch.tensor([0.1, 0.6], requires_grad=True)
+    value = torch.tensor([1.0, 0.0], requires_grad=True)
+    z = straight_through(p, value)
+    assert z.tolist() == [1, 0]
+    z.backward(torch.tensor([3.0, -2.0]))
+    assert p.grad is not None
+    assert p.grad.tolist() == [3, -2]
+    assert value.grad is None
+
+
+def test_annealed_slope_is_the_papers_schedule() -> None:
+    assert annealed_slope(0, 0.04, 5.0) == 1.0
+    assert annealed_slope(25, 0.04, 5.0) == pytest.approx(2.0)
+    assert annealed_slope(100, 0.04, 5.0) == 5.0
+    assert annealed_slope(500, 0.04, 5.0) == 5.0

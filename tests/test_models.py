@@ -1,0 +1,92 @@
+"""LanguageModel: equations 11 and 12 against NumPy, and gradients everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hmrnn.config import ModelConfig
+from hmrnn.errors import InputError
+from hmrnn.models import GatedOutput, LanguageModel
+from literal import sigm
+
+SIZES, SYMBOLS, T, B = (6, 5, 4), 11, 12, 4
+CONFIG = ModelConfig(embedding_size=7, hidden_size=SIZES, num_layers=3, output_size=8)
+
+
+def test_gated_output_is_equations_11_and_12() -> None:
+    output = GatedOutput(SIZES, 8).double()
+    hidden = [torch.randn(T, B, size, dtype=torch.float64) for size in SIZES]
+    got = output(hidden).detach().numpy()
+    w = output.gates.weight.detach().numpy()
+    W = [e.weight.detach().numpy() for e in output.embeddings]
+    for t in range(T):
+        for n in range(B):
+            h = [a[t, n].numpy() for a in hidden]
+            together = np.concatenate(h)
+            total = np.zeros(8)
+            for l in range(3):
+                gate = sigm(w[l] @ together)  # (11)
+                total = total + gate * (W[l] @ h[l])
+            np.testing.assert_allclose(got[t, n], np.maximum(0, total), rtol=0, atol=1e-14)  # (12)
+    assert (got == 0).any()
+    assert (got > 0).any()
+
+
+def test_logits_are_the_softmax_layer_over_the_output_module() -> None:
+    model = LanguageModel(SYMBOLS, CONFIG).double()
+    symbols = torch.randint(SYMBOLS, (T, B))
+    logits, out, state = model(symbols)
+    expected, same = model.rnn(model.embedding.weight[symbols])
+    assert torch.equal(out.hidden[2], expected.hidden[2])
+    assert torch.equal(state.c[0], same.c[0])
+    by_hand = model.output(expected.hidden) @ model.softmax.weight.T + model.softmax.bias
+    torch.testing.assert_close(logits, by_hand, rtol=0, atol=1e-14)
+    assert logits.shape == (T, B, SYMBOLS)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
+def test_gradient_reaches_every_parameter(layer_norm: bool, on_copy: str) -> None:
+    """But V's forget rows have none while z is binary: on FLUSH V is read and f is not, on UPDATE f is and V is not.
+
+    Under layer norm V's rows share their mean and spread, and what is left without a gradient is those rows' gains.
+    """
+    dead = "gain_V" if layer_norm else "V"
+    model = LanguageModel(SYMBOLS, dataclasses.replace(CONFIG, layer_norm=layer_norm, on_copy=on_copy))
+    symbols = torch.cat([torch.arange(SYMBOLS)[:, None].expand(-1, B), torch.randint(SYMBOLS, (T, B))])
+    logits, _, _ = model(symbols)
+    F.cross_entropy(logits[:-1].flatten(0, 1), symbols[1:].flatten()).backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        rows = p.grad.reshape(len(p), -1).abs().sum(dim=1) > 0
+        forget = SIZES[int(name[-1])] if f".{dead}." in name else 0
+        assert rows[forget:].all(), f"{name}: rows without a gradient"
+        assert not rows[:forget].any()
+
+
+def test_settings_reach_the_network() -> None:
+    config = ModelConfig(hidden_size=(5,), num_layers=2, layer_norm=False, boundary="soft", on_copy="hold")
+    rnn = LanguageModel(SYMBOLS, config, engine="reference").rnn
+    assert (rnn.hidden_sizes, rnn.layer_norm, rnn.boundary, rnn.on_copy, rnn.engine) == (
+        (5, 5), False, "soft", "hold", "reference",
+    )  # fmt: skip
+
+
+def test_state_lengths_and_boundaries_are_passed_on() -> None:
+    model = LanguageModel(SYMBOLS, CONFIG).double()
+    symbols = torch.randint(SYMBOLS, (T, B))
+    forced = torch.randint(2, (T, B, 2)).double()
+    whole, out, _ = model(symbols, boundaries=forced)
+    assert torch.equal(out.boundaries, forced)
+    _, _, state = model(symbols[:5], boundaries=forced[:5])
+    rest, _, _ = model(symbols[5:], state, boundaries=forced[5:])
+    torch.testing.assert_close(rest, whole[5:], rtol=0, atol=1e-12)
+    _, padded, _ = model(symbols, lengths=torch.tensor([3] * B))
+    assert padded.hidden[0][3:].abs().max() == 0
+    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
+        model(symbols.double())

@@ -1,0 +1,44 @@
+"""The public names, and the examples in their docstrings."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+import torch
+
+import hmrnn
+from hmrnn.config import ModelConfig
+
+PUBLIC = [
+    "HMLSTM",
+    "HMLSTMCell",
+    "InputError",
+    "LanguageModel",
+    "Operation",
+    "Output",
+    "Segmentation",
+    "State",
+    "TextModel",
+    "__version__",
+    "load",
+]
+
+
+def test_public_names_are_these() -> None:
+    assert sorted(hmrnn.__all__) == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(hmrnn, name) is not None
+
+
+def test_operations_are_numbered() -> None:
+    assert {o.name: int(o) for o in hmrnn.Operation} == {"UPDATE": 0, "COPY": 1, "FLUSH": 2}
+
+
+@pytest.mark.parametrize("documented", [hmrnn.HMLSTM, hmrnn.HMLSTMCell, hmrnn.LanguageModel], ids=lambda c: c.__name__)
+def test_docstring_examples_run(documented: type) -> None:
+    names = {"torch": torch, "hmrnn": hmrnn, "LanguageModel": hmrnn.LanguageModel, "ModelConfig": ModelConfig}
+    (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
+    assert example.examples
+    result = doctest.DocTestRunner().run(example)
+    assert result.failed == 0

@@ -1,0 +1,381 @@
+"""HMLSTM as a module: shapes, lengths, packing, dtypes, saving, initialisation, and every refusal."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from hmrnn import HMLSTM, InputError, Operation, Output, State
+from hmrnn.ops import ENGINES, choose_engine
+from hmrnn.rnn import operations
+
+T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
+LENGTHS = [4, 9, 1, 6]
+
+
+def network(**options: Any) -> HMLSTM:
+    return HMLSTM(INPUT, SIZES, 3, **options).double()
+
+
+def inputs(*shape: int) -> Tensor:
+    return torch.randn(*(shape or (T, B, INPUT)), dtype=torch.float64)
+
+
+def assert_states_equal(got: State, want: State, atol: float = 0.0) -> None:
+    for a, b in zip((*got.h, *got.c, got.z), (*want.h, *want.c, want.z), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("sizes", [(7,), (7, 5), (6, 4, 3), (2, 3, 4, 5)], ids=len)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_shapes(sizes: tuple[int, ...], batch_first: bool) -> None:
+    L = len(sizes)
+    rnn = HMLSTM(INPUT, sizes, L, batch_first=batch_first)
+    out, state = rnn(torch.randn(B, T, INPUT) if batch_first else torch.randn(T, B, INPUT))
+    order = (B, T) if batch_first else (T, B)
+    assert isinstance(out, Output)
+    assert [h.shape for h in out.hidden] == [(*order, size) for size in sizes]
+    assert out.boundaries.shape == out.probabilities.shape == (*order, L - 1)
+    assert out.operations.shape == (*order, L)
+    assert set(out.operations.flatten().tolist()) <= {int(o) for o in Operation}
+    assert [h.shape for h in state.h] == [c.shape for c in state.c] == [(B, size) for size in sizes]
+    assert state.z.shape == (B, L - 1)
+    assert {a.dtype for a in (*out.hidden, out.boundaries, out.probabilities, *state.h, *state.c)} == {torch.float32}
+
+
+def test_batch_first_is_the_same_pass() -> None:
+    rnn, x = network(), inputs()
+    first = copy.deepcopy(rnn)
+    first.batch_first = True
+    forced = torch.randint(3, (T, B, 2)).double().sub(1)
+    forced[forced < 0] = torch.nan
+    out, state = rnn(x, lengths=LENGTHS, boundaries=forced)
+    turned, same = first(x.transpose(0, 1), lengths=LENGTHS, boundaries=forced.transpose(0, 1))
+    assert_states_equal(same, state)
+    for a, b in zip(
+        (*turned.hidden, turned.boundaries, turned.probabilities, turned.operations),
+        (*out.hidden, out.boundaries, out.probabilities, out.operations),
+    ):
+        assert torch.equal(a, b.transpose(0, 1))
+
+
+def test_one_layer_is_a_plain_lstm() -> None:
+    rnn, lstm = HMLSTM(INPUT, 6, 1).double(), nn.LSTM(INPUT, 6).double()
+    with torch.no_grad():
+        rnn.b[0].normal_()
+        for ours, theirs in ((rnn.W[0], lstm.weight_ih_l0), (rnn.U[0], lstm.weight_hh_l0), (rnn.b[0], lstm.bias_ih_l0)):
+            f, i, o, g = ours.chunk(4)
+            theirs.copy_(torch.cat([i, f, g, o]))
+        lstm.bias_hh_l0.zero_()
+    x, h, c = inputs(), inputs(B, 6), inputs(B, 6)
+    out, state = rnn(x, State((h,), (c,), torch.zeros(B, 0, dtype=torch.float64)))
+    expected, (h_end, c_end) = lstm(x, (h[None], c[None]))
+    torch.testing.assert_close(out.hidden[0], expected, rtol=0, atol=1e-14)
+    assert_states_equal(state, State((h_end[0],), (c_end[0],), state.z), atol=1e-14)
+    assert (out.operations == Operation.UPDATE).all()
+
+
+def test_operations_follow_from_the_boundaries() -> None:
+    z = torch.tensor([[[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 1.0]], [[0.0, 0.0]]])  # (T, 1, 2)
+    U, C, F = Operation.UPDATE, Operation.COPY, Operation.FLUSH
+    assert operations(z, torch.tensor([[0.0, 1.0]]))[:, 0].tolist() == [[U, F, C], [F, C, C], [U, U, U], [F, F, C]]
+    active = torch.tensor([[True], [True], [False], [False]])
+    assert operations(z, torch.tensor([[1.0, 0.0]]), active)[:, 0].tolist() == [[F, U, C], [F, C, C], [C] * 3, [C] * 3]
+    assert operations(z * 0.4 + 0.2, torch.tensor([[0.2, 0.6]]))[:, 0].tolist()[0] == [U, F, C]
+
+
+@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
+def test_a_padded_batch_is_each_sequence_alone(on_copy: str) -> None:
+    rnn, x = network(layer_norm=True, on_copy=on_copy), inputs()
+    out, state = rnn(x, lengths=LENGTHS)
+    for n, length in enumerate(LENGTHS):
+        alone, end = rnn(x[:length, n : n + 1])
+        for l in range(3):
+            torch.testing.assert_close(out.hidden[l][:length, n : n + 1], alone.hidden[l], rtol=0, atol=1e-12)
+            assert (out.hidden[l][length:, n] == 0).all()
+        assert torch.equal(out.operations[:length, n : n + 1], alone.operations)
+        assert (out.operations[length:, n] == Operation.COPY).all()
+        own = State(tuple(h[n : n + 1] for h in state.h), tuple(c[n : n + 1] for c in state.c), state.z[n : n + 1])
+        assert_states_equal(own, end, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_packed_is_padded(batch_first: bool, in_order: bool) -> None:
+    rnn, x = network(batch_first=batch_first), inputs(*((B, T) if batch_first else (T, B)), INPUT)
+    lengths = sorted(LENGTHS, reverse=True) if in_order else LENGTHS
+    start = State(*((tuple(inputs(B, s) for s in SIZES)) for _ in range(2)), torch.randint(2, (B, 2)).double())
+    padded, end = rnn(x, start, lengths=lengths)
+    packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first, enforce_sorted=in_order)
+    out, same = rnn(packed, start)
+    assert_states_equal(same, end)
+    for got, want in zip(out.hidden, padded.hidden):
+        assert got.batch_sizes.tolist() == packed.batch_sizes.tolist()
+        unpacked, got_lengths = pad_packed_sequence(got, batch_first)
+        assert got_lengths.tolist() == lengths
+        assert torch.equal(unpacked, want)
+    assert torch.equal(out.boundaries, padded.boundaries)
+    assert torch.equal(out.operations, padded.operations)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_symbols_with_an_embedding_are_dense_inputs(dtype: torch.dtype) -> None:
+    rnn, embedding, symbols = network(), inputs(7, INPUT).requires_grad_(), torch.randint(7, (T, B))
+    dense, _ = rnn(embedding[symbols], lengths=LENGTHS)
+    out, _ = rnn(symbols.to(dtype), lengths=LENGTHS, embedding=embedding)
+    for got, want in zip(out.hidden, dense.hidden):
+        assert torch.equal(got, want)
+    grads = [torch.autograd.grad(o.hidden[0].sum() + o.hidden[2].sum(), embedding)[0] for o in (dense, out)]
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-14)
+    packed, _ = rnn(pack_padded_sequence(symbols, torch.tensor(LENGTHS), enforce_sorted=False), embedding=embedding)
+    assert torch.equal(pad_packed_sequence(packed.hidden[1])[0], dense.hidden[1])
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_bf16_autocast_is_float32_to_its_precision(layer_norm: bool) -> None:
+    rnn = HMLSTM(INPUT, (16, 12, 8), 3, layer_norm=layer_norm)
+    steps = 2 if layer_norm else T  # an untrained network with layer norm makes every difference grow, step by step
+    x, forced = torch.randn(steps, B, INPUT), torch.randint(2, (steps, B, 2))
+    exact, end = rnn(x, boundaries=forced)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, state = rnn(x, boundaries=forced)
+        rnn(x.bfloat16(), state)
+        streamed = rnn.step(x[0], state).state
+    tensors = (*state.h, *state.c, state.z, *streamed.h, *streamed.c, streamed.z, streamed.copied, *out.hidden)
+    assert {a.dtype for a in tensors} == {torch.float32}
+    for got, want in zip((*out.hidden, *state.c), (*exact.hidden, *end.c)):
+        assert 0 < (got - want).abs().max() < 0.04  # bfloat16 keeps 8 bits: 1/256 per rounding
+    sum(h.sum() for h in out.hidden).backward()
+    assert all(p.grad is None or (p.grad.isfinite().all() and p.grad.dtype == torch.float32) for p in rnn.parameters())
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_parameters_are_named_after_the_paper(layer_norm: bool) -> None:
+    expected = {
+        "U.0": (25, 6), "U.1": (17, 4), "U.2": (12, 3), "V.0": (25, 4), "V.1": (17, 3),
+        "W.0": (25, 5), "W.1": (17, 6), "W.2": (12, 4), "b.0": (25,), "b.1": (17,), "b.2": (12,),
+    }  # fmt: skip
+    if layer_norm:
+        expected |= {f"gain_{name}.{l}": (4 * size,) for name in "UW" for l, size in enumerate(SIZES)}
+        expected |= {"gain_V.0": (24,), "gain_V.1": (16,)}
+        expected |= {f"{name}.{l}": (size,) for name in ("gain_c", "bias_c") for l, size in enumerate(SIZES)}
+    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=layer_norm)
+    assert {name: tuple(p.shape) for name, p in rnn.named_parameters()} == expected
+    assert set(rnn.state_dict()) == set(expected) | {"a"}
+
+
+def test_initialisation() -> None:
+    rnn = HMLSTM(9, (6, 8, 4), 3, layer_norm=True)
+    for l, w in enumerate(rnn.layers()):
+        H = (6, 8, 4)[l]
+        for matrix in (w.U, w.V, w.W):
+            if matrix is None:
+                continue
+            for block in matrix[: 4 * H].view(4, H, -1):
+                narrow = block if block.shape[1] >= H else block.T
+                torch.testing.assert_close(narrow @ narrow.T, torch.eye(len(narrow)), rtol=0, atol=1e-5)
+            assert not any(torch.equal(*pair) for pair in itertools.combinations(matrix[: 4 * H].view(4, H, -1), 2))
+            if l < 2:
+                assert 0 < matrix[-1].abs().max() <= (6 / (1 + matrix.shape[1])) ** 0.5  # Glorot
+        assert w.b.abs().max() == 0
+        assert all(gain is None or (gain == 1).all() for gain in (w.gain_U, w.gain_V, w.gain_W, w.gain_c))
+        assert w.bias_c is not None
+        assert w.bias_c.abs().max() == 0
+
+
+def test_zero_is_where_a_sequence_starts() -> None:
+    rnn, x = network(), inputs()
+    start = rnn.initial_state(B)
+    assert all((a == 0).all() for a in (*start.h, *start.c, start.z))
+    assert len({a.data_ptr() for a in (*start.h, *start.c)}) == 6  # no two are one tensor
+    assert_states_equal(rnn(x, start)[1], rnn(x)[1])
+
+
+def test_saving_copying_and_the_slope() -> None:
+    rnn, x = network(layer_norm=True), inputs()
+    assert rnn.slope == 1.0
+    rnn.slope = 2.5
+    assert rnn.state_dict()["a"].item() == 2.5
+    other = network(layer_norm=True)
+    assert not torch.equal(other(x)[0].probabilities, rnn(x)[0].probabilities)
+    other.load_state_dict(rnn.state_dict())
+    twin = copy.deepcopy(rnn)
+    assert other.slope == twin.slope == 2.5
+    for same in (other, twin):
+        assert_states_equal(same(x)[1], rnn(x)[1])
+    with torch.no_grad():
+        twin.b[0].add_(1)
+        twin.slope = 1.5
+    assert rnn.slope == 2.5
+    assert rnn.b[0].abs().max() == 0
+    for bad in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match=f"^slope must be positive and finite; got {bad}$"):
+            rnn.slope = bad
+    assert rnn.slope == 2.5
+
+
+def test_the_slope_is_that_of_the_detectors() -> None:
+    rnn, x = network(), 0.2 * inputs()
+    first = rnn(x[:1])[0].probabilities[0, :, 0]
+    rnn.slope = 3.0
+    torch.testing.assert_close(rnn(x[:1])[0].probabilities[0, :, 0], (3 * (first - 0.5) + 0.5).clamp(0, 1))
+
+
+def test_repr_is_one_line_and_names_the_engine() -> None:
+    rnn = HMLSTM(5, 6, 3, layer_norm=True, batch_first=True)
+    chosen = choose_engine("auto", torch.device("cpu"), rnn.options())
+    assert repr(rnn) == (
+        "HMLSTM(5, 6, num_layers=3, layer_norm=True, boundary='step', on_copy='evaluate', batch_first=True, "
+        f"engine='auto' ({chosen}))"
+    )
+    assert repr(HMLSTM(5, (6, 4), 2, boundary="soft", on_copy="hold", engine="reference")) == (
+        "HMLSTM(5, (6, 4), num_layers=2, layer_norm=False, boundary='soft', on_copy='hold', engine='reference')"
+    )
+    assert re.search(r"\n  \(0\): HMLSTM\(5, .*\)\n", repr(nn.Sequential(rnn)))
+
+
+def test_sample_repeats_with_a_seed_and_is_deterministic_in_eval() -> None:
+    rnn, x = network(boundary="sample"), inputs()
+
+    def drawn(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return rnn(x)[0].boundaries.detach()
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+    rnn.eval()
+    assert torch.equal(drawn(1), drawn(2))
+    out, _ = rnn(x)
+    assert torch.equal(out.boundaries, (out.probabilities > 0.5).double())
+
+
+def test_forced_boundaries_are_taken_and_nan_leaves_the_detector_free() -> None:
+    rnn, x = network(), inputs()
+    forced = torch.randint(2, (T, B, 2))
+    assert torch.equal(rnn(x, boundaries=forced)[0].boundaries, forced.double())
+    assert torch.equal(rnn(x, boundaries=forced.bool())[0].boundaries, forced.double())
+    free, end = rnn(x)
+    none_forced, same = rnn(x, boundaries=torch.full((T, B, 2), torch.nan))
+    assert torch.equal(none_forced.boundaries, free.boundaries)
+    assert_states_equal(same, end)
+
+
+def test_detach_cuts_the_graph() -> None:
+    rnn, x = network(), inputs()
+    _, state = rnn(x)
+    assert all(a.requires_grad for a in (*state.h, *state.c, state.z))
+    cut = state.detach()
+    assert not any(a.requires_grad for a in (*cut.h, *cut.c, cut.z))
+    assert_states_equal(cut, state)
+
+
+Call = Callable[[HMLSTM], object]
+X = torch.zeros(T, B, INPUT)
+SYMBOLS, TABLE = torch.zeros(T, B, dtype=torch.int64), torch.zeros(7, INPUT)
+
+
+def changed(rnn: HMLSTM, **parts: Any) -> State:
+    return rnn.initial_state(B)._replace(**parts)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r(torch.zeros(T, B, 7)), r"x must have shape \(T, B, 5\); got \(9, 4, 7\)$"),
+        (lambda r: r(torch.zeros(T, 5)), r"x must have shape \(T, B, 5\); got \(9, 5\); for one sequence, add"),
+        (lambda r: r(torch.zeros(5)), r"x must have shape \(T, B, 5\); got \(5,\)$"),
+        (lambda r: r(torch.zeros(0, B, INPUT)), r"x must hold at least one step and one .*; got shape \(0, 4, 5\)"),
+        (lambda r: r(torch.zeros(T, 0, INPUT)), r"x must hold at least one step and one .*; got shape \(9, 0, 5\)"),
+        (lambda r: r(X.tolist()), r"x must be a tensor or a PackedSequence; got list$"),
+        (lambda r: r(X.double()), r"x is torch.float64 but the parameters are torch.float32; use .to\(...\)$"),
+        (lambda r: r(X.long()), r"x is torch.int64 but the parameters are torch.float32; use .to"),
+        (lambda r: r(X.to("meta")), r"x is on meta but the parameters are on cpu; use .to\(...\)$"),
+        (lambda r: r(SYMBOLS.to("meta"), embedding=TABLE), r"x is on meta but the parameters are on cpu"),
+        (lambda r: r(SYMBOLS.float(), embedding=TABLE), r"x must hold symbol indices .*; got torch.float32$"),
+        (lambda r: r(X.long(), embedding=TABLE), r"x must have shape \(T, B\); got \(9, 4, 5\)$"),
+        (lambda r: r(SYMBOLS, embedding=TABLE[:, 1:]), r"embedding must have shape \(symbols, 5\); got \(7, 4\)$"),
+        (lambda r: r(SYMBOLS, embedding=TABLE[0]), r"embedding must have shape \(symbols, 5\); got \(5,\)$"),
+        (lambda r: r(SYMBOLS, embedding=TABLE.double()), r"embedding is torch.float64 but the parameters are"),
+        (lambda r: r(SYMBOLS, embedding=TABLE.to("meta")), r"embedding is on meta but the parameters are on cpu"),
+        (lambda r: r(X, r.initial_state(3)), r"state.h must hold tensors of shapes \[\(4, 6\), .*; got \[\(3, 6\), "),
+        (lambda r: r(X, changed(r, c=r.initial_state(B).c[:2])), r"state.c must hold .*; got \[\(4, 6\), \(4, 4\)\]$"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 3))), r"state.z must have shape \(4, 2\); got \(4, 3\)$"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 2).double())), r"state is torch.float64 but the parameters are"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), r"state is on meta but the parameters"),
+        (lambda r: r(X, (X, X)), r"state must be None or an hmrnn.State, as a pass returns it; got tuple$"),
+        (lambda r: r(X, lengths=[1, 2, 3]), r"lengths must be 4 whole numbers, one per sequence; got shape \(3,\)"),
+        (lambda r: r(X, lengths=[1.0] * 4), r"lengths must be 4 whole numbers, .* of torch.float32$"),
+        (lambda r: r(X, lengths=[True] * 4), r"lengths must be 4 whole numbers, .* of torch.bool$"),
+        (lambda r: r(X, lengths=["1"] * 4), r"lengths must be 4 whole numbers, one per sequence; got \['1', "),
+        (lambda r: r(X, lengths=[[1], [2, 3], [4], [5]]), r"lengths must be 4 whole numbers, .*; got \[\[1\]"),
+        (lambda r: r(X, lengths=torch.ones(4, 1).long()), r"lengths must be 4 whole numbers, .*; got shape \(4, 1\)"),
+        (lambda r: r(X, lengths=[9, 0, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 0, 1, 1\]$"),
+        (lambda r: r(X, lengths=[9, 10, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 10, 1, 1\]$"),
+        (lambda r: r(pack_padded_sequence(X, torch.tensor([9] * 4)), lengths=LENGTHS), r"lengths must be None when"),
+        (lambda r: r(X, boundaries=torch.zeros(T, B, 3)), r"boundaries .* \(T, B, .* = \(9, 4, 2\); got \(9, 4, 3\)$"),
+        (lambda r: r(X, boundaries=torch.zeros(T)), r"boundaries must have shape .* = \(9, 4, 2\); got \(9,\)$"),
+        (lambda r: r(X, boundaries=torch.zeros(T, B, 2, device="meta")), r"boundaries is on meta but the"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call: Call, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}") as caught:
+        call(HMLSTM(INPUT, SIZES, 3))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r(torch.zeros(B, T, 7)), r"x must have shape \(B, T, 5\); got \(4, 9, 7\)$"),
+        (lambda r: r(torch.zeros(5)), r"x must have shape \(B, T, 5\); got \(5,\)$"),
+        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T, B, 2)), r"boundaries .* = \(4, 9, 2\); got \(9, 4"),
+        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T)), r"boundaries .* = \(4, 9, 2\); got \(9,\)$"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_in_the_order_it_came(call: Call, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        call(HMLSTM(INPUT, SIZES, 3, batch_first=True))
+
+
+def test_autocast_accepts_what_it_can_convert_alone() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        rnn(X.half())
+        for bad in (X.double(), X.long()):
+            with pytest.raises(InputError, match=f"^x is {bad.dtype} but the parameters are torch.float32"):
+                rnn(bad)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_size": 0}, "input_size must be a whole number of at least 1; got 0"),
+        ({"input_size": 2.0}, "input_size must be a whole number of at least 1; got 2.0"),
+        ({"num_layers": 0}, "num_layers must be a whole number of at least 1; got 0"),
+        ({"num_layers": True}, "num_layers must be a whole number of at least 1; got True"),
+        ({"hidden_size": -3}, "hidden_size must be a whole number of at least 1; got -3"),
+        ({"hidden_size": 2.5}, "hidden_size must be a whole number of at least 1; got 2.5"),
+        ({"hidden_size": (4, 0, 4)}, "hidden_size must be a whole number of at least 1; got 0"),
+        ({"hidden_size": (4, 5)}, "hidden_size must be one number or 3, one per layer; got 2: (4, 5)"),
+        ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
+        ({"boundary": "hard"}, "boundary must be one of step, sample, soft; got 'hard'"),
+        ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),
+        ({"engine": "fastest"}, f"engine must be one of {', '.join(ENGINES)}; got 'fastest'"),
+    ],
+)
+def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | arguments))
+
+
+def test_one_size_serves_every_layer() -> None:
+    for size in (4, (4,), [4, 4]):
+        assert HMLSTM(5, size, 2).hidden_sizes == (4, 4)

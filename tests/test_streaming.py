@@ -1,0 +1,145 @@
+"""``rnn.step``: the forward pass one step at a time, without the work of layers that copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hmrnn import HMLSTM, InputError, Operation
+from hmrnn.ops import Options, hmlstm, streaming
+from hmrnn.rnn import operations
+from literal import random_state, random_weights
+
+T, INPUT, SIZES = 10, 4, (6, 5, 4)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
+@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("sizes", [SIZES, (4,)], ids=len)
+def test_steps_are_the_forward_pass(
+    layer_norm: bool, on_copy: str, boundary: str, batch: int, sizes: tuple[int, ...]
+) -> None:
+    weights, state = random_weights(INPUT, sizes, layer_norm), random_state(sizes, batch)
+    x = torch.randn(T, batch, INPUT, dtype=torch.float64)
+    noise = torch.rand(T, batch, len(sizes) - 1, dtype=torch.float64)
+    options = Options(1.3, boundary, on_copy)
+    expected = hmlstm(x, weights, state, options, noise=noise)
+    done = operations(expected.boundaries, state.z)
+    for t in range(T):
+        step = streaming.step(x[t], weights, state, options, noise[t])
+        state = step.state
+        close = {"rtol": 0, "atol": 1e-12}
+        for h, hidden in zip(state.h, expected.hidden):
+            torch.testing.assert_close(h, hidden[t], **close)
+        torch.testing.assert_close(state.z, expected.boundaries[t], **close)
+        torch.testing.assert_close(step.probabilities, expected.probabilities[t], **close)
+        if boundary != "soft":
+            assert torch.equal(step.changed, done[t] != Operation.COPY)
+    for got, want in zip(state.c, expected.state.c):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample"])
+def test_module_step_is_module_forward(boundary: str) -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, boundary=boundary, batch_first=True).eval()
+    rnn.slope = 1.6
+    x = torch.randn(5, T, INPUT)
+    out, end = rnn(x)
+    state = None
+    for t in range(T):
+        state = rnn.step(x[:, t], state).state
+        assert torch.equal(state.z, out.boundaries[:, t])
+    assert state is not None
+    for got, want in zip((*state.h, *state.c), (*end.h, *end.c)):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+    assert not any(a.requires_grad for a in (*state.h, *state.c, state.z))
+
+
+def test_a_stream_may_go_on_from_a_pass_and_a_pass_from_a_stream() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3).double()
+    x = torch.randn(T, 2, INPUT, dtype=torch.float64)
+    out, _ = rnn(x)
+    _, state = rnn(x[:4])
+    for t in range(4, 8):
+        state = rnn.step(x[t], state).state
+    rest, _ = rnn(x[8:], state)
+    torch.testing.assert_close(rest.hidden[2], out.hidden[2][8:], rtol=0, atol=1e-12)
+
+
+def test_sample_draws_while_training_only() -> None:
+    rnn = HMLSTM(INPUT, 16, 3, boundary="sample")
+    x = torch.randn(40, INPUT)
+
+    def draw() -> Tensor:
+        return rnn.step(x, rnn.initial_state(40)).state.z
+
+    assert not torch.equal(draw(), draw())
+    rnn.eval()
+    assert torch.equal(draw(), draw())
+
+
+class Touched(TorchDispatchMode):
+    """Which layers' parameters any operation reads, and how many matrix products run."""
+
+    def __init__(self, rnn: HMLSTM) -> None:
+        super().__init__()
+        self.layer_of = {a.data_ptr(): l for l, w in enumerate(rnn.layers()) for a in w if a is not None}
+        self.layers: set[int] = set()
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for a in tree_leaves((args, kwargs)):
+            if isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.layer_of:
+                self.layers.add(self.layer_of[a.untyped_storage().data_ptr()])
+        self.products += func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.linear)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
+def test_a_layer_that_copies_does_no_work(layer_norm: bool, on_copy: str) -> None:
+    rnn = HMLSTM(INPUT, (8, 8, 8, 8), 4, layer_norm=layer_norm, on_copy=on_copy)
+    state = rnn.step(torch.randn(1, INPUT)).state
+    copies = 0
+    for _ in range(40):
+        z_before = state.z[0].bool().tolist()
+        with Touched(rnn) as touched:
+            step = rnn.step(torch.randn(1, INPUT), state)
+        state = step.state
+        changed = step.changed[0].tolist()
+        copies += changed.count(False)
+        assert touched.layers == {l for l, moved in enumerate(changed) if moved}
+        # per layer that moves: U·h, its detector's U·h for a COPY to come, V·h after a boundary, W·h at one below
+        z_now = [True, *state.z[0].bool().tolist()]
+        assert touched.products == sum(changed) + sum(changed[:-1]) + sum(z_before) + sum(z_now)
+    assert copies > 20
+
+
+def test_a_step_that_only_the_first_layer_takes_costs_three_products() -> None:
+    rnn = HMLSTM(INPUT, 8, 3)
+    with torch.no_grad():
+        for b in list(rnn.b)[:2]:
+            b[-1] = -100  # no detector ever fires
+    state = rnn.step(torch.randn(1, INPUT)).state
+    with Touched(rnn) as touched:
+        rnn.step(torch.randn(1, INPUT), state)
+    assert (touched.products, touched.layers) == (3, {0})
+
+
+def test_bad_input_is_named() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(3, 2\)$"):
+        rnn.step(torch.zeros(3, 2))
+    with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(4,\); for one sequence, add"):
+        rnn.step(torch.zeros(4))
+    with pytest.raises(InputError, match=r"^state.z must have shape \(3, 2\); got \(2, 2\)$"):
+        rnn.step(torch.zeros(3, 4), rnn.initial_state(3)._replace(z=torch.zeros(2, 2)))
+    with pytest.raises(InputError, match=r"^x must be a tensor; got list$"):
+        rnn.step([0.0] * 4)
