@@ -48,7 +48,7 @@ def test_steps_are_the_forward_pass(
 
 @pytest.mark.parametrize("boundary", ["step", "sample"])
 def test_module_step_is_module_forward(boundary: str) -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, boundary=boundary, batch_first=True).eval()
+    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, boundary=boundary, batch_first=True, engine="reference").eval()
     rnn.slope = 1.6
     x = torch.randn(5, T, INPUT)
     out, end = rnn(x)
@@ -60,6 +60,21 @@ def test_module_step_is_module_forward(boundary: str) -> None:
     for got, want in zip((*state.h, *state.c), (*end.h, *end.c)):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
     assert not any(a.requires_grad for a in (*state.h, *state.c, state.z))
+
+
+def test_step_takes_forced_boundaries() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, engine="reference").double()
+    x = torch.randn(T, 5, INPUT, dtype=torch.float64)
+    forced = (torch.rand(T, 5, 2) < 0.4).double()
+    forced[::3, :, 1] = torch.nan
+    out, _ = rnn(x, boundaries=forced)
+    state = None
+    for t in range(T):
+        state = rnn.step(x[t], state, boundaries=forced[t]).state
+        assert torch.equal(state.z, out.boundaries[t])
+        torch.testing.assert_close(state.h[2], out.hidden[2][t], rtol=0, atol=1e-10)
+    with pytest.raises(InputError, match=r"\(B, layers - 1\) = \(5, 2\)"):
+        rnn.step(x[0], boundaries=forced[0, :, :1])
 
 
 def test_a_stream_may_go_on_from_a_pass_and_a_pass_from_a_stream() -> None:

@@ -295,6 +295,25 @@ def _bits_range(train: list[float], valid: list[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
+def bars(groups: dict[str, dict[str, float]], label: str) -> Figure:
+    """One panel of horizontal bars per group, 1 marked: for ratios."""
+    with _style():
+        figure = _figure(6.4, 0.5 + sum(0.5 + 0.24 * len(group) for group in groups.values()), layout="constrained")
+        heights = [2 + len(group) for group in groups.values()]
+        panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (name, group) in zip(panels, groups.items()):
+            names = list(group)
+            colours = [_GREY if names[k].startswith("nn.") else _BLUE for k in range(len(names))]
+            drawn = axes.barh(names, list(group.values()), color=colours, height=0.7)
+            axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=_SMALL)
+            axes.axvline(1, color="black", linewidth=0.6, linestyle=":")
+            axes.invert_yaxis()
+            axes.margins(x=0.12)
+            axes.set_title(name, fontsize=_SMALL, loc="left")
+        panels[-1].set_xlabel(label)
+        return figure
+
+
 def check_suffix(path: str | Path) -> str:
     """The kind of file that the path names, one of ``FORMATS``."""
     kind = Path(path).suffix.lower()

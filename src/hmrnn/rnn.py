@@ -233,16 +233,18 @@ class HMLSTM(nn.Module):
             out.hidden = tuple(_pack_like(h, packed, self.batch_first) for h in hidden)
         return out, result.state
 
-    def step(self, x: Tensor, state: State | None = None) -> streaming.Step:
+    def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
         """One time step without a gradient, for streaming: a layer that copies does no work at all.
 
-        ``x`` is (B, input_size). Gives the new state, which rows of which layers changed, and the detectors' z̃.
+        ``x`` is (B, input_size), and ``boundaries`` (B, L-1) forces boundary states as in a pass over a sequence. Gives
+        the new state, which rows of which layers changed, and the detectors' z̃.
         """
         self._check_input(x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
         self._check_state(state, x.shape[0])
         noise = self._noise(1, x.shape[0])
-        return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0])
+        forced = None if boundaries is None else self._check_boundaries(boundaries, x.shape[:1])
+        return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
@@ -325,7 +327,7 @@ class HMLSTM(nn.Module):
             return None
         expected = (*shape, self.num_layers - 1)
         if tuple(boundaries.shape) != expected:
-            order = "B, T" if self.batch_first else "T, B"
+            order = "B" if len(shape) == 1 else "B, T" if self.batch_first else "T, B"
             raise InputError(
                 f"boundaries must have shape ({order}, layers - 1) = {expected}; got {tuple(boundaries.shape)}"
             )

@@ -9,20 +9,34 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import reference
+from hmrnn.ops import cuda, reference, sparse
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 
 __all__ = ["ENGINES", "Engine", "LayerWeights", "Options", "Result", "State", "Symbols", "choose_engine", "hmlstm"]
 
-Engine = Literal["auto", "reference"]
+Engine = Literal["auto", "reference", "sparse", "cuda"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 
-def choose_engine(engine: str, device: torch.device, options: Options) -> str:
-    """The engine that will run: what was asked for, or for "auto" the fastest that can. Never a silent substitute."""
+def choose_engine(engine: str, device: torch.device, options: Options, dtype: torch.dtype = torch.float32) -> str:
+    """The engine that will run: what was asked for, or for "auto" the fastest that can. Never a silent substitute.
+
+    ``dtype`` is that of the parameters; under autocast the products take autocast's.
+    """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
-    return "reference" if engine == "auto" else engine
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    no_cuda = cuda.why_not(device, dtype)
+    no_sparse = "soft boundaries leave nothing out" if options.boundary == "soft" else None
+    if engine == "auto":
+        if device.type == "cuda" and no_cuda is None:
+            return "cuda"
+        return "sparse" if device.type == "cpu" and no_sparse is None else "reference"
+    reason = {"cuda": no_cuda, "sparse": no_sparse, "reference": None}[engine]
+    if reason is not None:
+        raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
+    return engine
 
 
 def hmlstm(
@@ -49,5 +63,6 @@ def hmlstm(
         engine: which implementation runs.
     """
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
-    run = {"reference": reference.hmlstm}[choose_engine(engine, device, options)]
+    engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
+    run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)

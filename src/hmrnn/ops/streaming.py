@@ -29,6 +29,7 @@ def step(
     state: State,
     options: Options,
     noise: Tensor | None = None,  # (B, L-1)
+    boundaries: Tensor | None = None,  # (B, L-1), NaN where free
 ) -> Step:
     """Equations 2-9 for one time step. With "soft" boundaries every row changes, as those equations have it."""
     top = len(weights) - 1
@@ -44,23 +45,31 @@ def step(
     for l, w in enumerate(weights):
         z_here = state.z[:, l] if l < top else torch.zeros_like(z_below)
         changed.append((z_here > 0) | (z_below > 0))
-        rows = changed[l].nonzero()[:, 0]
-        if len(rows) > 0:
-            above = state.h[l + 1] if l < top else None
-            taken = [
-                None if a is None else a[rows] for a in (h[l], c[l], z_here[:, None], below, z_below[:, None], above)
-            ]
-            h_new, c_new, s_z = _move(w, *taken)  # type: ignore[arg-type]
-            h[l], c[l] = h[l].index_copy(0, rows, h_new), c[l].index_copy(0, rows, c_new)
+        count = int(changed[l].sum())
+        if count > 0:
+            rows = slice(None) if count == len(x) else changed[l].nonzero()[:, 0]
+            above = state.h[l + 1][rows] if l < top else None
+            h_new, c_new, s_z = _move(
+                w, h[l][rows], c[l][rows], z_here[rows, None], below[rows], z_below[rows, None], above
+            )
+            h[l], c[l] = _put(h[l], rows, h_new), _put(c[l], rows, c_new)
             if l < top:
                 probabilities[rows, l] = hard_sigmoid(s_z, options.slope)
                 copied[rows, l] = _on_copy(w, h_new)
         if l < top:
-            z[:, l] = decide(probabilities[:, l], options.boundary, None if noise is None else noise[:, l])
+            z_new = decide(probabilities[:, l], options.boundary, None if noise is None else noise[:, l])
             if options.on_copy == "hold":
-                z[:, l] *= z_here + (1 - z_here) * z_below
+                z_new = z_new * (z_here + (1 - z_here) * z_below)
+            if boundaries is not None:
+                z_new = torch.where(boundaries[:, l].isnan(), z_new, boundaries[:, l])
+            z[:, l] = z_new
             below, z_below = h[l], z[:, l]
     return Step(State(tuple(h), tuple(c), z, copied), torch.stack(changed, dim=1), probabilities)
+
+
+def _put(current: Tensor, rows: slice | Tensor, new: Tensor) -> Tensor:
+    """``current`` with some rows replaced; the tensor itself is left alone."""
+    return new if isinstance(rows, slice) else current.index_copy(0, rows, new)
 
 
 def _on_copy(w: LayerWeights, h: Tensor) -> Tensor:

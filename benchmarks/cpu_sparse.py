@@ -1,0 +1,100 @@
+"""The sparse engine against torch.nn.LSTM on a CPU: one training step (forward and backward), interleaved.
+
+    OMP_NUM_THREADS=1 python benchmarks/cpu_sparse.py --rates 0.4,0.1 --rates 0.21,0.033
+
+Boundaries are forced at the given rates, and with straight_through their gradients reach the detectors all the same, so
+that nothing is skipped that training needs. Both networks read the same input, which takes a gradient as an embedding's
+output does; ``symbols`` gives the sparse engine the indices and the embedding instead. nn.LSTM runs as users call it
+and, as ``lstm, no mkldnn``, without the oneDNN layer, whichever is the faster on the machine at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hmrnn.ops import Options, Symbols, reference, sparse
+from hmrnn.rnn import HMLSTM
+
+warnings.filterwarnings("ignore", message="TF32 acceleration")
+
+
+def seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", action="append", help="boundary rates of the lower layers, as 0.4,0.1; repeatable")
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--embedding", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--layer-norm", action="store_true")
+    parser.add_argument("--forward", action="store_true", help="measure the forward pass without gradients instead")
+    parser.add_argument("--reference", action="store_true", help="measure the reference engine too")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    T, B, H, E, symbols = args.steps, args.batch, args.hidden, args.embedding, 50
+
+    embedding = torch.randn(symbols, E, requires_grad=True)
+    indices = torch.randint(symbols, (T, B))
+    x = embedding.detach()[indices].requires_grad_()
+    weight = torch.randn(T, B, H)
+    rnn, lstm = HMLSTM(E, H, 3, layer_norm=args.layer_norm), torch.nn.LSTM(E, H, 3)
+    parameters = [x, embedding, *rnn.parameters(), *lstm.parameters()]
+
+    def train(output: Callable[[], Tensor]) -> None:
+        for p in parameters:
+            p.grad = None
+        if args.forward:
+            with torch.no_grad():
+                output()
+        else:
+            (output() * weight).sum().backward()
+
+    def run_lstm(mkldnn: bool) -> Tensor:
+        with torch.backends.mkldnn.flags(enabled=mkldnn):
+            return lstm(x)[0]
+
+    runs: dict[str, Callable[[], Tensor]] = {
+        "lstm": lambda: run_lstm(True),
+        "lstm, no mkldnn": lambda: run_lstm(False),
+    }
+    for rates in args.rates or ["0.4,0.1", "0.21,0.033"]:
+        forced = torch.stack([(torch.rand(T, B) < float(rate)).float() for rate in rates.split(",")], dim=-1)
+        options = Options(on_copy="evaluate", straight_through=True)
+
+        def run(engine: object, symbolic: bool, forced: Tensor = forced, options: Options = options) -> Tensor:
+            inputs = Symbols(indices, embedding) if symbolic else x
+            result = engine.hmlstm(inputs, rnn.layers(), rnn.initial_state(B), options, boundaries=forced)  # type: ignore[attr-defined]
+            return sum(result.hidden[1:], start=result.hidden[0])
+
+        runs[f"sparse {rates}"] = lambda run=run: run(sparse, False)
+        runs[f"sparse {rates}, symbols"] = lambda run=run: run(sparse, True)
+        if args.reference:
+            runs[f"reference {rates}"] = lambda run=run: run(reference, False)
+
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(args.repeats):
+        for name, run in runs.items():
+            times[name].append(seconds(lambda run=run: train(run)))
+    medians = {name: statistics.median(t) for name, t in times.items()}
+    for name, median in medians.items():
+        ratios = [f"{medians[base] / median:5.2f} x {base}" for base in ("lstm", "lstm, no mkldnn") if base in medians]
+        print(f"{name:32} {median:7.3f} s (best {min(times[name]):7.3f})  {'  '.join(ratios)}")
+
+
+if __name__ == "__main__":
+    main()

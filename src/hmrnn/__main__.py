@@ -1,0 +1,3 @@
+from hmrnn.cli import main
+
+main()

@@ -1,0 +1,306 @@
+"""The command line: command name -> arguments -> function. Torch is imported only once a command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+from hmrnn import __version__
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.presets import PRESETS
+
+T = TypeVar("T")
+
+HELP = """\
+usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
+
+  demo       train on a built-in text, show what was found
+  train      train on demo, ptb, text8, enwik8, or a text file of your own
+  evaluate   bits per character of a model on a text, with what its layers did
+  segment    text in, its segments at every level out
+  generate   go on from a prompt
+  plot       the paper's figures 3 and 4, and training curves
+  data       look at a corpus, or make text8 from a Wikipedia dump
+  bench      speed beside torch.nn.LSTM on this machine
+
+  --version  print the version
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments(Config):
+    """Train a model."""
+
+    out: str | None = None
+    """Directory of the run; runs/NAME if not given."""
+    resume: bool = False
+    """Go on with the run in that directory, exactly where it was."""
+    overwrite: bool = False
+    """Replace the run in that directory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelArguments:
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
+    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, ..."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments(ModelArguments):
+    """Bits per character of a model on its own corpus or on other files, with boundary rates and updates saved."""
+
+    split: Literal["train", "valid", "test"] = "test"
+    """Part of the model's corpus to read, if no file is given."""
+    file: tuple[str, ...] = ()
+    """Files to read instead, in the format the model was trained on."""
+    path: tuple[str, ...] = ()
+    """Where the corpus is now, if it has moved since training."""
+    streams: int = 64
+    """Parts read side by side; 1 carries one state across the whole text."""
+    warmup: int = 500
+    """Symbols of left context each part but the first reads, uncounted, to build up its state."""
+    symbols: int = 0
+    """Read only so many symbols; 0: all."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextArguments(ModelArguments):
+    text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TEXT")] = None
+    """The text; standard input is read if neither it nor --file is given."""
+    file: str | None = None
+    """A file to read the text from; a line end after the last line is left out, as on standard input."""
+
+    def read(self) -> str:
+        """The text that was meant."""
+        if self.text is not None and self.file is not None:
+            raise InputError("give a text or --file, not both")
+        if self.text is not None:
+            return self.text
+        if self.file is None and sys.stdin.isatty():
+            raise InputError("no text: give one as an argument, by --file, or on standard input")
+        try:
+            text = sys.stdin.read() if self.file is None else Path(self.file).read_text(encoding="utf-8")
+            return text.removesuffix("\n")
+        except OSError as error:
+            raise InputError(f"cannot read {self.file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentArguments(TextArguments):
+    """Show the segments that a model finds in a text, level by level."""
+
+    json: bool = False
+    """Print JSON: segment ends per level, operations, probabilities, norms."""
+    width: int = 0
+    """Characters per line; 0: as wide as the terminal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateArguments(ModelArguments):
+    """Go on from a prompt, symbol by symbol."""
+
+    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROMPT")] = ""
+    """What to go on from."""
+    length: int = 500
+    """Symbols to generate."""
+    temperature: float = 0.8
+    """Below 1 safer, above 1 wilder; 0 always takes the likeliest symbol."""
+    top_k: int | None = None
+    """Draw from the k likeliest symbols only."""
+    top_p: float | None = None
+    """Draw from the likeliest symbols that together have this probability."""
+    seed: int | None = None
+    """Repeats a text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotArguments(TextArguments):
+    """Draw the paper's Figure 3 or 4 for a text, or the training curves of a run."""
+
+    figure: Literal["3", "4", "curves"] = "4"
+    """3: boundaries under the text. 4: with the heat map of the norms. curves: bits and boundary rates over time."""
+    out: str = "figure.png"
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DataArguments:
+    """Show what a corpus holds, or make text8 from a Wikipedia dump (--text8-from DUMP --out FILE)."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "demo"
+    """A preset or a file."""
+    path: tuple[str, ...] = ()
+    """Where the corpus is."""
+    text8_from: str | None = None
+    """A Wikipedia XML dump (.xml, .xz, .gz, .bz2) to clean into the 27 symbols of text8."""
+    out: str = "text8"
+    """The file to write with --text8-from."""
+    characters: int = 0
+    """With --text8-from: stop after so many characters (100000000 of enwik9 are text8); 0: clean it all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchArguments:
+    """Measure this package beside torch.nn.LSTM, interleaved in one run; prints a table, writes JSON and a plot."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to measure."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Arithmetic of the matrix products, of both."""
+    modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
+    """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
+    sizes: tuple[str, ...] = ()
+    """Batch x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given."""
+    repeats: int = 5
+    """Times each is measured, in turn; the median counts."""
+    layer_norm: bool = False
+    """Measure with layer normalisation, too."""
+    threads: int = 0
+    """CPU threads; 0 leaves PyTorch's choice."""
+    out: str = "runs/bench"
+    """Name of the files to write, without their endings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoArguments:
+    """Train the demo preset on the Python manual and show what was found."""
+
+    out: str | None = None
+    """Directory of the run; runs/demo if not given, runs/demo-quick with --quick."""
+    fresh: bool = False
+    """Train again even if a finished demo is there."""
+    quick: bool = False
+    """A tiny model and little text: every step of the demo within seconds, and nothing learned."""
+
+
+ARGUMENTS: dict[str, type] = {
+    "demo": DemoArguments,
+    "train": TrainArguments,
+    "evaluate": EvaluateArguments,
+    "segment": SegmentArguments,
+    "generate": GenerateArguments,
+    "plot": PlotArguments,
+    "data": DataArguments,
+    "bench": BenchArguments,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; exit status 0, 2 for what the user can mend, 130/143 after a signal."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = run(arguments)
+    except InputError as error:
+        print(f"hmrnn: {error}", file=sys.stderr)
+        status = 2
+    except BrokenPipeError:  # the reader of our output has gone (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        print("hmrnn: interrupted", file=sys.stderr)
+        status = 130
+    sys.exit(status)
+
+
+def run(arguments: list[str]) -> int:
+    """Find the command, parse its arguments, call it."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"hmrnn {__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in ARGUMENTS:
+        raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)")
+    values: tuple[Any, ...] = (
+        _train_arguments(rest) if name == "train" else (parse(ARGUMENTS[name], rest, f"hmrnn {name}"),)
+    )
+    commands = importlib.import_module("hmrnn.commands")
+    return getattr(commands, name)(*values)
+
+
+def preset_for(target: str) -> tuple[str, Config]:
+    """The name and the config of a preset, or those for a text file of one's own."""
+    if target in PRESETS:
+        return target, PRESETS[target]
+    if not os.path.exists(target):
+        raise InputError(f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists")
+    preset = PRESETS["text"]
+    data = dataclasses.replace(preset.data, path=(target,))
+    return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
+
+
+def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
+    if not rest or rest[0].startswith("-"):
+        if rest and rest[0] in ("-h", "--help"):
+            print(
+                "usage: hmrnn train demo|ptb|text8|enwik8|PATH.txt [OPTIONS]; the options, with the defaults of ptb:\n"
+            )
+            parse(TrainArguments, ["--help"], "hmrnn train ptb", _with_run_flags(PRESETS["ptb"]))
+        raise InputError(f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a text file as its first argument")
+    target, flags = rest[0], rest[1:]
+    name, config = preset_for(target)
+    first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))
+    out = first.out or f"runs/{name}"
+    if first.resume:  # flags change the run's own config, not the preset
+        from hmrnn.rundir import RunDirectory
+
+        stored = RunDirectory(Path(out)).config()
+        if stored.data.format != config.data.format:
+            raise InputError(f"the run in {out} reads {stored.data.format}, not {target}; choose another --out")
+        if config.data.path:  # the file named now, in case it has moved
+            stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
+        first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(stored))
+    return target, dataclasses.replace(first, out=out)
+
+
+def _with_run_flags(config: Config) -> TrainArguments:
+    return TrainArguments(config.data, config.model, config.train)
+
+
+def parse(kind: type[T], arguments: list[str], program: str, default: T | None = None) -> T:
+    """Arguments as a ``kind``; what tyro explains in a box becomes one line."""
+    captured = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(captured):
+            if default is None:
+                return tyro.cli(kind, args=arguments, prog=program)
+            return tyro.cli(kind, args=arguments, prog=program, default=default)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise InputError(_one_line(captured.getvalue(), program)) from stop
+
+
+def _one_line(box: str, program: str) -> str:
+    """The first paragraph of tyro's message, and the name it suggests if it has one."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
+    paragraphs: list[list[str]] = [[]]
+    for line in lines[1:]:
+        if set(line) in ({"─"}, {"-"}):
+            paragraphs.append([])
+        elif line:
+            paragraphs[-1].append(line)
+    paragraphs = [paragraph for paragraph in paragraphs if paragraph]
+    message = " ".join(paragraphs[0])
+    for paragraph in paragraphs[1:]:
+        if paragraph[0].startswith("Perhaps you meant") and len(paragraph) > 1:
+            message += f"; did you mean {paragraph[1].split()[0]}?"
+            break
+    return f"{message} (see {program} --help)"

@@ -1,0 +1,141 @@
+"""What commands show: progress, tables and coloured segments, on a terminal or plain when piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hmrnn.data.text import Corpus
+from hmrnn.evaluate import Evaluation
+from hmrnn.rundir import RunDirectory
+from hmrnn.segment import Segmentation
+from hmrnn.trainer import Trainer
+
+
+def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
+    """Run a training to its end and show it: a bar on a terminal, a line per report elsewhere. The last event."""
+    if quiet:
+        return _last(events)
+    console = Console(highlight=False, markup=False)
+    console.print(_headline(trainer, run), soft_wrap=True)
+    total = trainer.config.train.epochs * trainer.streams.chunks
+    columns = (
+        TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
+        TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
+    )  # fmt: skip
+    event: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total, epoch=0.0, state="")
+        for event in events:
+            if event["event"] == "step":
+                progress.update(task, completed=event["step"], epoch=event["epoch"])
+            elif event["event"] == "train":
+                progress.update(task, state=_state(event))
+                if not console.is_terminal:
+                    console.print(f"epoch {event['epoch']:.2f}  step {event['step']}  {_state(event)}", soft_wrap=True)
+            elif event["event"] == "valid":
+                mark = "  (best so far)" if event["best"] else ""
+                console.print(
+                    f"epoch {event['epoch']:.2f}  validation {event['bits']:.4f} bits per character, "
+                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}",
+                    soft_wrap=True,
+                )
+    if event["signal"] is None:
+        best = trainer.progress.best_bits
+        console.print(
+            f"done: {event['reason']}; best validation {best:.4f} bits per character at step "
+            f"{trainer.progress.best_step}, in {run.path}",
+            soft_wrap=True,
+        )
+    return event
+
+
+def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    *_, event = events
+    return event
+
+
+def _headline(trainer: Trainer, run: RunDirectory) -> str:
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    corpus = trainer.corpus
+    sizes = ", ".join(map(str, trainer.model.rnn.hidden_sizes))
+    processes = f", {trainer.world} processes" if trainer.world > 1 else ""
+    return (
+        f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct\n"
+        f"model: layers of {sizes}; {parameters:,} parameters; engine {trainer.engine} on {trainer.device}{processes}\n"
+        f"run: {run.path}"
+    )
+
+
+def _state(event: dict[str, Any]) -> str:
+    speed = event["symbols_per_second"]
+    return f"{event['bits']:.3f} bits/char, {speed:,} chars/s, boundary rates {_rates(event['rates'])}"
+
+
+def _rates(rates: list[float] | tuple[float, ...]) -> str:
+    return " ".join(f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)) or "none"
+
+
+def bytes_progress(what: str) -> Callable[[int, int], None] | None:
+    """A function that shows how far a file is read; None where nobody watches."""
+    return _percent(what) if sys.stderr.isatty() else None
+
+
+steps_progress = bytes_progress
+
+
+def _percent(what: str) -> Callable[[int, int], None]:
+    def show(done: int, total: int) -> None:
+        end = "\r\033[K" if done >= total else ""
+        sys.stderr.write(f"\r{what} {100 * done / max(total, 1):3.0f}%{end}")
+        sys.stderr.flush()
+
+    return show
+
+
+def evaluation_table(result: Evaluation, what: str) -> str:
+    """Bits per character, and what each layer did."""
+    lines = [f"{what}: {result.symbols:,} symbols predicted", f"bits per character  {result.bits:.4f}"]
+    for l, share in enumerate(result.updates, start=1):
+        rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""
+        lines.append(f"layer {l}  updated at {share:.1%} of the steps{rate}")
+    total, dense = sum(result.updates), len(result.updates)
+    lines.append(f"updates saved  {result.saved:.1%}  (per 270 characters: {270 * total:.0f} instead of {270 * dense})")
+    return "\n".join(lines)
+
+
+def corpus_table(corpus: Corpus) -> str:
+    """What a corpus holds."""
+    lines = [f"{corpus.name}: {len(corpus.vocabulary)} symbols ({corpus.vocabulary.kind})"]
+    for name in ("train", "valid", "test"):
+        part: np.ndarray = getattr(corpus, name)
+        replaced = f", {corpus.replaced[name]} replaced by the unknown symbol" if corpus.replaced.get(name) else ""
+        start = corpus.vocabulary.decode(part[:60])
+        lines.append(f"{name:5} {len(part):>12,} symbols{replaced}, starts {start!r}")
+    return "\n".join(lines)
+
+
+def segmentation(result: Segmentation, width: int = 0) -> str:
+    """Segments level by level, coloured on a terminal and set apart by bars when piped; then the update counts."""
+    console = Console()
+    colour = console.is_terminal and not console.no_color
+    shown = result.render(width=width or min(console.width, 100), colour=colour)
+    return f"{shown}\n{result.updates()}"
+
+
+def print_table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """A small table, the first column left, the others right."""
+    console = Console(highlight=False, markup=False)
+    console.print(title, style="bold", soft_wrap=True)
+    table = Table()
+    for k, name in enumerate(header):
+        table.add_column(name, justify="left" if k == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,362 @@
+"""The recurrence on NVIDIA GPUs: matrix products and fused Triton cell kernels, captured into CUDA graphs.
+
+Meaning and gradients are those of :mod:`hmrnn.ops.reference`. Matrix products and h are in the type of the weights, or
+in autocast's (float32 or bfloat16); c, the detectors, z and every sum are in float32. So hidden and ``state.h`` come
+back in that type and all other results in float32.
+
+A call works in buffers of its own (:class:`hmrnn.ops.cuda_plan.Plan`) from its forward to its backward pass. When a
+shape comes back its launches are captured; graphs and the buffers they are bound to are kept for the next call of that
+shape, a bounded number of them. Inside a capture of the caller's, the same launches become part of the caller's graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hmrnn.errors import InputError
+from hmrnn.ops.cuda_layer import Spec
+from hmrnn.ops.cuda_plan import Lanes, Plan
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+
+KEPT = 8
+"""How many captured plans that no call is using a device keeps."""
+STREAMS = 32
+"""How many streams a device has for captures; a call that finds none left is not captured."""
+REMEMBERED = 256
+"""How many shapes a device remembers to have met."""
+STEPS_WITHOUT_GRADIENT = 128
+"""Without a gradient a sequence is worked off this many steps at a time: memory does not grow with its length."""
+
+
+def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why this engine cannot run on ``device`` with matrix products in ``dtype``; None if it can."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return f"it needs an NVIDIA GPU, and the tensors are on {device.type}"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"it works in float32 or bfloat16, not in {str(dtype).removeprefix('torch.')}"
+    if importlib.util.find_spec("triton") is None:
+        return "it needs Triton, which is not installed"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return "TRITON_INTERPRET=1 has kernels run on the CPU"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < 8:
+        name = torch.cuda.get_device_name(device)
+        return f"it needs a GPU of compute capability 8.0 or more, and {name} has {major}.{minor}"
+    return None
+
+
+@dataclasses.dataclass(eq=False)
+class Instance:
+    """A plan and, once captured, its graphs.
+
+    Captured instances have streams of their own: the workspace of a matrix product belongs to the stream that it was
+    captured on, so graphs that share a stream share scratch memory, and can lose it when one of them is deleted.
+    """
+
+    plan: Plan
+    streams: list[torch.cuda.Stream]  # none: it will not be captured
+    graphs: dict[str, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
+
+    def capture(self) -> None:
+        """Record the graphs; weights and inputs must have been loaded."""
+        if not self.streams or self.graphs:
+            return
+        passes: dict[str, Callable[[], None]] = {"forward": self.plan.forward}
+        if self.plan.spec.training:
+            passes["backward"] = self.plan.backward
+        stream, here = self.streams[0], torch.cuda.current_stream()
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):  # compiles kernels and allocates workspaces, which cannot be done in a capture
+            for launch in passes.values():
+                launch()
+        graphs = {}
+        for name, launch in passes.items():
+            graphs[name] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graphs[name], stream=stream, capture_error_mode="thread_local"):
+                launch()
+        here.wait_stream(stream)
+        self.graphs = graphs
+
+    def run(self, name: str) -> None:
+        """The "forward" or the "backward" pass."""
+        if self.graphs:
+            self.graphs[name].replay()
+        else:
+            getattr(self.plan, name)()
+
+
+class Lease:
+    """An instance in the hands of one call; given back after its backward pass, or when there can be none any more."""
+
+    def __init__(self, instance: Instance, owner: Device) -> None:
+        self.held: list[Instance] = [instance]
+        self.owner = owner
+        self.worked_over = False  # by a backward pass, which needs the forward pass's logs fresh
+
+    @property
+    def plan(self) -> Plan:
+        return self.held[0].plan
+
+    def forward(self) -> None:
+        self.held[0].capture()
+        self.held[0].run("forward")
+
+    def backward(self) -> None:
+        if self.worked_over:
+            self.held[0].run("forward")
+        self.worked_over = True
+        self.held[0].run("backward")
+
+    def release(self) -> None:
+        while self.held:
+            instance = self.held.pop()
+            if instance.graphs:
+                self.owner.idle.append(instance)
+            else:
+                self.owner.streams += instance.streams
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class Device:
+    """What the engine keeps on one GPU. (On a CPU, where tests interpret the kernels, nothing.)"""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.idle: list[Instance] = []
+        self.streams: list[torch.cuda.Stream] = []  # of no instance
+        self._streams_made = 0
+        self._side: list[torch.cuda.Stream] = []  # for launches that are not captured
+        self._met: dict[Spec, None] = {}
+        self._lock = threading.RLock()
+        self._last: torch.cuda.Event | None = None
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """One call after another, from whatever thread or stream: buffers change hands between them."""
+        autocast = torch.autocast(self.device.type, enabled=False)
+        with self._lock, torch.inference_mode(False), torch.no_grad(), autocast:
+            if self.device.type != "cuda":
+                yield
+                return
+            with torch.cuda.device(self.device):
+                here = torch.cuda.current_stream()
+                captured_by_caller = torch.cuda.is_current_stream_capturing()
+                if self._last is not None and not captured_by_caller:
+                    here.wait_event(self._last)
+                yield
+                if not captured_by_caller:
+                    self._last = torch.cuda.Event()
+                    self._last.record(here)
+
+    def lend(self, spec: Spec, often: bool = False) -> Lease:
+        """An instance for ``spec``; one that gets captured if ``often``, or if the shape was met before."""
+        lanes = (len(spec.sizes) + 1) // 2
+        if self.device.type != "cuda":
+            return Lease(Instance(Plan(spec, Lanes()), []), self)
+        if not torch.cuda.is_current_stream_capturing():
+            self._make_room()
+            for i, instance in reversed(list(enumerate(self.idle))):
+                if instance.plan.spec == spec:
+                    return Lease(self.idle.pop(i), self)
+            often = often or spec in self._met
+            self._met.pop(spec, None)
+            self._met[spec] = None
+            if often and self._enough_streams(lanes):
+                streams = [self.streams.pop() for _ in range(lanes)]
+                return Lease(Instance(Plan(spec, Lanes(streams[1:])), streams), self)
+        while len(self._side) < lanes - 1:
+            self._side.append(torch.cuda.Stream(self.device))
+        return Lease(Instance(Plan(spec, Lanes(self._side[: lanes - 1])), []), self)
+
+    def _enough_streams(self, wanted: int) -> bool:
+        """Make streams if need be; torch has a limited number of different ones."""
+        while len(self.streams) < wanted and self._streams_made < STREAMS:
+            self.streams.append(torch.cuda.Stream(self.device, priority=-1))
+            self._streams_made += 1
+        return len(self.streams) >= wanted
+
+    def _make_room(self) -> None:
+        """Forget what was used longest ago."""
+        while len(self._met) > REMEMBERED:
+            self._met.pop(next(iter(self._met)))
+        while len(self.idle) > KEPT:
+            if self._last is not None:
+                self._last.synchronize()  # the memory may go to another stream than the one that used it last
+            self.streams += self.idle.pop(0).streams
+
+
+_devices: dict[torch.device, Device] = {}
+
+
+def _device(device: torch.device) -> Device:
+    return _devices.setdefault(device, Device(device))
+
+
+@dataclasses.dataclass
+class Call:
+    """What a call is given, apart from the tensors that may want a gradient."""
+
+    spec: Spec
+    device: Device
+    slope: Tensor | float
+    indices: Tensor | None
+    lengths: Tensor | None
+    noise: Tensor | None
+
+    def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
+        source, state, forced, weights = self.unflatten(tensors)
+        assert source is not None
+        lease.plan.load_weights([LayerWeights(*w) for w in weights])
+        lease.plan.load_inputs(source, self.indices, State(*state), self.slope, self.lengths, forced, self.noise)
+        lease.forward()
+        return lease.plan.result()
+
+    def unflatten(self, flat: Sequence[Any]) -> tuple[Any, tuple[Any, Any, Any], Any, list[Sequence[Any]]]:
+        """Source, state (h, c, z), forced boundaries and the fields of each layer's weights, from one flat sequence."""
+        L, fields = len(self.spec.sizes), len(LayerWeights._fields)
+        h, c, rest = flat[1 : 1 + L], flat[1 + L : 1 + 2 * L], flat[1 + 2 * L :]
+        weights = [rest[2 + l * fields : 2 + (l + 1) * fields] for l in range(L)]
+        return flat[0], (tuple(h), tuple(c), rest[0]), rest[1], weights
+
+
+class _Recurrence(torch.autograd.Function):
+    """The whole sequence as one node of the autograd graph."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        with call.device.turn():
+            lease = call.device.lend(call.spec)
+            result = call.run(lease, tensors)
+        ctx.call, ctx.lease = call, lease
+        ctx.dtypes = [None if a is None else a.dtype for a in tensors]
+        ctx.save_for_backward(result.boundaries.new_empty(0))  # so that torch says when a backward pass comes too late
+        ctx.set_materialize_grads(False)
+        return (
+            *result.hidden,
+            result.boundaries,
+            result.probabilities,
+            *result.state.h,
+            *result.state.c,
+            result.state.z,
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *of: Tensor | None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        call, lease = ctx.call, ctx.lease
+        wanted = [dtype if needed else None for dtype, needed in zip(ctx.dtypes, ctx.needs_input_grad[1:])]
+        source, _, _, weights = call.unflatten(wanted)
+        fields = LayerWeights._fields
+        with call.device.turn():
+            lease.plan.load_gradients(of)
+            lease.backward()
+            found = lease.plan.gradients(
+                source, [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
+            )
+            buffers = [*found.state.h, *found.state.c, found.state.z, found.forced]
+            copies = [
+                None if a is None or dtype is None else a.to(dtype, copy=True) for a, dtype in zip(buffers, wanted[1:])
+            ]
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                lease.release()
+        return (None, found.source, *copies, *(layer.get(name) for layer in found.weights for name in fields))
+
+
+@torch._disable_dynamo  # as torch.compiler.disable, which would import the compiler now, for seconds
+def hmlstm(
+    inputs: Tensor | Symbols,  # (T, B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None = None,  # (B,)
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
+    noise: Tensor | None = None,  # (T, B, L-1)
+) -> Result:
+    """The whole sequence; see :func:`hmrnn.ops.hmlstm`."""
+    indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
+    T, B = (inputs.indices if isinstance(inputs, Symbols) else inputs).shape[:2]
+    device, dtype = weights[0].U.device, weights[0].U.dtype
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    reason = why_not(device, dtype)
+    if reason is not None:
+        raise InputError(f"the engine 'cuda' cannot run here: {reason}; choose another engine")
+    if isinstance(options.slope, Tensor) and options.slope.requires_grad:
+        raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
+    if len(weights) == 1:
+        boundaries = None
+    if options.boundary != "sample" or len(weights) == 1:
+        noise = None
+    tensors = [source, *state.h, *state.c, state.z, boundaries, *(a for w in weights for a in w)]
+    training = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
+    norm = weights[0].gain_U is not None
+    spec = Spec(
+        steps=T,
+        batch=B,
+        sizes=tuple(w.hidden_size for w in weights),
+        input_size=source.shape[-1],
+        symbols=0 if indices is None else len(source),
+        norm=norm,
+        dtype=dtype,
+        boundary=options.boundary,
+        on_copy=options.on_copy,
+        forced=boundaries is not None,
+        straight_through=boundaries is not None and options.straight_through,
+        noise=noise is not None,
+        lengths=lengths is not None,
+        training=training,
+        input_gradient=training and norm and source.requires_grad,
+        precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
+        device=device,
+    )
+    call = Call(spec, _device(device), options.slope, indices, lengths, noise)
+    if not training:
+        return _without_gradient(call, tensors)
+    flat = _Recurrence.apply(call, *tensors)
+    L = len(weights)
+    return Result(flat[:L], flat[L], flat[L + 1], State(flat[L + 2 : 2 * L + 2], flat[2 * L + 2 : -1], flat[-1]))
+
+
+def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
+    """In pieces, each of which starts from the state at the end of the one before it."""
+    T, limit = call.spec.steps, STEPS_WITHOUT_GRADIENT
+    if limit >= T:
+        with call.device.turn():
+            return call.run(call.device.lend(call.spec), tensors)
+    source, state, forced, weights = call.unflatten(tensors)
+    whole: list[Tensor] = []
+    for begin in range(0, T, limit):
+        span = slice(begin, min(begin + limit, T))
+        now = dataclasses.replace(
+            call,
+            spec=dataclasses.replace(call.spec, steps=span.stop - begin),
+            indices=None if call.indices is None else call.indices[span],
+            lengths=None if call.lengths is None else call.lengths - begin,
+            noise=None if call.noise is None else call.noise[span],
+        )
+        x = source if call.indices is not None else source[span]
+        given = None if forced is None else forced[span]
+        with call.device.turn():
+            lease = call.device.lend(now.spec, often=2 * limit < T)
+            result = now.run(lease, [x, *state[0], *state[1], state[2], given, *(a for w in weights for a in w)])
+        lease.release()
+        state = (result.state.h, result.state.c, result.state.z)
+        piece = [*result.hidden, result.boundaries, result.probabilities]
+        whole = whole or [a.new_empty(T, *a.shape[1:]) for a in piece]
+        for into, a in zip(whole, piece):
+            into[span] = a
+    return Result(tuple(whole[:-2]), whole[-2], whole[-1], State(*state))

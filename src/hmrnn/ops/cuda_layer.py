@@ -1,0 +1,184 @@
+"""What a call of the cuda engine depends on, and the buffers of one layer for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from hmrnn.boundary import Boundary, OnCopy
+from hmrnn.ops.interface import LayerWeights
+
+PIECES = 5
+"""With layer norm the backward pass makes weight gradients this many times, so that its logs span a piece of T only."""
+GAINS = ("gain_U", "gain_V", "gain_W", "gain_c", "bias_c")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """All that buffers and launches depend on: calls with the same spec can share them."""
+
+    steps: int
+    batch: int
+    sizes: tuple[int, ...]
+    input_size: int
+    symbols: int  # 0: x is dense
+    norm: bool
+    dtype: torch.dtype  # of matrix products and of h; c, z and all sums are float32
+    boundary: Boundary
+    on_copy: OnCopy
+    forced: bool
+    straight_through: bool
+    noise: bool
+    lengths: bool
+    training: bool
+    input_gradient: bool  # asked for, and made in the backward pass itself, as with layer norm
+    precision: str  # of float32 products
+    device: torch.device
+
+    @property
+    def detectors(self) -> int:
+        return len(self.sizes) - 1
+
+    @property
+    def piece(self) -> int:
+        """Steps whose gradients are logged at a time."""
+        return -(-self.steps // PIECES) if self.norm else self.steps
+
+    @property
+    def chunks(self) -> int:
+        """Parts that sums over steps and batch are made in."""
+        return max(1, min(32, self.piece * self.batch // 64))
+
+    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
+
+
+def aligned(width: int) -> int:
+    """Rows of matrices are padded to 16 numbers, which is what Triton needs to load several at once."""
+    return -(-width // 16) * 16
+
+
+def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> Tensor:
+    """``out`` (+)= a @ b, summed in float32 whatever the types."""
+    if a.dtype == out.dtype:
+        return torch.addmm(out, a, b, out=out) if add else torch.mm(a, b, out=out)
+    if a.is_cuda:
+        return torch.addmm(out, a, b, out.dtype, out=out) if add else torch.mm(a, b, out.dtype, out=out)
+    total = a.float() @ b.float()
+    return out.copy_(out + total if add else total)
+
+
+def copy_all(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+    """Copy the second tensors into the first, in as few launches as can be; None stands for zeros."""
+    alike: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+    for into, given in pairs:
+        if given is None:
+            into.zero_()
+        elif given.device != into.device or given.stride() != into.stride() or given.shape != into.shape:
+            into.copy_(given)
+        else:
+            group = alike.setdefault((into.dtype, given.dtype), ([], []))
+            group[0].append(into)
+            group[1].append(given)
+    for targets, sources in alike.values():
+        torch._foreach_copy_(targets, sources)
+
+
+class Layer:
+    """One layer's buffers. Row t of a log over T+1 steps is what step t finds, row t+1 what it leaves."""
+
+    def __init__(self, spec: Spec, l: int) -> None:
+        new, T, B, f32 = spec.new, spec.steps, spec.batch, torch.float32
+        self.l, self.H, self.top = l, spec.sizes[l], l == spec.detectors
+        self.rows = 4 * self.H + (not self.top)
+        self.width = aligned(self.rows)
+        self.reads: dict[str, int | None] = {"U": l}  # its matrices, and whose h each is multiplied with; None: x
+        if not self.top:
+            self.reads["V"] = l + 1
+        self.reads["W"] = l - 1 if l > 0 else None
+        self.input_sizes = {
+            name: spec.input_size if read is None else spec.sizes[read] for name, read in self.reads.items()
+        }
+
+        # forwards: h times all the matrices that read it, side by side
+        readers = [("U", l)] + [("V", l - 1)] * (l > 0) + [("W", l + 1)] * (not self.top)
+        self.columns: dict[tuple[str, int], int] = {}
+        columns = 0
+        for name, reader in readers:
+            self.columns[name, reader] = columns
+            columns += aligned(4 * spec.sizes[reader])
+        kept = spec.norm and spec.training
+        self.readers = new(columns, self.H).zero_()
+        self.products = new(T + 1 if kept else 1, B, columns)
+        self.product_step = B * columns if kept else 0
+        self.h = new(T + 1, B, self.H)
+        self.c = new(2, B, self.H, dtype=f32)  # by turns
+        self.c_start = new(B, self.H, dtype=f32)
+
+        self.bias = new(self.rows, dtype=f32)
+        self.detector: dict[str, Tensor] = {}  # the detector's row of each matrix
+        if not self.top:
+            self.detector = {name: new(size, dtype=f32) for name, size in self.input_sizes.items()}
+        self.gains: dict[str, Tensor | None] = dict.fromkeys(GAINS)
+        if spec.norm:
+            self.gains |= {f"gain_{name}": new(4 * self.H, dtype=f32) for name in self.reads}
+            self.gains |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
+
+        self.s: Tensor | None = None  # (T, B, width) the gates' pre-activations
+        self.c_log: Tensor | None = None
+        self.stats: Tensor | None = None  # (T, B, 8) moments of what layer norm normalised
+        self.raw: Tensor | None = None  # (piece, B, width) gradients of the sum of normalised contributions
+        self.d_squashed: Tensor | None = None  # (piece, B, H) gradients of the normalised c
+        self.blocks: dict[str, Tensor] = {}
+        if spec.training:
+            self._add_backward(spec)
+
+    def _add_backward(self, spec: Spec) -> None:
+        """The gradient ds of the contributions times U, V and W: side by side in one product; with layer norm, where
+        each contribution has a gradient of its own, each in a slot of a batched product."""
+        new, T, B, H, f32 = spec.new, spec.steps, spec.batch, self.H, torch.float32
+        names = [name for name, read in self.reads.items() if read is not None]
+        widths = [aligned(self.input_sizes[name]) for name in names]
+        if spec.norm:
+            slots, width = len(names), max(widths)
+            places = [(slot, 0) for slot in range(slots)]
+            self.ds = new(len(self.reads), spec.piece, B, self.width)
+            self.raw = new(spec.piece, B, self.width)
+            self.d_squashed = new(spec.piece, B, H)
+            self.stats = new(T, B, 8, dtype=f32)
+            self.totals = {name: new(self.rows, size, dtype=f32) for name, size in self.input_sizes.items()}
+            self.gate_sums = new(spec.chunks, 4, self.rows, dtype=f32)
+            self.cell_sums = new(spec.chunks, 4, H, dtype=f32)
+        else:
+            slots, width = 1, sum(widths)
+            places = [(0, sum(widths[:i])) for i in range(len(names))]
+            self.s = new(T, B, self.width)
+            self.ds = self.s[None]  # a step's gradient takes the place of its pre-activations
+        self.ds[..., self.rows :].zero_()
+        self.matrix = new(slots, self.width, width).zero_()
+        self.back = new(slots, B, width)
+        self.via: dict[str, Tensor] = {}
+        for name, (slot, column) in zip(names, places):
+            span = slice(column, column + self.input_sizes[name])
+            self.blocks[name] = self.matrix[slot, : self.rows, span]
+            self.via[name] = self.back[slot, :, span]
+        self.c_log = new(T + 1, B, H)
+        self.d_hidden = new(T, B, H)
+        self.d_h, self.d_c = new(B, H, dtype=f32), new(B, H, dtype=f32)
+
+    def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> list[tuple[Tensor, Tensor | None]]:
+        """What to copy where: each matrix for the product forwards and for the one backwards."""
+        pairs: list[tuple[Tensor, Tensor | None]] = [(self.bias, w.b)]
+        for name, read in self.reads.items():
+            matrix: Tensor = getattr(w, name)
+            if read is not None:
+                first = layers[read].columns[name, self.l]
+                pairs.append((layers[read].readers[first : first + 4 * self.H], matrix[: 4 * self.H]))
+            if name in self.blocks:
+                pairs.append((self.blocks[name], matrix))
+            if name in self.detector:
+                pairs.append((self.detector[name], matrix[-1]))
+        return pairs + [(gain, getattr(w, name)) for name, gain in self.gains.items() if gain is not None]

@@ -1,0 +1,293 @@
+"""The recurrence at its sparse cost: plain torch, any device, exactly the gradients of the reference.
+
+A layer that copies does no work. Its matrices multiply h only when h changes, an *event*: U·h of the layer and V·h for
+the layer below are computed once per event and serve until the next. W·h is computed for the rows that read it. What
+the backward pass needs is kept per event too, so memory grows with events, not with steps times layers.
+
+W·x of the first layer is computed for all steps at once, before the loop and under ordinary autograd; for symbols it is
+a table with a row per symbol. Under autocast every product takes and gives the lower precision, forwards and backwards;
+all the rest keeps the dtype of the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hmrnn.boundary import hard_sigmoid
+from hmrnn.errors import InputError
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.sparse_backward import backward
+from hmrnn.ops.sparse_log import Call, Log, Move, add, clear, multiply, pick, put
+
+CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
+
+
+@torch.compiler.disable
+def hmlstm(
+    inputs: Tensor | Symbols,  # (T, B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None = None,  # (B,)
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
+    noise: Tensor | None = None,  # (T, B, L-1)
+) -> Result:
+    """The whole sequence. All boundaries are zeros and ones: the detectors', the state's and the forced ones."""
+    if options.boundary == "soft":
+        raise InputError(
+            'engine "sparse" skips what a boundary of 0 switches off, and "soft" ones are real; use engine="reference"'
+        )
+    _check_binary("state.z", state.z)
+    if boundaries is not None:
+        _check_binary("boundaries", boundaries[~boundaries.isnan()])
+    if isinstance(inputs, Symbols) and inputs.embedding.shape[0] > inputs.indices.numel():
+        inputs = F.embedding(inputs.indices, inputs.embedding)  # a table would be larger than what it serves
+    x, indices = (inputs.embedding, inputs.indices) if isinstance(inputs, Symbols) else (inputs, None)
+
+    device = weights[0].b.device
+    T, B = x.shape[:2] if indices is None else indices.shape
+    active = None if lengths is None else torch.arange(T, device=device)[:, None] < lengths  # (T, B)
+    call = Call(
+        T, B, options, indices, active,
+        slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
+        lower=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
+        forced=None if boundaries is None else boundaries.detach().double().cpu().numpy(),
+    )  # fmt: skip
+
+    L = len(weights)
+    tensors = [boundaries, options.slope, state.z, *state.h, *state.c, *(a for w in weights for a in w)]
+    with torch.autocast(device.type, enabled=False):
+        if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in [x, *tensors]):
+            if active is not None and indices is None:
+                x = x.masked_fill(~active[..., None], 0)
+            outputs = _Sparse.apply(call, noise, _read_input(x, weights[0], call), *tensors)
+        else:
+            outputs, _ = _forward(call, noise, _input_steps(x, weights[0], call), weights, state, None)
+    hidden, (all_z, probabilities, z), h, c = outputs[:L], outputs[L : L + 3], outputs[L + 3 : -L], outputs[-L:]
+    return Result(hidden, all_z, probabilities, State(h, c, z))
+
+
+class _Sparse(torch.autograd.Function):
+    """The recurrence from W·x of the first layer on: ``first`` is (T, B, R), or a table (symbols, R)."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, noise: Tensor | None, first: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
+        fields = len(LayerWeights._fields)
+        L = (len(tensors) - 3) // (2 + fields)
+        z, h, c, flat = tensors[2], tensors[3 : L + 3], tensors[L + 3 : 2 * L + 3], tensors[2 * L + 3 :]
+        weights = [LayerWeights(*flat[i : i + fields]) for i in range(0, len(flat), fields)]
+        detectors_learn = call.forced is None or call.options.straight_through or bool(np.isnan(call.forced).any())
+        call.traces_z = L > 1 and (detectors_learn or ctx.needs_input_grad[3] or ctx.needs_input_grad[5])
+        logs = [Log(keeps_products=w.gain_U is not None or (call.traces_z and l > 0)) for l, w in enumerate(weights)]
+        steps = first.unbind() if call.indices is None else (first.index_select(0, i) for i in call.indices)
+        outputs, s_z = _forward(call, noise, steps, weights, State(h, c, z), logs)
+        ctx.call, ctx.logs, ctx.first_shape = call, logs, first.shape
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(s_z, *flat, *(a for log in logs for a in log.release()))
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        s_z, *saved = ctx.saved_tensors
+        with torch.autocast(s_z.device.type, enabled=False):
+            return (
+                None,
+                None,
+                *backward(ctx.call, ctx.logs, ctx.first_shape, s_z, saved, grads, ctx.needs_input_grad[2:]),
+            )
+
+
+def _forward(
+    call: Call,
+    noise: Tensor | None,
+    first: Iterable[Tensor],
+    weights: Sequence[LayerWeights],
+    state: State,
+    logs: list[Log] | None,
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The outputs of :func:`hmlstm`, flat, and the detectors' pre-activations (T, B, L-1).
+
+    ``first`` gives W·x of the first layer, (B, R), step by step.
+    """
+    T, B, options, top = call.T, call.B, call.options, len(weights) - 1
+    layers: list[_Layer] = []
+    for l, w in enumerate(weights):
+        layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, logs[l] if logs else None))
+    like = layers[0].hc
+    hidden = [like.new_empty(T, B, layer.H) for layer in layers]
+    s_z = like.new_empty(top, T, B)
+    hidden_steps, s_z_steps = [a.unbind() for a in hidden], [a.unbind() for a in s_z]
+    z = np.zeros((T + 1, B, top), dtype=bool)
+    z[0] = state.z.detach().cpu().numpy() > 0
+    decided = np.zeros((T, B, top), dtype=bool)
+    everyone, no_one = np.ones(B, dtype=bool), np.zeros(B, dtype=bool)
+    active = None if call.active is None else call.active.cpu().numpy()
+    free = None if call.forced is None else np.isnan(call.forced)
+
+    for t, below in enumerate(first):
+        for layer in layers:
+            layer.settle()
+        here = everyone if active is None else active[t]
+        fed = here  # z⁰ = 1
+        for l, layer in enumerate(layers):
+            flush = z[t, :, l] & here if l < top else no_one
+            move = Move.of(fed, flush, like.device)
+            if move is not None:
+                layer.change(move, below, layers[l + 1].downward if l < top else None)
+            if logs is not None:
+                logs[l].moves.append(move)
+            below = layer.h
+            hidden_steps[l][t].copy_(below)
+            if l == top:
+                break
+            # (8), (9): the boundary
+            layer.detect(move, s_z_steps[l][t])
+            threshold = noise[t, :, l] if options.boundary == "sample" and noise is not None else 0.5
+            decision = (hard_sigmoid(s_z_steps[l][t], call.slope) > threshold).cpu().numpy()
+            decided[t, :, l] = decision
+            if options.on_copy == "hold":
+                decision = decision & (fed | flush)
+            if call.forced is not None and free is not None:
+                decision = np.where(free[t, :, l], decision, call.forced[t, :, l] > 0)
+            z[t + 1, :, l] = np.where(here, decision, z[t, :, l])
+            fed = decision & here
+
+    call.z, call.decided = z, decided
+    s = s_z.permute(1, 2, 0)
+    probabilities = hard_sigmoid(s, call.slope)
+    boundaries = torch.from_numpy(z[1:]).to(probabilities)
+    if call.active is not None:
+        padding = ~call.active[..., None]
+        for a in (*hidden, boundaries, probabilities):
+            a.masked_fill_(padding, 0)
+    last_z = torch.from_numpy(z[T]).to(probabilities)
+    h, c = [layer.h.clone() for layer in layers], [layer.hc[:, layer.H :].clone() for layer in layers]
+    return (*hidden, boundaries, probabilities, last_z, *h, *c), s
+
+
+class _Layer:
+    """One layer as it runs: its state now, and what its matrices made of that state when it last changed."""
+
+    def __init__(
+        self, w: LayerWeights, below: LayerWeights | None, h: Tensor, c: Tensor, call: Call, log: Log | None
+    ) -> None:
+        def transposed(a: Tensor) -> Tensor:  # (size, R), the layout in which few rows multiply fastest
+            return a.to(call.lower or a.dtype).t().contiguous()
+
+        self.w, self.below, self.H, self.log = w, below, w.hidden_size, log
+        self.U = transposed(w.U)
+        self.V = None if below is None or below.V is None else transposed(below.V)
+        self.W = None if below is None else transposed(w.W)
+        self.reads_all = call.traces_z and w.gain_W is not None  # W·h also where z_below closed it, for its gradient
+        self.hc = torch.cat([h, c], dim=1)  # (B, 2H)
+        self.recurrent = self.hc.new_empty(call.B, len(w.b))  # U·h + b; the first layer has its b in W·x
+        self.downward = self.hc.new_empty(call.B, 0 if below is None else len(below.b))  # V·h, for the layer below
+        self.s = self.recurrent  # (n, R) of the last change
+        initial = self.hc.clone()
+        self.unsettled: tuple[Tensor | None, Tensor] | None = (None, initial)
+        if log is not None:
+            log.states.append(initial)
+
+    @property
+    def h(self) -> Tensor:
+        return self.hc[:, : self.H]
+
+    def settle(self) -> None:
+        """Multiply the rows of h that changed one step ago."""
+        if self.unsettled is None:
+            return
+        rows, hc = self.unsettled
+        self.unsettled = None
+        h = hc[:, : self.H]
+        product = multiply(h, self.U)
+        keep = self.log if self.log is not None and self.log.keeps_products else None
+        if keep is not None:
+            keep.recurrent.append(product)
+        recurrent = normalise(product, self.w.gain_U)
+        put(self.recurrent, rows, recurrent if self.below is None else recurrent + self.w.b)
+        if self.V is not None and self.below is not None:
+            product = multiply(h, self.V)
+            if keep is not None:
+                keep.downward.append(product)
+            put(self.downward, rows, normalise(product, self.below.gain_V))
+
+    def change(self, move: Move, below: Tensor, from_above: Tensor | None) -> None:
+        """UPDATE or FLUSH of some rows (equations 2-7).
+
+        ``below`` is W·x + b (B, R) for the first layer, h of the layer below for the others; ``from_above`` is V·h.
+        """
+        w, H, rows = self.w, self.H, move.rows
+        s = pick(self.recurrent, rows)  # (n, R)
+        if self.W is None:
+            s = s + pick(below, rows)
+        else:
+            read = multiply(pick(below, rows if rows is None or self.reads_all else rows[: move.fed]), self.W)
+            if self.log is not None and w.gain_W is not None:
+                self.log.read.append(read)
+            if rows is None:
+                s = s + normalise(read, w.gain_W)
+            else:
+                s[: move.fed] += normalise(read[: move.fed], w.gain_W)
+        if move.flushed is not None and from_above is not None:
+            add(s, move.flushed, pick(from_above, move.flushed_rows))
+
+        gates = s[:, : 4 * H]
+        f, i, o, g = gates.chunk(4, dim=1)
+        gates[:, : 3 * H].sigmoid_()
+        g.tanh_()
+        kept = f * pick(self.hc[:, H:], rows)
+        if move.flushed is not None:
+            clear(kept, move.flushed)
+        hc = torch.empty(len(s), 2 * H, dtype=s.dtype, device=s.device)
+        h, c = hc.chunk(2, dim=1)
+        squashed = squash_cell(torch.addcmul(kept, i, g, out=c), w)
+        torch.mul(o, squashed, out=h)
+        put(self.hc, rows, hc)
+        self.s, self.unsettled = s, (rows, hc)
+        if self.log is not None:
+            self.log.states.append(hc)
+            self.log.gates.append(s)
+            self.log.squashed.append(squashed)
+
+    def detect(self, move: Move | None, s_z: Tensor) -> None:
+        """Fill ``s_z`` (B,), the detector's pre-activations after a move; COPY leaves U·h + b of equation 4."""
+        if move is None or move.rows is not None:
+            s_z.copy_(self.recurrent[:, -1])
+        if move is not None:
+            put(s_z, move.rows, self.s[:, -1])
+
+
+def _read_input(x: Tensor, w: LayerWeights, call: Call) -> Tensor:
+    """W·x + b of the first layer."""
+    if call.lower is None and w.gain_W is None:
+        return F.linear(x, w.W, w.b)
+    product = F.linear(x.to(call.lower or x.dtype), w.W.to(call.lower or x.dtype)).to(w.b.dtype)
+    return normalise(product.flatten(0, -2), w.gain_W).unflatten(0, x.shape[:-1]) + w.b
+
+
+def _input_steps(x: Tensor, w: LayerWeights, call: Call) -> Iterator[Tensor]:
+    """W·x of the first layer step by step, in memory that does not grow with their number."""
+    if call.indices is not None:
+        table = _read_input(x, w, call)
+        yield from (table.index_select(0, i) for i in call.indices)
+    else:
+        for piece in x.split(CHUNK):
+            yield from _read_input(piece, w, call)
+
+
+def _check_binary(name: str, z: Tensor) -> None:
+    wrong = (z != 0) & (z != 1)
+    if bool(wrong.any()):
+        raise InputError(
+            f'{name} must hold zeros and ones for engine "sparse"; got {z[wrong][0].item():g}; use engine="reference"'
+        )

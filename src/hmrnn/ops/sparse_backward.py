@@ -1,0 +1,448 @@
+"""The backward pass of the sparse engine: the gradient of the reference, for the rows that changed.
+
+A row that copies passes the gradients of h and c on as they are. What it adds to the gradients of the two boundary
+states that made it copy are dot products with vectors that depend on its last event alone; its detector adds a rank-one
+term. Weight gradients are one product per matrix over all events, after the loop.
+
+Names that begin with d are gradients, of what follows the d.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.linalg import vecdot
+
+from hmrnn.ops.interface import LayerWeights
+from hmrnn.ops.reference import LAYER_NORM_EPS, normalise, squash_cell
+from hmrnn.ops.sparse_log import Call, Events, Log, Move, add, clear, multiply, pick
+
+BLOCK = 1024  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
+aten = torch.ops.aten
+
+
+def backward(
+    call: Call,
+    logs: Sequence[Log],
+    first_shape: torch.Size,
+    s_z: Tensor,  # (T, B, L-1)
+    saved: Sequence[Any],
+    grads: Sequence[Tensor | None],
+    needs: Sequence[bool],
+) -> list[Tensor | None]:
+    """Gradients of: W·x + b of the first layer, boundaries, slope, the initial z, h and c, every weight."""
+    L, fields = len(logs), len(LayerWeights._fields)
+    flat = iter(saved[L * fields :])
+    layers: list[_Layer] = []
+    for l, log in enumerate(logs):
+        w = LayerWeights(*saved[l * fields : (l + 1) * fields])
+        layers.append(_Layer(l, call, w, log, flat, grads[l], grads[L + 3 + l], grads[2 * L + 3 + l]))
+    for below, above in itertools.pairwise(layers):
+        below.above, above.below = above, below
+    for l, layer in enumerate(layers[:-1]):
+        layer.prepare_detector(s_z[..., l], *(None if d is None else d[..., l] for d in grads[L : L + 3]))
+    for layer in layers:
+        layer.prepare_events()
+
+    for t in reversed(range(call.T)):
+        for layer in reversed(layers):
+            layer.step(t)
+
+    d_forced = d_slope = d_z = None
+    if needs[1] and call.forced is not None and not call.options.straight_through:
+        taken = torch.from_numpy(~np.isnan(call.forced)).to(s_z.device)
+        taken = taken if call.active is None else taken & call.active[..., None]
+        d_forced = torch.stack([layer.d_forced for layer in layers[:-1]], dim=-1) * taken
+    if needs[2] and isinstance(call.slope, Tensor):
+        d_slope = sum((layer.ds_z * layer.s_z).sum() for layer in layers[:-1]) / call.slope
+    if needs[3] and L > 1:
+        d_z = torch.stack([layer.dz for layer in layers[:-1]], dim=-1)
+    d_weights = [d for l, layer in enumerate(layers) for d in layer.weight_gradients(needs[4 + 2 * L + l * fields :])]
+    d_states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
+    return [layers[0].input_gradient(first_shape), d_forced, d_slope, d_z, *d_states, *d_weights]
+
+
+class _Local(NamedTuple):
+    """Derivatives at the events of one step, (n, H) unless stated otherwise."""
+
+    fi: Tensor  # (n, 2, H) of c to s: the forget and the input gate
+    g: Tensor
+    o: Tensor  # of h to s
+    c: Tensor  # of h to c, before layer norm
+    forget: Tensor  # of c to c of the step before
+    kept: Tensor  # f·c: what forgetting all would take away
+    moved: Tensor | None  # (n, 2H) by how much h and c changed
+    below: Tensor | None  # (n, H below)  h of the layer below
+    downward: Tensor | None  # (n, 4H)  V·h of the layer above
+
+
+class _Layer:
+    """The gradients of one layer, step by step backwards."""
+
+    below: _Layer | None = None
+    above: _Layer | None = None
+
+    def __init__(
+        self,
+        l: int,
+        call: Call,
+        w: LayerWeights,
+        log: Log,
+        flat: Iterator[Tensor],
+        d_hidden: Tensor | None,  # (T, B, H)
+        d_h: Tensor | None,  # (B, H)
+        d_c: Tensor | None,  # (B, H)
+    ) -> None:
+        self.l, self.call, self.w, self.H, self.moves = l, call, w, w.hidden_size, log.moves
+        self.events = Events(log, flat, call.T, call.B, has_downward=l > 0, has_read=l > 0 and w.gain_W is not None)
+        B, H, states, counts = call.B, self.H, self.events.states, self.events.counts
+        self.d = states.new_zeros(B, 2 * H)  # of h and c at the step at hand
+        self.dh, self.dc = self.d.chunk(2, dim=1)
+        for part, given in ((self.dh, d_h), (self.dc, d_c)):
+            if given is not None:
+                part.copy_(given)
+        self.dz = states.new_zeros(B)  # of z at the step at hand
+        self.detects = False
+        if d_hidden is not None and call.active is not None:
+            d_hidden = d_hidden * call.active[..., None]
+        self.d_hidden = None if d_hidden is None else d_hidden.unbind()
+
+        self.lower = call.lower or w.U.dtype
+        self.U, self.W = w.U[: 4 * H].to(self.lower), w.W[: 4 * H].to(self.lower)
+        self.v = 0 if w.gain_V is not None else H  # V feeds FLUSH alone, which gives f, the first H rows, no gradient
+        self.V = None if w.V is None else w.V[self.v : 4 * H].to(self.lower)
+        self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if len(name) > 1 and a is not None}
+
+        self.ds = states.new_empty(sum(counts), w.b.shape[0] if l == 0 else 4 * H)  # a row per event
+        gates = self.ds[:, : 4 * H].unflatten(1, (4, H))
+        self.ds_steps = self.ds[:, : 4 * H].split(counts)
+        self.ds_parts = list(zip(*(part.split(counts) for part in (gates[:, :2], gates[:, 2], gates[:, 3]))))
+        self.dU: list[Tensor] = []  # with layer norm: the gradients of U·h, W·h and V·h, step by step
+        self.dW: list[Tensor] = []
+        self.dV: list[Tensor] = []
+
+    def prepare_detector(
+        self, s_z: Tensor, d_boundaries: Tensor | None, d_probabilities: Tensor | None, d_z: Tensor | None
+    ) -> None:
+        """What the gradient of z needs and does not depend on later steps, for all steps at once: (T, B) each."""
+        call, w, l, above, below = self.call, self.w, self.l, self.above, self.below
+        assert above is not None
+        assert w.V is not None
+        self.detects = call.traces_z or d_probabilities is not None
+        self.s_z, self.ds_z, self.d_forced = s_z, torch.zeros_like(s_z), torch.zeros_like(s_z)
+        if d_z is not None:
+            self.dz += d_z
+
+        def mask(z: np.ndarray) -> Tensor:
+            return torch.from_numpy(z).to(s_z)
+
+        self.z = mask(call.z[:-1, :, l])
+        self.z_below = torch.ones_like(s_z) if below is None else mask(call.z[1:, :, l - 1])
+        active = torch.ones_like(s_z) if call.active is None else call.active.to(s_z)
+        self.padding = None if call.active is None else 1 - active
+        self.d_boundaries = None if d_boundaries is None else d_boundaries * active
+        linear = (call.slope * s_z + 1) / 2
+        slope = active * ((linear >= 0) & (linear <= 1)) * (call.slope / 2)
+        self.from_probabilities = None if d_probabilities is None else d_probabilities * slope
+        free = active
+        if call.forced is not None and not call.options.straight_through:
+            free = active * mask(np.isnan(call.forced[..., l]))
+        self.to_s = free * slope
+        self.hold_z = self.hold_below = None
+        if call.options.on_copy == "hold" and below is not None:
+            # z is alpha times the decision, so its gradient also reaches the two boundary states in alpha
+            self.to_s *= self.z + (1 - self.z) * self.z_below
+            decided = free * mask(call.decided[..., l])
+            self.hold_z, self.hold_below = decided * (1 - self.z_below), decided * (1 - self.z)
+        # V·h and W·h in the detector's row, whether or not a boundary let them pass
+        self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
+        if below is not None:
+            self.below_z = (below.events.h(slice(None)) @ w.W[-1])[below.events.index(below.events.current[1:])]
+
+    def prepare_events(self) -> None:
+        """What is known of events and of copying rows before the loop."""
+        call, l, events = self.call, self.l, self.events
+        times, rows = events.times, events.rows
+        every = np.ones(len(times), dtype=bool)
+        fed = every if self.below is None else call.z[times + 1, rows, l - 1]
+        flushed = ~every if self.above is None else call.z[times, rows, l]
+        self.fed = None if fed.all() else events.index(fed.nonzero()[0])
+        self.flushed = events.index(flushed.nonzero()[0])
+        self.unflushed = torch.from_numpy(~flushed).to(self.d)[:, None] if flushed.any() else None
+        if self.below is not None:
+            self.below_events = events.index(self.below.events.current[times + 1, rows])
+        if self.above is not None:
+            self.above_events = events.index(self.above.events.current[times, rows])
+        self.block_start = call.T
+        self.copies: list[tuple[Tensor, Tensor] | None] = [None] * call.T
+        if self.below is not None and call.traces_z:
+            self._prepare_copies()
+
+    def _prepare_copies(self) -> None:
+        """For every event that is copied: by how much h and c would differ had its row flushed, and updated instead."""
+        call, w, H, events = self.call, self.w, self.H, self.events
+        copying = ~call.z[1:, :, self.l - 1]  # (T, B)
+        if self.above is not None:
+            copying &= ~call.z[:-1, :, self.l]
+        if call.active is not None:
+            copying &= call.active.cpu().numpy()
+        if not copying.any():
+            return
+        copied, turns = np.unique(events.current[:-1][copying], return_inverse=True)
+        used = events.index(copied)
+        assert events.recurrent is not None
+        s = normalise(events.recurrent[:, : 4 * H].index_select(0, used), w.gain_U) + w.b[: 4 * H]
+        f, i, o = torch.sigmoid(s[:, : 3 * H]).chunk(3, dim=1)
+        h, c = events.states.index_select(0, used).chunk(2, dim=1)
+        self.turns = torch.cat([o * squash_cell(c, w) - h, i * torch.tanh(s[:, 3 * H :]) - c, f * c], dim=1)
+        counts = copying.sum(1).tolist()
+        rows = events.index(copying.nonzero()[1]).split(counts)
+        for t, (row, turn) in enumerate(zip(rows, events.index(turns).split(counts))):
+            self.copies[t] = (row, turn) if counts[t] > 0 else None
+
+    def _prepare_block(self, last: int) -> None:
+        """The local derivatives of the events of several steps up to ``last``."""
+        B, H, events, below, above = self.call.B, self.H, self.events, self.below, self.above
+        first = bisect.bisect_left(events.starts, events.starts[last + 1] - BLOCK, 0, last)
+        self.block_start = first
+        counts, here = events.counts[first : last + 1], slice(events.starts[first], events.starts[last + 1])
+        if here.start == here.stop:
+            return
+        gates = torch.cat([a[:, : 4 * H] for a in events.gates[first : last + 1] if a is not None])
+        squashed = torch.cat([a for a in events.squashed[first : last + 1] if a is not None])
+        f, i, o, g = gates.chunk(4, dim=1)
+        old = events.ended(events.states, here)
+        kept = f * old[:, H:]
+        fi = torch.empty(len(f), 2, H, dtype=f.dtype, device=f.device)
+        torch.addcmul(kept, kept, f, value=-1, out=fi[:, 0])
+        aten.sigmoid_backward.grad_input(g, i, grad_input=fi[:, 1])
+        if self.unflushed is not None:
+            f = f * self.unflushed[here]
+            fi[:, 0] *= self.unflushed[here]
+        moved = read = down = None
+        if self.call.traces_z and below is not None:
+            moved = events.states[B + here.start : B + here.stop] - old
+            read = below.events.h(self.below_events[here]) if self.w.gain_W is None else None
+        if self.call.traces_z and above is not None and above.events.downward is not None:
+            down = above.events.downward[:, : 4 * H].index_select(0, self.above_events[here])
+        d_g, d_o, d_c = aten.tanh_backward(i, g), aten.sigmoid_backward(squashed, o), aten.tanh_backward(o, squashed)
+        parts = [
+            [None] * len(counts) if a is None else a.split(counts)
+            for a in (fi, d_g, d_o, d_c, f, kept, moved, read, down)
+        ]
+        self.block = [_Local(*step) for step in zip(*parts)]
+
+    def step(self, t: int) -> None:
+        """From the gradients of h, c and z of this step to those of the step before."""
+        w, move, above, below = self.w, self.moves[t], self.above, self.below
+        if self.d_hidden is not None:
+            self.dh += self.d_hidden[t]
+        if self.detects:
+            self._detector(t)
+        if (copies := self.copies[t]) is not None:
+            self._copy(*copies)
+        if t < self.block_start:
+            self._prepare_block(t)
+        if move is not None:
+            self._change(t, move, self.block[t - self.block_start])
+        if self.detects:
+            assert above is not None
+            assert w.V is not None
+            ds_z = self.ds_z[t]
+            self.dh.addr_(ds_z, w.U[-1])
+            if move is not None and move.flushed is not None:
+                above.dh.addr_(ds_z * self.z[t], w.V[-1])
+            if move is not None and below is not None:
+                below.dh.addr_(ds_z * self.z_below[t], w.W[-1])
+
+    def _detector(self, t: int) -> None:
+        """The gradient of s_z; ``dz`` goes from this step to the one before, all but what choosing a move adds."""
+        ds_z, dz = self.ds_z[t], self.dz
+        if self.call.traces_z:
+            if self.d_boundaries is not None:
+                dz = dz + self.d_boundaries[t]
+            self.d_forced[t] = dz
+            torch.mul(dz, self.to_s[t], out=ds_z)
+        if self.from_probabilities is not None:
+            ds_z += self.from_probabilities[t]
+        if not self.call.traces_z:
+            return
+        self.dz = ds_z * self.above_z[t]
+        if self.padding is not None:
+            self.dz += dz * self.padding[t]
+        if self.hold_z is not None:
+            self.dz += dz * self.hold_z[t]
+        if self.below is not None:
+            self.below.dz += ds_z * self.below_z[t]
+            if self.hold_below is not None:
+                self.below.dz += dz * self.hold_below[t]
+
+    def _copy(self, rows: Tensor, turns: Tensor) -> None:
+        """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
+        assert self.below is not None
+        d, turn = self.d.index_select(0, rows), self.turns.index_select(0, turns)
+        to_flush = vecdot(d, turn[:, : 2 * self.H])
+        self.dz.index_add_(0, rows, to_flush)
+        self.below.dz.index_add_(0, rows, to_flush + vecdot(d[:, self.H :], turn[:, 2 * self.H :]))
+
+    def _change(self, t: int, move: Move, local: _Local) -> None:
+        """UPDATE and FLUSH."""
+        w, fed, rows = self.w, move.fed, move.rows
+        here = slice(*self.events.starts[t : t + 2])
+        d = pick(self.d, rows)  # (n, 2H); self.d itself if all rows change
+        dh, dc = d.chunk(2, dim=1)
+        if w.gain_c is None:
+            dc.addcmul_(dh, local.c)
+        else:
+            c = self.events.states[self.call.B :][here, self.H :]
+            d_cell, d_gain, d_bias = _norm_backward(dh * local.c, c, w.gain_c, w.bias_c)
+            dc += d_cell
+            self.d_norm["gain_c"] += d_gain
+            self.d_norm["bias_c"] += d_bias
+        ds, (ds_fi, ds_o, ds_g) = self.ds_steps[t], self.ds_parts[t]
+        torch.mul(local.fi, dc[:, None], out=ds_fi)
+        torch.mul(local.o, dh, out=ds_o)
+        torch.mul(local.g, dc, out=ds_g)
+        to_z = to_z_below = None
+        if self.call.traces_z:
+            to_z = -vecdot(dc, local.kept)
+            if local.moved is not None:
+                to_z_below = vecdot(d, local.moved)
+                to_z[fed:] = to_z_below[fed:]  # these flush without being fed
+                if move.flushed is not None:
+                    clear(to_z_below, move.flushed)
+        # from here on d belongs to the step before
+        dc *= local.forget
+        dU = ds
+        if w.gain_U is not None:
+            assert self.events.recurrent is not None
+            dU = self._through_norm("gain_U", ds, self.events.ended(self.events.recurrent[:, : 4 * self.H], here))
+            self.dU.append(dU)
+        multiply(dU, self.U, out=dh)
+        if rows is not None:
+            self.d.index_copy_(0, rows, d)
+        if self.below is not None:
+            self._read(t, move, local, ds, to_z_below)
+        if self.above is not None:
+            self._read_down(t, move, local, ds, to_z)
+
+    def _read(self, t: int, move: Move, local: _Local, ds: Tensor, to_z: Tensor | None) -> None:
+        """Through W·h to h of the layer below and to the boundary that lets it pass."""
+        rows, fed, below, gain = move.rows, move.fed, self.below, self.w.gain_W
+        assert below is not None
+        if gain is None:
+            d_h = multiply(ds[:fed] if to_z is None else ds, self.W)  # unfed rows matter to their boundary alone
+            if to_z is not None and local.below is not None:
+                to_z += vecdot(d_h, local.below)
+        else:
+            read = self.events.read[t]
+            assert read is not None
+            raw = read[:, : 4 * self.H]
+            self.dW.append(self._through_norm("gain_W", ds[:fed], raw[:fed]))
+            d_h = multiply(self.dW[-1], self.W)
+            if to_z is not None:
+                to_z += _dot_normalised(ds, raw, gain)
+        add(below.dh, None if rows is None else rows[:fed], d_h[:fed])
+        if to_z is not None:
+            add(below.dz, rows, to_z)
+
+    def _read_down(self, t: int, move: Move, local: _Local, ds: Tensor, to_z: Tensor | None) -> None:
+        """Through V·h to h of the layer above, one step ago, and to the boundary that lets it pass."""
+        above, gain = self.above, self.w.gain_V
+        assert above is not None
+        if to_z is not None and local.downward is not None:
+            to_z += vecdot(ds, local.downward) if gain is None else _dot_normalised(ds, local.downward, gain)
+            add(self.dz, move.rows, to_z)
+        if move.flushed is not None:
+            assert self.V is not None
+            dV = pick(ds[:, self.v :], move.flushed)
+            if gain is not None:
+                assert above.events.downward is not None
+                numbers = pick(self.above_events[slice(*self.events.starts[t : t + 2])], move.flushed)
+                raw = above.events.downward[:, : 4 * self.H].index_select(0, numbers)
+                dV = self._through_norm("gain_V", dV, raw)
+                self.dV.append(dV)
+            add(above.dh, move.flushed_rows, multiply(dV, self.V))
+
+    def _through_norm(self, name: str, d: Tensor, raw: Tensor) -> Tensor:
+        """Back through the layer normalisation of a contribution, whose gain is called ``name``."""
+        d, d_gain, _ = _norm_backward(d, raw, getattr(self.w, name), None)
+        self.d_norm[name] += d_gain
+        return d
+
+    def input_gradient(self, shape: torch.Size) -> Tensor:
+        """The gradient of W·x + b of the first layer (T, B, R), or of its table (symbols, R)."""
+        T, B, indices = self.call.T, self.call.B, self.call.indices
+        where = None if self.call.active is None else self.events.index(self.events.times * B + self.events.rows)
+        if self.above is not None:
+            self.ds[:, -1] = pick(self.ds_z.flatten(), where)
+        if indices is not None:
+            return self.ds.new_zeros(shape).index_add_(0, pick(indices.flatten(), where), self.ds)
+        if where is None:
+            return self.ds.view(shape)
+        return self.ds.new_zeros(T * B, shape[-1]).index_copy_(0, where, self.ds).view(shape)
+
+    def weight_gradients(self, needs: Sequence[bool]) -> list[Tensor | None]:
+        """In the order of :class:`LayerWeights`. W and b of the first layer are left to autograd."""
+        w, H, above, below, events = self.w, self.H, self.above, self.below, self.events
+        wanted = dict(zip(LayerWeights._fields, needs))
+        ds, ds_z = self.ds[:, : 4 * H], self.ds_z if self.detects else None
+        d: dict[str, Tensor] = dict(self.d_norm)
+        if wanted["U"]:
+            dU = ds if w.gain_U is None else _joined(self.dU, ds)
+            d["U"] = self._matrix_gradient(w.U, 0, dU, events.h(slice(len(ds)) if events.left is None else events.left))
+            if ds_z is not None:
+                d["U"][-1] = _detector_row(events, events.current[:-1], ds_z)
+        if wanted["W"] and below is not None:
+            dW = pick(ds, self.fed) if w.gain_W is None else _joined(self.dW, ds)
+            d["W"] = self._matrix_gradient(w.W, 0, dW, below.events.h(pick(self.below_events, self.fed)))
+            if ds_z is not None:
+                d["W"][-1] = _detector_row(below.events, below.events.current[1:], ds_z * self.z_below)
+        if wanted["b"] and below is not None:
+            d["b"] = torch.zeros_like(w.b)
+            d["b"][: 4 * H] = ds.sum(0)
+            if ds_z is not None:
+                d["b"][-1] = ds_z.sum()
+        if wanted["V"] and above is not None and w.V is not None:
+            dV = pick(ds[:, H:], self.flushed) if w.gain_V is None else _joined(self.dV, ds)
+            d["V"] = self._matrix_gradient(w.V, self.v, dV, above.events.h(self.above_events[self.flushed]))
+            if ds_z is not None:
+                d["V"][-1] = _detector_row(above.events, above.events.current[:-1], ds_z * self.z)
+        return [d.get(name) for name in LayerWeights._fields]
+
+    def _matrix_gradient(self, matrix: Tensor, first: int, d: Tensor, h: Tensor) -> Tensor:
+        """The gradient of the gate rows of ``matrix``, from row ``first`` on, from those of its products with h."""
+        result = torch.zeros_like(matrix)
+        multiply(d.t(), h.to(self.lower), out=result[first : 4 * self.H])
+        return result
+
+
+def _detector_row(events: Events, numbers: np.ndarray, ds_z: Tensor) -> Tensor:
+    """The gradient of a detector's row that multiplies h of those events, (T, B) as ds_z is: a sum per event first."""
+    per_event = events.states.new_zeros(len(events.states)).index_add_(0, events.index(numbers.ravel()), ds_z.flatten())
+    return per_event @ events.h(slice(None))
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    """The parts, in the order of time though they were made backwards."""
+    return torch.cat([like[:0], *reversed(parts)])
+
+
+def _norm_backward(d: Tensor, raw: Tensor, gain: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a layer normalisation's input, gain and bias."""
+    raw = raw.contiguous()
+    _, mean, rstd = torch.native_layer_norm(raw, gain.shape, None, None, LAYER_NORM_EPS)
+    wanted = [True, True, bias is not None]
+    return aten.native_layer_norm_backward(d.contiguous(), raw, gain.shape, mean, rstd, gain, bias, wanted)
+
+
+def _dot_normalised(d: Tensor, raw: Tensor, gain: Tensor) -> Tensor:
+    """(n,): ⟨d, layer_norm(raw) · gain⟩, row by row."""
+    return vecdot(d, F.layer_norm(raw, gain.shape, gain, eps=LAYER_NORM_EPS))

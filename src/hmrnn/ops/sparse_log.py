@@ -1,0 +1,161 @@
+"""What the sparse engine notes of a call, step by step and event by event, for its backward pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.ops.interface import Options
+
+
+@dataclasses.dataclass
+class Call:
+    """One call of the engine, apart from the tensors that carry gradients. What steers the loop lives on the host."""
+
+    T: int
+    B: int
+    options: Options
+    indices: Tensor | None  # (T, B), for symbols
+    active: Tensor | None  # (T, B) bool; False in the padding
+    slope: Tensor | float
+    lower: torch.dtype | None  # of the products, under autocast
+    forced: np.ndarray | None  # (T, B, L-1), NaN where free
+    traces_z: bool = False  # is the gradient of any boundary state wanted?
+    z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial one first
+    decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, by the detectors
+
+
+class Move(NamedTuple):
+    """The rows of a layer that change at one step, in the order: UPDATE, FLUSH fed from below, FLUSH that is not."""
+
+    rows: Tensor | None  # (n,); None: all of them, in the order of the batch
+    host_rows: np.ndarray  # (n,)
+    fed: int  # how many are fed
+    flushed: slice | Tensor | None  # where FLUSH stands among ``rows``: an index if those are all; None: nowhere
+    flushed_rows: Tensor | None  # those rows
+
+    @staticmethod
+    def of(fed: np.ndarray, flush: np.ndarray, device: torch.device) -> Move | None:
+        """From masks (B,); None if nothing changes."""
+        if fed.all():
+            flushed = index_tensor(flush.nonzero()[0], device) if flush.any() else None
+            return Move(None, np.arange(len(fed)), len(fed), flushed, flushed)
+        updated, both, unfed = (fed > flush).nonzero()[0], (fed & flush).nonzero()[0], (flush > fed).nonzero()[0]
+        host_rows = np.concatenate([updated, both, unfed])
+        n, first = len(host_rows), len(updated)
+        if n == 0:
+            return None
+        rows = index_tensor(host_rows, device)
+        if first == n:
+            return Move(rows, host_rows, n, None, None)
+        return Move(rows, host_rows, first + len(both), slice(first, n), rows[first:])
+
+
+class Log:
+    """What the backward pass needs to know of one layer. Events 0 to B-1 are the initial state."""
+
+    def __init__(self, keeps_products: bool) -> None:
+        self.keeps_products = keeps_products
+        self.moves: list[Move | None] = []  # T of them
+        self.states: list[Tensor] = []  # (n, 2H) h and c
+        self.recurrent: list[Tensor] = []  # (n, R) U·h
+        self.downward: list[Tensor] = []  # (n, R of the layer below) V·h for that layer
+        self.gates: list[Tensor] = []  # (n, R) f, i, o, g; one per move, as the next two
+        self.squashed: list[Tensor] = []  # (n, H) tanh of the cell
+        self.read: list[Tensor] = []  # (n, R) W·h of the layer below; with layer norm only
+
+    def release(self) -> list[Tensor]:
+        """The tensors, flat, for autograd to keep; :class:`Events` takes them back."""
+        joined = [torch.cat(parts) for parts in (self.states, self.recurrent, self.downward) if parts]
+        flat = [*joined, *self.gates, *self.squashed, *self.read]
+        for kept in (self.states, self.recurrent, self.downward, self.gates, self.squashed, self.read):
+            kept.clear()
+        return flat
+
+
+class Events:
+    """A layer's log in the backward pass. Below, "the events" are all but those of the initial state, N of them."""
+
+    def __init__(self, log: Log, tensors: Iterator[Tensor], T: int, B: int, has_downward: bool, has_read: bool) -> None:
+        def per_step() -> list[Tensor | None]:  # None where nothing changed
+            return [None if move is None else next(tensors) for move in log.moves]
+
+        self.states = next(tensors)  # (B + N, 2H)
+        self.recurrent = next(tensors) if log.keeps_products else None  # (B + N without the last step's, R)
+        self.downward = next(tensors) if log.keeps_products and has_downward else None  # likewise
+        self.gates, self.squashed, self.read = per_step(), per_step(), per_step() if has_read else []
+        self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # at each step
+        self.starts = [0, *itertools.accumulate(self.counts)]
+        N = self.starts[-1]
+        self.times = np.repeat(np.arange(T), self.counts)  # (N,)
+        self.rows = np.concatenate([np.empty(0, dtype=np.int64), *(move.host_rows for move in log.moves if move)])
+        numbers = np.zeros((T + 1, B), dtype=np.int64)
+        numbers[0] = np.arange(B)
+        numbers[self.times + 1, self.rows] = np.arange(B, B + N)
+        self.current = np.maximum.accumulate(numbers)  # (T+1, B) the event that each row is in before each step
+        left = self.current[self.times, self.rows]  # (N,) the event that each event ends
+        self.left = None if np.array_equal(left, np.arange(N)) else self.index(left)  # None: all rows, at every step
+
+    def index(self, numbers: np.ndarray) -> Tensor:
+        return index_tensor(numbers, self.states.device)
+
+    def ended(self, a: Tensor, part: slice) -> Tensor:
+        """Of ``a``, which has a row per event, the initial ones first, the rows of those that ``part`` ended."""
+        return pick(a, part if self.left is None else self.left[part])
+
+    def h(self, numbers: Tensor | slice) -> Tensor:
+        """(n, H): h after those events, numbered from the initial ones on."""
+        return pick(self.states[:, : self.states.shape[1] // 2], numbers)
+
+
+def multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """a·b in the dtype of b, the result in the dtype of a."""
+    if a.dtype == b.dtype:
+        return torch.mm(a, b, out=out)
+    product = (a.to(b.dtype) @ b).to(a.dtype)
+    return product if out is None else out.copy_(product)
+
+
+def pick(a: Tensor, rows: Tensor | slice | None) -> Tensor:
+    """Some rows of ``a``; itself for None, a view for a slice."""
+    if rows is None:
+        return a
+    return a[rows] if isinstance(rows, slice) else a.index_select(0, rows)
+
+
+def add(a: Tensor, rows: Tensor | slice | None, b: Tensor) -> None:
+    """Add to some rows of ``a``, all for None, in place. No row comes twice."""
+    if rows is None:
+        a.add_(b)
+    elif isinstance(rows, slice):
+        a[rows].add_(b)
+    elif a.dim() == 1:
+        a.index_add_(0, rows, b)
+    else:  # faster than index_add_ where rows are long
+        a.index_copy_(0, rows, a.index_select(0, rows).add_(b))
+
+
+def clear(a: Tensor, rows: Tensor | slice) -> None:
+    """Make some rows of ``a`` zero, in place."""
+    if isinstance(rows, slice):
+        a[rows].zero_()
+    else:
+        a.index_fill_(0, rows, 0)
+
+
+def put(a: Tensor, rows: Tensor | None, b: Tensor) -> None:
+    """Replace some rows of ``a``, all for None, in place."""
+    if rows is None:
+        a.copy_(b)
+    else:
+        a.index_copy_(0, rows, b)
+
+
+def index_tensor(rows: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(rows).to(device)

@@ -1,0 +1,171 @@
+"""The training loop: truncated backpropagation with the state carried over, the paper's schedules, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hmrnn.errors import InputError
+from hmrnn.rundir import RunDirectory
+from hmrnn.trainer import Trainer
+
+
+def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Iterator[dict[str, Any]]:
+    """Train until done, or until SIGINT or SIGTERM asks to stop; everything is saved by then.
+
+    Yields what happens, for whoever wants to show it: the lines of metrics.jsonl ("train", "valid"), a "step" after
+    every update and one "end" with the reason, and the signal if there was one.
+    """
+    if resume:
+        trainer.restore(run.newest_state())
+    run.store(trainer.config)
+    return _train(trainer, run)
+
+
+def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
+    t, p = trainer.config.train, trainer.progress
+    began = saved = window_began = time.monotonic()
+    before, window_step = p.seconds, p.step
+
+    def check_finite(bits: float) -> None:
+        weights = trainer.model.parameters()
+        if not math.isfinite(bits) or not all(bool(w.isfinite().all()) for w in weights):
+            raise InputError(
+                f"the loss is not finite at step {p.step}; start again with a lower train.learning_rate or "
+                f"train.clip_norm (the last checkpoint in {run.path} is intact)"
+            )
+
+    def save(best: bool = False) -> None:
+        nonlocal saved
+        check_finite(0.0)
+        p.seconds = before + time.monotonic() - began
+        if best:
+            run.save("best", p.step, trainer.snapshot(training=False))
+        run.save("last", p.step, trainer.snapshot(training=True))
+        saved = time.monotonic()
+
+    with run.metrics(p.metrics_bytes) as write_line, _signals() as asked:
+        while p.finished is None:
+            trainer.step()
+            epoch_ends = p.chunk == 0
+            due = epoch_ends if t.validate_every == 0 else p.step % t.validate_every == 0
+            due = due or (epoch_ends and p.epoch >= t.epochs)
+            where = {"step": p.step, "epoch": p.epoch + p.chunk / trainer.streams.chunks}
+            if p.step % t.log_every == 0 or due:
+                bits, rates = trainer.window_means()
+                check_finite(bits)
+                now = time.monotonic()
+                speed = (p.step - window_step) * t.batch_size * t.length / max(now - window_began, 1e-9)
+                window_began, window_step = now, p.step
+                line = {
+                    "event": "train", **where, "bits": bits, "rates": rates, "learning_rate": p.learning_rate,
+                    "slope": trainer.model.rnn.slope, "symbols_per_second": round(speed),
+                    "seconds": round(before + now - began, 3),
+                }  # fmt: skip
+                p.metrics_bytes = write_line(line)
+                yield line
+            if due:
+                result = trainer.validate()
+                check_finite(result.bits)
+                best = trainer.judge(result.bits)
+                line = {
+                    "event": "valid", **where, "bits": result.bits, "rates": list(result.rates),
+                    "updates": list(result.updates), "best": best, "learning_rate": p.learning_rate,
+                }  # fmt: skip
+                p.metrics_bytes = write_line(line)
+                save(best)
+                yield line
+                window_began = time.monotonic()
+            yield {"event": "step", **where}
+            stop, save_due = _agree(trainer, asked, time.monotonic() - saved > t.checkpoint_every)
+            if stop and p.finished is None:
+                save()
+                yield {"event": "end", **where, "reason": f"stopped by {stop}", "signal": stop}
+                return
+            if save_due:
+                save()
+    yield {"event": "end", "step": p.step, "epoch": float(p.epoch), "reason": p.finished, "signal": None}
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a config names; under torchrun each process takes the GPU of its local rank."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device: torch.device | None = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"the device must be auto, cpu, cuda or cuda:N; got {name!r}")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError(f"the device is {name!r}, but this PyTorch sees no GPU; use cpu")
+        if device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if device.index >= torch.cuda.device_count():
+            raise InputError(f"the device is {str(device)!r}, but there are {torch.cuda.device_count()} GPUs")
+        torch.cuda.set_device(device)
+    return device
+
+
+@contextlib.contextmanager
+def processes(device: torch.device) -> Iterator[tuple[int, int]]:
+    """(rank, number of processes): torchrun's, or (0, 1) without it."""
+    if "RANK" not in os.environ:
+        yield 0, 1
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield dist.get_rank(), dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM; a second one has its usual effect."""
+    asked: list[str] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        asked.append(signal.Signals(number).name)
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _agree(trainer: Trainer, asked: list[str], save_due: bool) -> tuple[str | None, bool]:
+    """Whether to stop (and by which signal) and to save: one answer for all processes."""
+    if trainer.world == 1:
+        return (asked[0] if asked else None), save_due
+    number = int(signal.Signals[asked[0]]) if asked else 0
+    flags = torch.tensor([number, int(save_due)], device=trainer.device)
+    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    number, due = flags.tolist()
+    return (signal.Signals(number).name if number else None), bool(due)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from error

@@ -1,0 +1,145 @@
+"""An engine against the reference: outputs, final state and every gradient, on the same random inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, reference
+from literal import random_state, random_weights
+
+Engine = Callable[..., Result]
+Values = dict[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What to run, apart from the engine and its type."""
+
+    sizes: tuple[int, ...] = (5, 3, 4)
+    T: int = 4
+    B: int = 2
+    input_size: int = 3
+    layer_norm: bool = False
+    boundary: str = "step"
+    on_copy: str = "evaluate"
+    forced: str = "no"  # "all", or "some" with NaN for the others
+    straight_through: bool = False
+    lengths: bool = False
+    symbols: int = 0
+    detector: float = 1.0  # scale of the detectors' rows
+
+    def __str__(self) -> str:
+        changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return " ".join(f"{name}={getattr(self, name)}".replace(" ", "") for name in changed) or "plain"
+
+
+@dataclasses.dataclass
+class Inputs:
+    """Random float64 inputs of a case, representable in ``dtype``."""
+
+    case: Case
+    source: Tensor
+    indices: Tensor | None
+    weights: list[LayerWeights]
+    state: State
+    lengths: Tensor | None
+    forced: Tensor | None
+    noise: Tensor | None
+    slope: float = 1.7
+
+
+def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0) -> Inputs:
+    torch.manual_seed(seed)
+    T, B, D = case.T, case.B, len(case.sizes) - 1
+
+    def rounded(a: Tensor | None) -> Any:
+        return None if a is None else a.to(dtype).to(device, torch.float64)
+
+    forced = None
+    if case.forced != "no":
+        kinds = torch.tensor([0, 1, torch.nan] if case.forced == "some" else [0, 1], dtype=torch.float64)
+        forced = kinds[torch.randint(len(kinds), (T, B, D))].to(device)
+    indices = torch.randint(case.symbols, (T, B)).to(device) if case.symbols else None
+    source = torch.randn(case.symbols, case.input_size) if case.symbols else torch.randn(T, B, case.input_size)
+    state = random_state(case.sizes, B)
+    return Inputs(
+        case,
+        rounded(source),
+        indices,
+        [
+            LayerWeights(*map(rounded, w))
+            for w in random_weights(case.input_size, case.sizes, case.layer_norm, case.detector)
+        ],
+        State(tuple(rounded(h.tanh()) for h in state.h), tuple(map(rounded, state.c)), state.z.to(device)),
+        torch.randint(1, T + 1, (B,)).to(device) if case.lengths else None,
+        forced,
+        torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary == "sample" else None,
+    )
+
+
+def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool = True, **changes: Any) -> Values:
+    """All outputs, and the gradients of a random linear function of them."""
+    case = given.case
+
+    def leaf(a: Tensor | None) -> Any:
+        return None if a is None else a.to(dtype, copy=True).requires_grad_(gradients)
+
+    source, weights = leaf(given.source), [LayerWeights(*map(leaf, w)) for w in given.weights]
+    state = State(tuple(map(leaf, given.state.h)), tuple(map(leaf, given.state.c)), leaf(given.state.z))
+    forced = leaf(given.forced)
+    slope = torch.tensor(given.slope, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    result = engine(
+        source if given.indices is None else Symbols(given.indices, source),
+        weights,
+        state,
+        Options(slope.to(source.device), case.boundary, case.on_copy, case.straight_through),  # type: ignore[arg-type]
+        lengths=given.lengths,
+        boundaries=forced,
+        noise=None if given.noise is None else given.noise.to(slope.dtype),
+    )
+    values = {f"hidden.{l}": a for l, a in enumerate(result.hidden)}
+    values |= {"boundaries": result.boundaries, "probabilities": result.probabilities, "state.z": result.state.z}
+    values |= {f"state.h.{l}": a for l, a in enumerate(result.state.h)}
+    values |= {f"state.c.{l}": a for l, a in enumerate(result.state.c)}
+    if not gradients:
+        return values
+    torch.manual_seed(1)
+    loss = torch.zeros((), dtype=torch.float64, device=source.device)
+    for a in values.values():
+        loss = loss + (a.double() * torch.randn(a.shape, dtype=torch.float64).to(a.device)).sum()
+    loss.backward()
+    leaves = {"source": source, "z before": state.z, "forced": forced}
+    leaves |= {f"h before.{l}": a for l, a in enumerate(state.h)}
+    leaves |= {f"c before.{l}": a for l, a in enumerate(state.c)}
+    leaves |= {f"{name}.{l}": a for l, w in enumerate(weights) for name, a in w._asdict().items()}
+    for name, a in leaves.items():
+        if a is not None:
+            values[f"gradient of {name}"] = torch.zeros_like(a) if a.grad is None else a.grad
+    return {name: a.detach() for name, a in values.items()}
+
+
+def errors(got: Values, expected: Values) -> dict[str, float]:
+    """‖got - expected‖ / ‖expected‖, name by name (absolute where nothing is expected)."""
+    assert got.keys() == expected.keys()
+    result = {}
+    for name, want in expected.items():
+        assert got[name].shape == want.shape, name
+        scale = want.double().norm().item()
+        result[name] = (got[name].double() - want.double()).norm().item() / (scale if scale > 1e-6 else 1.0)
+    return result
+
+
+def worst(got: Values, expected: Values) -> tuple[float, str]:
+    """The largest error and where it is; NaN counts as the largest."""
+    found = errors(got, expected)
+    name = max(found, key=lambda name: float("inf") if found[name] != found[name] else found[name])
+    return found[name], name
+
+
+def expected(given: Inputs, gradients: bool = True) -> Values:
+    return evaluate(reference.hmlstm, given, torch.float64, gradients)

@@ -1,0 +1,245 @@
+"""The cuda engine in Triton's interpreter: the kernels and the order of their launches, without a GPU.
+
+The interpreter has to be asked for before Triton is imported, so all of it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn import InputError
+from hmrnn.ops import LayerWeights, Options, State, reference
+from hmrnn.rnn import HMLSTM
+
+pytest.importorskip("triton", reason="Triton is not installed")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    from triton.runtime import interpreter
+
+    from hmrnn.ops import cuda, cuda_layer, kernels
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_in_the_interpreter starts")
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+def test_in_the_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not gpu", __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreter() -> Iterator[None]:
+    """On the CPU, NaN in every buffer not yet written, and Triton's functions redirected once, not at every call."""
+    if not INTERPRETED:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda, "why_not", lambda device, dtype: None)
+        patch.setattr(cuda_layer.Spec, "new", poisoned)
+        for function in (kernels.cell_forward, interpreter.tl.sum):
+            scope = interpreter._patch_lang(function.fn)
+        patch.setattr(interpreter, "_patch_lang", lambda fn: type(scope)())
+        yield
+
+
+def poisoned(spec: cuda_layer.Spec, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    dtype = dtype or spec.dtype
+    return torch.full(shape, float("nan") if dtype.is_floating_point else 10**6, dtype=dtype, device=spec.device)
+
+
+CASES = [
+    Case(),
+    Case(layer_norm=True, T=3),
+    Case(sizes=(20,), T=3),
+    Case(sizes=(4,), layer_norm=True, symbols=5, lengths=True),
+    Case(sizes=(3, 17), T=1, B=3, on_copy="hold"),
+    Case(sizes=(3, 2, 4, 3), T=3, B=1, forced="all"),
+    Case(sizes=(4, 5, 4, 5, 4), T=2, B=1, layer_norm=True),
+    Case(forced="some", on_copy="hold"),
+    Case(forced="some", on_copy="hold", layer_norm=True, symbols=7, T=3),
+    Case(forced="some", on_copy="hold", straight_through=True, T=3),
+    Case(forced="all", straight_through=True, layer_norm=True, T=2),
+    Case(lengths=True, B=3, symbols=4),
+    Case(lengths=True, B=3, forced="some", on_copy="hold", layer_norm=True, T=3),
+    Case(boundary="soft", on_copy="hold", detector=0.3, T=3),
+    Case(boundary="soft", layer_norm=True, detector=0.3, forced="some", T=2),
+    Case(boundary="sample", on_copy="hold", detector=0.3, straight_through=True, forced="some"),
+    Case(boundary="sample", layer_norm=True, detector=0.3, on_copy="hold", T=6, B=1, lengths=True),
+]
+
+
+@interpreted
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
+    given = make(case)
+    error, name = worst(evaluate(cuda.hmlstm, given, torch.float32), expected(given))
+    assert error < 1e-4, f"{name}: {error}"
+
+
+@interpreted
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_bfloat16_operands(layer_norm: bool) -> None:
+    given = make(Case(forced="all", layer_norm=layer_norm, sizes=(20, 17, 24), T=2), torch.bfloat16)
+    got = evaluate(cuda.hmlstm, given, torch.bfloat16)
+    error, name = worst(got, expected(given))
+    assert error < 5e-2, f"{name}: {error}"
+    float32 = {"boundaries", "probabilities", "state.z", *(f"state.c.{l}" for l in range(3))}
+    assert {name for name in got if got[name].dtype == torch.float32} == float32
+
+
+@interpreted
+def test_autocast_gives_bfloat16_hidden_and_float32_gradients() -> None:
+    given = make(Case(forced="all", T=2), torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = evaluate(cuda.hmlstm, given, torch.float32)
+    assert got["hidden.0"].dtype == torch.bfloat16
+    assert got["gradient of U.0"].dtype == torch.float32
+    error, name = worst(got, expected(given))
+    assert error < 5e-2, f"{name}: {error}"
+
+
+@interpreted
+@pytest.mark.parametrize("case", [Case(lengths=True, B=3, T=5), Case(symbols=4, boundary="sample", forced="some", T=5)])
+def test_without_a_gradient_in_pieces(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = make(case)
+    want = expected(given, gradients=False)
+    for limit in (2, 128):
+        monkeypatch.setattr(cuda, "STEPS_WITHOUT_GRADIENT", limit)
+        with torch.inference_mode():
+            error, name = worst(evaluate(cuda.hmlstm, given, torch.float32, gradients=False), want)
+        assert error < 1e-4, f"{name}: {error}"
+
+
+def network(layer_norm: bool = False) -> tuple[HMLSTM, Tensor]:
+    torch.manual_seed(0)
+    return HMLSTM(3, (4, 3, 5), layer_norm=layer_norm), torch.randn(2, 2, 3)
+
+
+def hidden(rnn: HMLSTM, x: Tensor, engine: str) -> tuple[Tensor, ...]:
+    run = cuda.hmlstm if engine == "cuda" else reference.hmlstm
+    return run(x, rnn.layers(), rnn.initial_state(x.shape[1]), rnn.options()).hidden
+
+
+@interpreted
+def test_only_what_is_asked_for() -> None:
+    """One output used, and gradients for the input and one matrix alone."""
+    grads = []
+    for engine in ("reference", "cuda"):
+        rnn, x = network()
+        rnn.requires_grad_(False).V[1].requires_grad_()
+        x.requires_grad_()
+        hidden(rnn, x, engine)[1].square().sum().backward()
+        assert rnn.U[0].grad is None
+        grads.append((x.grad, rnn.V[1].grad))
+    for a, b in zip(*grads):
+        torch.testing.assert_close(a, b)
+
+
+@interpreted
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_calls_in_any_order(layer_norm: bool) -> None:
+    rnn, x = network(layer_norm)
+    parameters = list(rnn.parameters())
+    wanted = []
+    for scale in (1, -2):
+        loss = sum(h.square().sum() for h in hidden(rnn, scale * x, "reference"))
+        wanted.append(torch.autograd.grad(loss, parameters))
+    losses = [sum(h.square().sum() for h in hidden(rnn, scale * x, "cuda")) for scale in (1, -2)]
+    hidden(rnn, x, "cuda")  # never followed by a backward pass
+    for i in (0, 1, 0):
+        for a, b in zip(torch.autograd.grad(losses[i], parameters, retain_graph=True), wanted[i]):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    torch.autograd.grad(losses[0], parameters)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(losses[0], parameters)
+
+
+@interpreted
+def test_weights_may_change_before_the_backward_pass() -> None:
+    """As the engine keeps what it multiplied with; the reference has torch complain."""
+    rnn, x = network()
+    wanted = torch.autograd.grad(hidden(rnn, x, "reference")[2].sum(), rnn.U[0])[0]
+    loss = hidden(rnn, x, "cuda")[2].sum()
+    with torch.no_grad():
+        rnn.U[0].zero_()
+    torch.testing.assert_close(torch.autograd.grad(loss, rnn.U[0])[0], wanted, rtol=1e-4, atol=1e-6)
+
+
+@interpreted
+def test_under_compile() -> None:
+    rnn, x = network()
+    compiled = torch.compile(lambda x: sum(h.sum() for h in hidden(rnn, 2 * x, "cuda")), backend="eager")
+    torch.testing.assert_close(compiled(x), sum(h.sum() for h in hidden(rnn, 2 * x, "reference")))
+
+
+@interpreted
+def test_a_slope_that_wants_a_gradient_is_refused() -> None:
+    rnn, x = network()
+    options = Options(slope=torch.ones((), requires_grad=True))
+    with pytest.raises(InputError, match="no gradient for the slope"):
+        cuda.hmlstm(x, rnn.layers(), rnn.initial_state(2), options)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreted engine runs everywhere")
+def test_why_not() -> None:
+    from hmrnn.ops import cuda
+
+    assert cuda.why_not(torch.device("cpu"), torch.float32) == "it needs an NVIDIA GPU, and the tensors are on cpu"
+    w = LayerWeights(U=torch.ones(4, 1), W=torch.ones(4, 1), b=torch.zeros(4))
+    state = State((torch.zeros(1, 1),), (torch.zeros(1, 1),), torch.zeros(1, 0))
+    with pytest.raises(InputError, match=r"^the engine 'cuda' cannot run here: it needs an NVIDIA GPU, .*; choose"):
+        cuda.hmlstm(torch.ones(1, 1, 1), [w], state, Options())
+
+
+class Clock:
+    """A stream or an event that remembers what has happened before it."""
+
+    def __init__(self) -> None:
+        self.before: set[tuple[int, int]] = set()
+
+    def wait(self, other: Clock) -> None:
+        self.before |= other.before
+
+    wait_stream = wait_event = record = wait
+
+
+@pytest.mark.parametrize("layers", range(1, 7))
+@pytest.mark.parametrize("way", [1, -1])
+def test_lanes_keep_the_order(layers: int, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forwards and, with time and layers turned round, backwards: a stage follows the three stages it needs."""
+    from hmrnn.ops.cuda_plan import Lanes
+
+    here = [Clock()]
+
+    @contextlib.contextmanager
+    def stream(chosen: Clock) -> Iterator[None]:
+        here.append(chosen)
+        yield
+        here.pop()
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: here[-1])
+    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    lanes = Lanes([Clock() for _ in range((layers + 1) // 2 - 1)])  # type: ignore[misc]
+    stages = [(t, l) for t in range(5)[::way] for l in range(layers)[::way]]
+    with lanes.forked():
+        for t, l in stages:
+            with lanes.stage(l):
+                needed = {(t, l - way), (t - way, l), (t - way, l + way)} & set(stages)
+                assert needed <= here[-1].before
+                if layers == 3 and (l, way) in ((0, 1), (2, -1)):  # the first and the third layer run side by side
+                    assert (t - way, 2 - l) not in here[-1].before
+                here[-1].before.add((t, l))
+    assert here[-1].before == set(stages)

@@ -1,0 +1,289 @@
+"""Whatever is wrong: one line that says what was expected, exit status 2, and nothing created or changed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tiny
+from hmrnn import checkpoint
+from hmrnn.rundir import RunDirectory
+
+FLAGS = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
+BEST = "runs/story/best-00000005"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with texts, good and bad, and a run."""
+    work = tmp_path_factory.mktemp("template")
+    (work / "story.txt").write_text(tiny.text(900))
+    (work / "other.txt").write_text(tiny.text(900).upper())
+    (work / "empty.txt").write_text("")
+    (work / "short.txt").write_text("abc")
+    (work / "brief.txt").write_text("abc de " * 20)
+    (work / "binary.txt").write_bytes(bytes(range(256)) * 9)
+    (work / "latin1.txt").write_bytes("caf\xe9 ".encode("latin-1") * 50)
+    (work / "folder").mkdir()
+    (work / "folder" / "thesis.tex").write_text("all of it")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(work)
+        patch.setenv("HMRNN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        assert tiny.hmrnn("train", "story.txt", *FLAGS) == 0
+    assert (work / BEST).is_dir()
+    shutil.copytree(work / "runs" / "story", work / "runs" / "fresh", ignore=shutil.ignore_patterns("*-0*"))
+    return work
+
+
+@pytest.fixture
+def work(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of it to work in."""
+    shutil.copytree(template, tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    return tmp_path / "work"
+
+
+def tree(directory: Path) -> dict[str, bytes | None]:
+    found = sorted(directory.rglob("*"))
+    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None for path in found}
+
+
+def complaint(work: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run a command that must be refused; what it said."""
+    before = tree(work)
+    status = tiny.hmrnn(*arguments)
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, ""), err
+    assert err.endswith("\n")
+    assert err.count("\n") == 1, err
+    assert err.startswith("hmrnn: ")
+    assert "Traceback" not in err
+    assert tree(work) == before
+    return err.removeprefix("hmrnn: ").strip()
+
+
+TRAINING: dict[str, tuple[str, str]] = {
+    # files
+    "missing": ("train nowhere.txt", "'nowhere.txt' is neither a preset (demo, ptb, "),
+    "missing, by flag": ("train text --data.path nowhere", "there is no file nowhere"),
+    "no file": ("train ptb", "format ptb needs data, and none was named"),
+    "empty": ("train empty.txt", "empty.txt is empty"),
+    "too short": ("train short.txt", "short.txt is too short: it must hold at least "),
+    "too short for the batch": ("train brief.txt --train.batch-size 64", "but 64 streams of 100 need at least 6401"),
+    "binary": ("train binary.txt", "binary.txt is not UTF-8 text"),
+    "not UTF-8": ("train latin1.txt", "latin1.txt is not UTF-8 text: byte 0xe9 at offset 3"),
+    "folder without text": ("train folder", "folder is a directory without .txt files"),
+    # words that mean nothing
+    "no command": ("frobnicate", "unknown command 'frobnicate'; expected one of demo, train, "),
+    "no preset": ("train", "hmrnn train needs a preset (demo, ptb, text8, enwik8, text) or a text file"),
+    "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
+    "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
+    "unknown flag": ("train story.txt --train.speed 3", "Unrecognized options: --train.speed"),
+    "misspelt flag": ("train story.txt --model.hiden-size 3", "did you mean --model.hidden-size?"),
+    "stray word": ("train story.txt again", "Unrecognized options: again"),
+    "unknown flag elsewhere": ("demo --slow", "Unrecognized options: --slow"),
+    # impossible values
+    "no layers": ("train story.txt --model.num-layers 0", "model.num_layers must be at least 1; got 0"),
+    "negative rate": ("train story.txt --train.learning-rate -1", "train.learning_rate must be positive; got -1.0"),
+    "sizes": ("train story.txt --model.hidden-size 8 9", "must hold 1 or 3 sizes (model.num_layers); got (8, 9)"),
+    "no sizes": ("train story.txt --model.hidden-size", "model.hidden_size must hold 1 or 3 sizes"),
+    "choice": ("train story.txt --model.boundary never", "invalid choice 'never' for argument '--model.boundary'"),
+    "not a number": ("train story.txt --train.epochs many", "--train.epochs: invalid literal for int()"),
+    "no value": ("train story.txt --train.epochs", "Missing value for argument '--train.epochs'"),
+    "fractions": ("train story.txt --data.valid-fraction 0.99", "leave something for training; got 0.99 and 0.05"),
+    "seed": ("train story.txt --train.seed -4", "train.seed must lie between 0 and"),
+    "engine": ("train brief.txt --train.length 3 --train.engine steam", "engine must be one of auto, "),
+    "device": ("train brief.txt --train.device abacus", "the device must be auto, cpu, cuda or cuda:N; got 'abacus'"),
+    "parts": ("train story.txt --train.accumulate 5", "train.batch_size 32 must be a multiple of train.accumulate 5"),
+    # directories
+    "a run is there": ("train story.txt", "runs/story already holds a run; go on with it by --resume, replace it by"),
+    "not a run": ("train story.txt --out folder", "folder exists and is not a run directory; choose another --out"),
+    "not a run, to overwrite": ("train story.txt --out folder --overwrite", "exists and is not a run directory"),
+    "a file": ("train story.txt --out empty.txt", "empty.txt exists and is not a run directory"),
+    "nothing to resume": ("train story.txt --out runs/new --resume", "there is no run to go on with in runs/new"),
+    "resumed too early": ("train story.txt --out runs/fresh --resume", "stopped before its first checkpoint"),
+    "resume and overwrite": ("train story.txt --resume --overwrite", "--resume and --overwrite exclude each other"),
+    "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "it cannot change model."),
+    "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change train.learning_rate"),
+    "another text": ("train other.txt --out runs/story --resume", "text is not the one this run began with"),
+    "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
+    "demo over a run": ("demo --out runs/story", "runs/story holds another run; replace it by --fresh"),
+    "demo over a folder": ("demo --out folder", "folder exists and is not a run directory"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), TRAINING.values(), ids=TRAINING)
+def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, message: str) -> None:
+    assert message in complaint(work, capsys, *command.split(" "))
+
+
+USING: dict[str, tuple[str, str]] = {
+    "no model": ("segment abc", "-m STR, --model STR"),
+    "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
+    "not a run": ("evaluate -m folder", "folder holds no checkpoint"),
+    "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),
+    "not trained yet": ("generate -m runs/fresh", "runs/fresh holds no checkpoint"),
+    "device": ("segment -m runs/story abc --device abacus", "the device must be auto, cpu, cuda or cuda:N"),
+    "unseen symbols": ("segment -m runs/story abXc", "1 symbol that training never showed: 'X' (U+0058) at position 2"),
+    "unseen in a prompt": ("generate -m runs/story abXc", "never showed: 'X' (U+0058) at position 2"),
+    "nothing on standard input": ("segment -m runs/story", "there is nothing to segment: the text is empty"),
+    "text twice": ("segment -m runs/story abc --file story.txt", "give a text or --file, not both"),
+    "two texts": ("segment -m runs/story abc de", "Unrecognized options: de"),
+    "no such file": ("segment -m runs/story --file nowhere.txt", "cannot read nowhere.txt: No such file"),
+    "file not UTF-8": ("segment -m runs/story --file latin1.txt", "latin1.txt is not UTF-8 text"),
+    "width": ("segment -m runs/story abc --width -3", "width must"),
+    "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),
+    "temperature": ("generate -m runs/story --temperature -1", "temperature must be 0 or more; got -1.0"),
+    "top-k": ("generate -m runs/story --top-k 0", "top_k must be at least 1; got 0"),
+    "top-p": ("generate -m runs/story --top-p 2", "top_p must lie above 0"),
+    "split": ("evaluate -m runs/story --split dev", "invalid choice 'dev' for argument '--split'"),
+    "evaluate no file": ("evaluate -m runs/story --file nowhere.txt", "there is no file nowhere.txt"),
+    "evaluate empty": ("evaluate -m runs/story --file empty.txt", "empty.txt is empty"),
+    "evaluate other symbols": (
+        "evaluate -m runs/story --file other.txt",
+        "the text holds 8 symbols that training never showed: 'C' (U+0043) at position 0",
+    ),
+    "evaluate another corpus": ("evaluate -m runs/story --path other.txt", "the corpus has another vocabulary"),
+    "evaluate symbols": ("evaluate -m runs/story --symbols -9", "--symbols must not be negative; got -9"),
+    "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
+    "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
+    "figure": ("plot -m runs/story abc --figure 5", "invalid choice '5' for argument '--figure'"),
+    "figure's suffix": ("plot -m runs/story abc --out f.bmp", "a figure is written as .png, .svg, .pdf; got 'f.bmp'"),
+    "figure's folder": ("plot -m runs/story abc --out no/f.png", "cannot write no/f.png"),
+    "curves of what": ("plot -m folder --figure curves", "metrics.jsonl cannot be read"),
+    "no corpus": ("data nowhere.txt", "'nowhere.txt' is neither a preset"),
+    "no dump": ("data --text8-from nowhere.xml --out made", "nowhere.xml"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), USING.values(), ids=USING)
+def test_using(work: Path, capsys: pytest.CaptureFixture[str], command: str, message: str) -> None:
+    assert message in complaint(work, capsys, *command.split(" "))
+
+
+def test_a_terminal_with_nothing_typed(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    said = complaint(work, capsys, "segment", "-m", "runs/story")
+    assert said == "no text: give one as an argument, by --file, or on standard input"
+
+
+def test_standard_input_that_is_not_utf8(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\xe9"), encoding="utf-8"))
+    assert "standard input is not UTF-8 text" in complaint(work, capsys, "segment", "-m", "runs/story")
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
+    def apply(run: Path) -> None:
+        text = (run / name).read_text()
+        assert old in text
+        (run / name).write_text(text.replace(old, new))
+
+    return apply
+
+
+CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda best: shutil.rmtree(best), ""),
+    "truncated": (lambda best: os.truncate(best / "model.safetensors", 99), "model.safetensors is damaged (99 bytes"),
+    "version": (edit("manifest.json", '"format": 1', '"format": 2'), "format 2, this hmrnn reads format 1"),
+    "vocabulary": (edit("vocabulary.json", '"h"', '"z"'), "vocabulary.json is damaged"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@pytest.mark.parametrize("command", ["evaluate", "segment", "generate", "plot"])
+def test_checkpoints(
+    work: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], message: str, command: str
+) -> None:
+    text = ["abc"] if command in ("segment", "plot") else []
+    damage(work / BEST)
+    what = BEST if message == "" else "runs/story"
+    said = complaint(work, capsys, command, *text, "-m", what)
+    assert message in said if message else said.startswith(f"no checkpoint at {BEST}")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda last: os.truncate(last / "training.safetensors", 9), "training.safetensors is damaged (9 bytes"),
+        (edit("manifest.json", '"format": 1', '"format": 2'), "format 2, this hmrnn reads format 1"),
+        (lambda last: shutil.rmtree(last), "stopped before its first checkpoint"),
+    ],
+)
+def test_resuming_from_a_bad_checkpoint(
+    work: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], message: str
+) -> None:
+    damage(work / "runs" / "story" / "last-00000005")
+    before = tree(work)
+    assert tiny.hmrnn("train", "story.txt", "--resume") == 2
+    assert message in capsys.readouterr().err
+    assert tree(work) == before
+
+
+def test_resuming_after_the_text_has_changed(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same symbols, the same length: only the checksum can tell."""
+    (work / "story.txt").write_text((work / "story.txt").read_text()[::-1])
+    assert "not the one this run began with" in complaint(work, capsys, "train", "story.txt", "--resume")
+
+
+def test_a_run_that_is_being_written(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = RunDirectory(Path("runs/story"))
+    with here.open():
+        for flag in ("--resume", "--overwrite"):
+            said = complaint(work, capsys, "train", "story.txt", flag, *([] if flag == "--resume" else FLAGS))
+            assert said.startswith("another run is writing to runs/story")
+
+
+def test_damaged_metrics(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open("runs/story/metrics.jsonl", "a") as file:
+        file.write('{"event": "tra')
+    said = complaint(work, capsys, "plot", "-m", "runs/story", "--figure", "curves")
+    assert "metrics.jsonl is damaged" in said
+
+
+def test_a_corpus_whose_vocabulary_is_another(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint whose files agree with each other but not with the corpus it names."""
+    saved = checkpoint.read(Path(BEST))
+    vocabulary = type(saved.vocabulary)("characters", tuple("ABCDEFGHI"))
+    shutil.rmtree(BEST)
+    checkpoint.write(Path(BEST), saved._replace(vocabulary=vocabulary))
+    assert "the corpus has another vocabulary (9 symbols)" in complaint(work, capsys, "evaluate", "-m", "runs/story")
+
+
+def test_a_process_of_its_own(work: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hmrnn", "train", "nowhere.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, env=tiny.environment(tmp_path / "cache"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hmrnn: 'nowhere.txt' is neither a preset")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away(work: Path, tmp_path: Path) -> None:
+    """`hmrnn ... | head` is no error."""
+    command = f"{sys.executable} -m hmrnn generate -m runs/story --length 3000 | head -c 10"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        env=tiny.environment(tmp_path / "cache"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout) == 10
+
+
+def test_json_of_a_run_is_plain(work: Path) -> None:
+    stored = json.loads((work / "runs" / "story" / "config.json").read_text())
+    assert stored["model"]["hidden_size"] == [6, 5, 4]

@@ -1,0 +1,290 @@
+"""Checkpoints stand alone, are whole or not there, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+import hmrnn
+import tiny
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.errors import InputError
+from hmrnn.models import LanguageModel
+from hmrnn.rundir import RunDirectory
+
+
+def model(mark: float = 0.0, step: int | None = None) -> Checkpoint:
+    """A checkpoint that can be told by ``mark``; one that training can go on from, if it has a ``step``."""
+    config = tiny.config()
+    weights = dict(LanguageModel(len(tiny.VOCABULARY), config.model).state_dict())
+    weights["softmax.bias"] = torch.full_like(weights["softmax.bias"], mark)
+    if step is None:
+        return Checkpoint(config, tiny.VOCABULARY, weights)
+    return Checkpoint(config, tiny.VOCABULARY, weights, {"step": step}, {"window.0": torch.full((3,), mark)})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    wrote = model(2.0, step=7)
+    checkpoint.write(tmp_path / "a" / "b", wrote)
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == [
+        "config.json", "manifest.json", "model.safetensors", "training.json", "training.safetensors", "vocabulary.json",
+    ]  # fmt: skip
+    read = checkpoint.read(tmp_path / "a" / "b", training=True)
+    assert (read.config, read.vocabulary, read.progress) == (wrote.config, wrote.vocabulary, {"step": 7})
+    for ours, theirs in ((wrote.weights, read.weights), (wrote.training, read.training)):
+        assert ours is not None
+        assert theirs is not None
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+    assert checkpoint.read(tmp_path / "a" / "b").training is None
+
+
+def test_a_model_alone_cannot_go_on(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "best-00000001", model())
+    with pytest.raises(InputError, match="holds a model but no state"):
+        checkpoint.read(tmp_path / "best-00000001", training=True)
+
+
+def test_the_newest_of_a_kind_is_found(tmp_path: Path) -> None:
+    for name in ("best-00000003", "last-00000003", "last-00000012", "best-00000009", "last-100000000"):
+        checkpoint.write(tmp_path / name, model())
+    assert checkpoint.find(tmp_path).name == "best-00000009"
+    assert checkpoint.find(tmp_path, "last").name == "last-100000000"
+    assert checkpoint.find(tmp_path / "last-00000003").name == "last-00000003"
+    checkpoint.prune(tmp_path, "last", keep=2)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["best-00000003", "best-00000009", "last-00000012", "last-100000000"]
+    checkpoint.prune(tmp_path, "best", keep=1)
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == left[1:]
+
+
+def test_a_run_without_a_best_model_gives_its_last(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "last-00000003", model(step=3))
+    assert hmrnn.load(tmp_path).vocabulary == tiny.VOCABULARY
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Disk:
+    """Counts what the process does to files and ends it at the ``last``-th step, before that one takes effect."""
+
+    EVENTS = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "fsync"})
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self.count = 0
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.last is None or event not in self.EVENTS:
+            return
+        self.count += 1
+        if self.count == self.last:
+            self.last = None
+            raise Crash
+
+    @contextmanager
+    def until(self, last: int) -> Iterator[None]:
+        self.last, self.count = last, 0
+        try:
+            yield
+        finally:
+            self.last = None
+
+
+DISK = Disk()
+sys.addaudithook(DISK)  # it cannot be taken off again; without a ``last`` it does nothing
+
+
+def survives(
+    monkeypatch: pytest.MonkeyPatch, prepare: Callable[[int], None], act: Callable[[], None], look: Callable[[], None]
+) -> int:
+    """Crash ``act`` at every single step, ``look`` at what is left each time; the number of steps."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: DISK("fsync", ()))
+    for k in range(1, 200):
+        prepare(k)
+        try:
+            with DISK.until(k):
+                act()
+        except Crash:
+            look()
+        else:
+            look()
+            return k - 1
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("step", [2, 1], ids=["another step", "the same step"])
+def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    here = RunDirectory(tmp_path)
+    seen = []
+
+    def prepare(k: int) -> None:
+        """The state before; what a crash left behind stays there every other time."""
+        if k % 2:
+            for path in tmp_path.iterdir():
+                for file in path.iterdir():
+                    file.unlink()
+                path.rmdir()
+        here.save("last", 1, model(1.0, step=1))
+
+    def look() -> None:
+        assert checkpoint.find(tmp_path, "last") is not None
+        saved = here.newest_state()
+        assert saved.progress is not None
+        assert saved.training is not None
+        mark = float(saved.weights["softmax.bias"][0])
+        assert mark in (1.0, 2.0)
+        assert (float(saved.training["window.0"][0]), saved.progress["step"]) == (mark, step if mark == 2 else 1)
+        seen.append(mark)
+
+    steps = survives(monkeypatch, prepare, lambda: here.save("last", step, model(2.0, step=step)), look)
+    assert steps > 15
+    if step == 1:
+        assert seen == sorted(seen)
+    assert {1.0, 2.0} == set(seen)
+    here.save("last", 3, model(3.0, step=3))
+    here.save("last", 4, model(4.0, step=4))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last-00000003", "last-00000004"]
+
+
+def test_a_crash_while_old_ones_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = RunDirectory(tmp_path)
+    number = 0
+
+    def prepare(k: int) -> None:
+        nonlocal number
+        number += 1
+        here.save("best", number, model(number))
+
+    def act() -> None:
+        here.save("best", number + 1, model(number + 1))
+
+    def look() -> None:
+        assert float(checkpoint.read(checkpoint.find(tmp_path)).weights["softmax.bias"][0]) in (number, number + 1)
+
+    assert survives(monkeypatch, prepare, act, look) > 15
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = RunDirectory(tmp_path)
+    here.save("last", 1, model(1.0, step=1))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"cannot write a checkpoint to .*: No space left on device"):
+        here.save("last", 2, model(2.0, step=2))
+    assert here.newest_state().progress == {"step": 1}
+
+
+def rewrite(directory: Path, name: str, data: bytes) -> None:
+    """Replace a file of a checkpoint, and make the manifest agree with it."""
+    import hashlib
+
+    (directory / name).write_bytes(data)
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    manifest["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+def edit_manifest(directory: Path, edit: Callable[[Any], None]) -> None:
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    edit(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def other_vocabulary(symbols: str) -> bytes:
+    return json.dumps({"kind": "characters", "symbols": sorted(symbols), "unknown": False}).encode()
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (lambda d: os.truncate(d / "model.safetensors", 100), "model.safetensors is damaged"),
+    "one bit": (lambda d: flip(d / "model.safetensors"), "model.safetensors is damaged"),
+    "config edited": (lambda d: flip(d / "config.json"), "config.json is damaged"),
+    "file missing": (lambda d: (d / "vocabulary.json").unlink(), "vocabulary.json cannot be read"),
+    "no manifest": (lambda d: (d / "manifest.json").unlink(), "holds no checkpoint"),
+    "manifest truncated": (lambda d: os.truncate(d / "manifest.json", 30), "manifest.json is damaged"),
+    "other version": (lambda d: edit_manifest(d, lambda m: m.update(format=9)), "format 9, this hmrnn reads format 1"),
+    "file not listed": (
+        lambda d: edit_manifest(d, lambda m: m["files"].pop("config.json")),
+        "does not list config.json",
+    ),
+    "file elsewhere": (
+        lambda d: edit_manifest(d, lambda m: m["files"].update({"../x": {"size": 1, "sha256": ""}})),
+        "names a file outside the checkpoint",
+    ),
+    "not tensors": (lambda d: rewrite(d, "model.safetensors", b"hello"), "is not a safetensors file"),
+    "other weights": (
+        lambda d: rewrite(d, "model.safetensors", save({"rnn.U.0": torch.zeros(2, 2)})),
+        "do not fit its config or vocabulary",
+    ),
+    "larger vocabulary": (
+        lambda d: rewrite(d, "vocabulary.json", other_vocabulary("abcdefghijklm")),
+        "do not fit its config or vocabulary",
+    ),
+    "no vocabulary": (lambda d: rewrite(d, "vocabulary.json", b"{}"), "a vocabulary has exactly the fields"),
+    "config of another kind": (
+        lambda d: rewrite(d, "config.json", b'{"model": {"num_layers": "three"}}'),
+        r"config.json is damaged, or of another version of hmrnn: .*\$.model.num_layers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_named_on_one_line(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    checkpoint.write(tmp_path / "best-00000001", model())
+    hmrnn.load(tmp_path)
+    damage(tmp_path / "best-00000001")
+    with pytest.raises(InputError, match=message) as info:
+        hmrnn.load(tmp_path)
+    assert "\n" not in str(info.value)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no checkpoint at .*nowhere: expected a run directory"):
+        hmrnn.load(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        hmrnn.load(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="no checkpoint at"):
+        hmrnn.load(str(tmp_path / "file"))
+
+
+def test_a_model_from_python(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "best-00000001", model())
+    loaded = hmrnn.load(tmp_path)
+    assert not loaded.network.training
+    assert loaded.segment("abc de").text == "abc de"
+    assert loaded.generate("abc", 20, seed=5) == "".join(loaded.stream("abc", 20, seed=5))
+    assert len(loaded.generate(length=7)) == 7
+    assert loaded.generate("abc", 40, seed=5) != loaded.generate("abc", 40, seed=6)
+    assert loaded.score("abc de").symbols == 5
+    for call in (loaded.segment, loaded.score):
+        with pytest.raises(InputError, match="the text is empty"):
+            call("")
+    with pytest.raises(InputError, match="never showed: 'ü'"):
+        loaded.stream("aü")  # before the first piece is asked for
+    with pytest.raises(InputError, match="temperature"):
+        loaded.stream("a", temperature=-1.0)

@@ -1,0 +1,292 @@
+"""The commands as people use them: from a text file to a model, its segments, its texts and its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import hmrnn
+import tiny
+from hmrnn import checkpoint, cli, display
+from hmrnn.config import DataConfig, ModelConfig, TrainConfig
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics
+
+COMMANDS = ("demo", "train", "evaluate", "segment", "generate", "plot", "data")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with a text and, in runs/story, a model trained on it."""
+    work = tmp_path_factory.mktemp("work")
+    (work / "story.txt").write_text(tiny.text(900))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HMRNN_CACHE", str(work / "cache"))
+        patch.chdir(work)
+        assert tiny.hmrnn("train", "story.txt", *tiny.flags(tiny.config(epochs=1, length=10))) == 0
+        yield work
+
+
+def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
+    """They answer at once: what takes seconds to import is imported when a command runs."""
+    code = """
+import sys
+from hmrnn.cli import main
+for arguments in ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"], ["nonsense"], ["train", "no"],
+                  ["train", "demo", "--bogus"]):
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        print("status", stop.code)
+print([name for name in ("torch", "matplotlib", "numpy", "safetensors") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    statuses = [line for line in done.stdout.splitlines() if line.startswith("status")]
+    assert statuses == ["status 0"] * 5 + ["status 2"] * 3
+    assert len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn(*arguments) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert tuple(cli.ARGUMENTS) == COMMANDS
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--version", "-V"):
+        assert tiny.hmrnn(flag) == 0
+        assert capsys.readouterr().out == f"hmrnn {hmrnn.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn(command, "--help") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert f"usage: hmrnn {command}" in out
+    expected = [field.name for field in dataclasses.fields(cli.ARGUMENTS[command])]
+    if command == "train":
+        expected = ["out", "resume", "overwrite"]
+        for part, kind in (("data", DataConfig), ("model", ModelConfig), ("train", TrainConfig)):
+            expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
+    for name in expected:
+        assert f"--{name.replace('_', '-')}" in out or name.upper() in out, name
+
+
+def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = work / "runs" / "shown"
+    assert tiny.hmrnn("train", "story.txt", "--out", out, *tiny.flags(tiny.config(epochs=1, length=10))) == 0
+    text, err = capsys.readouterr()
+    assert err == ""
+    lines = text.splitlines()
+    assert lines[0] == "story.txt: 810 symbols to train on, 9 distinct"
+    assert lines[1].startswith("model: layers of 6, 5, 4; ")
+    assert re.search(r" parameters; engine \w+ on cpu$", lines[1])
+    assert lines[2] == f"run: {out}"
+    assert "bits/char" in lines[3]
+    assert "chars/s, boundary rates z1=0." in lines[3]
+    assert lines[-2].startswith("epoch 1.00  validation ")
+    assert lines[-2].endswith("(best so far)")
+    assert lines[-1].startswith("done: all 1 epochs are done; best validation ")
+    metrics = [line["event"] for line in read_metrics(out / "metrics.jsonl")]
+    assert len(lines) == 3 + len(metrics) + 1
+    # the defaults of the preset, the flags, and the name of the file for a run without --out
+    stored = RunDirectory(work / "runs" / "story").config()
+    assert stored.data == DataConfig(path=("story.txt",))
+    assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, length=10).train)
+
+
+def test_a_terminal_has_a_bar(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    arguments = ["train", "story.txt", "--out", work / "runs" / "bar", *tiny.flags(tiny.config(epochs=1, length=10))]
+    assert tiny.hmrnn(*arguments) == 0
+    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    assert "━" in out
+    assert "20/20 updates, " in out
+    assert "0:00:00 left" in out
+    assert "bits/char" in out
+
+
+def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = hmrnn.load(work / "runs" / "story")
+    text = (work / "story.txt").read_text()
+    expected = model.score(text[-45:])
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--streams", 1) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[:2] == [
+        "story.txt, test part: 44 symbols predicted",
+        f"bits per character  {expected.bits:.4f}",
+    ]
+    assert f"updates saved  {expected.saved:.1%}" in out
+    assert " instead of 810)" in out
+
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--split", "valid", "--streams", 1, "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    expected = model.score(text[810:855])
+    assert record["bits"] == pytest.approx(expected.bits)
+    assert record["rates"] == pytest.approx(list(expected.rates))
+    assert (record["symbols"], record["text"]) == (44, "story.txt, valid part")
+
+    (work / "new.txt").write_text("abc de fgh " * 9)
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--file", "new.txt", "--symbols", 50, "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["bits"] == pytest.approx(model.score(("abc de fgh " * 9)[:50]).bits)
+
+
+def test_evaluate_a_corpus_that_has_moved(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "moved.txt").write_text((work / "story.txt").read_text())
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--path", "moved.txt", "--json") == 0
+    there = json.loads(capsys.readouterr().out)
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--json") == 0
+    assert {**json.loads(capsys.readouterr().out), "text": "moved.txt, test part"} == there
+
+
+def test_segment(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = hmrnn.load(work / "runs" / "story").segment("abc de fgh")
+    assert tiny.hmrnn("segment", "-m", "runs/story", "abc de fgh") == 0
+    plain = capsys.readouterr().out
+    assert plain == f"{expected.render(width=80)}\n{expected.updates()}\n"
+    assert "\x1b" not in plain
+    monkeypatch.setattr(sys, "stdin", io.StringIO("abc de fgh\n"))  # as echo writes it
+    assert tiny.hmrnn("segment", "--model", "runs/story") == 0
+    assert capsys.readouterr().out == plain
+    (work / "text.txt").write_text("abc de fgh\n")
+    assert tiny.hmrnn("segment", "-m", "runs/story", "--file", "text.txt", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == expected.to_dict()
+    assert tiny.hmrnn("segment", "-m", "runs/story", "abc de fgh", "--width", 5) == 0
+    assert capsys.readouterr().out.startswith(expected.render(width=5))
+
+
+def test_segments_are_coloured_on_a_terminal(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert tiny.hmrnn("segment", "-m", "runs/story", "abc de fgh") == 0
+    expected = hmrnn.load(work / "runs" / "story").segment("abc de fgh")
+    assert expected.render(width=80, colour=True) in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in display.segmentation(expected)
+
+
+def test_generate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = []
+    for seed in (1, 1, 2):
+        assert tiny.hmrnn("generate", "-m", "runs/story", "abc ", "--length", 60, "--seed", seed) == 0
+        outputs.append(capsys.readouterr().out)
+    model = hmrnn.load(work / "runs" / "story")
+    assert outputs[0] == "abc " + model.generate("abc ", 60, temperature=0.8, seed=1) + "\n"
+    assert outputs[0] == outputs[1] != outputs[2]
+    assert [len(text) for text in outputs] == [4 + 60 + 1] * 3
+    arguments = ("generate", "-m", "runs/story", "--length", 9, "--temperature", 0)
+    assert tiny.hmrnn(*arguments) == 0
+    likeliest = capsys.readouterr().out
+    assert tiny.hmrnn(*arguments[:-1], 1.5, "--top-k", 1) == 0
+    assert capsys.readouterr().out == likeliest
+    assert tiny.hmrnn(*arguments[:-1], 1.5, "--top-p", 1e-9) == 0
+    assert capsys.readouterr().out == likeliest
+
+
+@pytest.mark.parametrize(("figure", "suffix"), [("3", "svg"), ("4", "png"), ("curves", "pdf")])
+def test_plot(work: Path, capsys: pytest.CaptureFixture[str], figure: str, suffix: str) -> None:
+    out = work / f"figure.{suffix}"
+    text = [] if figure == "curves" else ["abc de fgh"]
+    assert tiny.hmrnn("plot", "-m", "runs/story", *text, "--figure", figure, "--out", out) == 0
+    assert capsys.readouterr().out == f"wrote {out}\n"
+    assert out.read_bytes().startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[suffix])
+
+
+def test_data(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn("data", "story.txt") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "story.txt: 9 symbols (characters)"
+    assert [line.split()[:2] for line in out[1:]] == [["train", "810"], ["valid", "45"], ["test", "45"]]
+
+
+def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "greek.txt").write_text("αβγ δε\n" * 60)
+    flags = tiny.flags(tiny.config(epochs=1, length=10))
+    assert tiny.hmrnn("train", "greek.txt", "--data.bytes", *flags) == 0
+    capsys.readouterr()
+    assert tiny.hmrnn("generate", "-m", "runs/greek", "αβ", "--length", 30, "--seed", 1) == 0
+    assert capsys.readouterr().out.startswith("αβ")
+    assert tiny.hmrnn("segment", "-m", "runs/greek", "αβ", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["symbols"] == ["\\xce", "\\xb1", "\\xce", "\\xb2"]
+
+
+def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "story.txt", "--out", "runs/again", "--train.epochs"]
+    flags = tiny.flags(tiny.config(length=10, batch_size=16))
+    flags = [flag for k, flag in enumerate(flags) if "--train.epochs" not in flags[max(0, k - 1) : k + 1]]
+    assert tiny.hmrnn(*arguments, 1, *flags) == 0
+    first = tiny.contents(work / "runs" / "again")
+    assert tiny.hmrnn(*arguments, 1, *flags, "--overwrite") == 0
+    assert tiny.contents(work / "runs" / "again") == first
+    assert tiny.hmrnn(*arguments, 2, "--resume") == 0
+    assert "done: all 2 epochs are done" in capsys.readouterr().out
+    assert RunDirectory(work / "runs" / "again").config().train.epochs == 2
+    assert tiny.hmrnn("train", "story.txt", "--out", "runs/straight", "--train.epochs", 2, *flags) == 0
+    again, straight = tiny.contents(work / "runs" / "again"), tiny.contents(work / "runs" / "straight")
+    assert again["metrics"] == straight["metrics"]
+    assert again["last-00000010/model.safetensors"] == straight["last-00000010/model.safetensors"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    """A real process is stopped wherever it happens to be; its run then ends as if nothing had been."""
+    out = tmp_path / "a run"
+    config = tiny.config(epochs=1000, log_every=1, boundary="sample", length=10, batch_size=16)
+    command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(out), *tiny.flags(config)]
+    process = subprocess.Popen(
+        command,
+        cwd=work,
+        env=tiny.environment(work / "cache"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "bits/char" not in (line := process.stdout.readline()):
+        assert line, process.communicate()[1]
+    process.send_signal(number)
+    text, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err == ""
+    *_, said, again = text.splitlines()
+    step = RunDirectory(out).newest_progress()["step"]
+    assert said == f"stopped by {number.name} at step {step}; everything is saved. Go on with:"
+    program, *arguments = shlex.split(again)
+    assert program == "hmrnn"
+    epochs = step // 5 + 1
+    assert tiny.hmrnn(*arguments, "--train.epochs", epochs) == 0
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
+    tiny.run(tmp_path / "whole", config, text=hmrnn.data.load_corpus(DataConfig(path=("story.txt",))))
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(out)
+    assert whole["metrics"] == parts["metrics"]
+    name = f"last-{5 * epochs:08d}/model.safetensors"
+    assert whole[name] == parts[name]
+
+
+def test_the_model_of_the_command_line_is_that_of_python(work: Path) -> None:
+    model = hmrnn.load("runs/story")
+    weights = checkpoint.read(checkpoint.find(Path("runs/story"))).weights
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network.state_dict().items())
+    assert model.vocabulary.decode(model.vocabulary.encode("abc")) == "abc"

@@ -1,0 +1,96 @@
+"""Configs: into JSON and back, and what cannot work is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig, from_json, to_json
+from hmrnn.errors import InputError
+from hmrnn.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_work_and_survive_json(name: str) -> None:
+    config = PRESETS[name]
+    config.check()
+    assert from_json(to_json(config), Config, "here") == config
+
+
+def test_presets_are_the_papers_settings() -> None:
+    ptb, wikipedia = PRESETS["ptb"], PRESETS["enwik8"]
+    assert (ptb.model.embedding_size, ptb.model.hidden_size, ptb.model.num_layers, ptb.model.output_size) == (
+        128, (512,), 3, 512,
+    )  # fmt: skip
+    t = ptb.train
+    assert (t.batch_size, t.length, t.learning_rate, t.divide_rate_by, t.clip_norm) == (64, 100, 0.002, 50.0, 1.0)
+    assert (t.slope_rate, t.slope_max, ptb.model.layer_norm, ptb.model.boundary) == (0.04, 5.0, True, "step")
+    for config in (wikipedia, PRESETS["text8"]):
+        assert (config.model.hidden_size, config.model.output_size) == ((1024,), 2048)
+        assert (config.train.batch_size, config.train.learning_rate) == (128, 0.001)
+
+
+def test_every_field_is_explained() -> None:
+    """The docstrings under the fields are the help of the command line."""
+    import inspect
+
+    for kind in (DataConfig, ModelConfig, TrainConfig):
+        lines = inspect.getsource(kind).splitlines()
+        for field in dataclasses.fields(kind):
+            at = next(k for k, line in enumerate(lines) if line.startswith(f"    {field.name}:"))
+            assert lines[at + 1].startswith('    """'), f"{kind.__name__}.{field.name} has no docstring"
+
+
+WRONG: list[tuple[str, str, Any, str]] = [
+    ("model", "num_layers", 0, "model.num_layers must be at least 1; got 0"),
+    ("model", "embedding_size", -1, "model.embedding_size must be at least 1"),
+    ("model", "output_size", 0, "model.output_size must be at least 1"),
+    ("model", "hidden_size", (8, 0, 8), r"model.hidden_size\[1\] must be at least 1; got 0"),
+    ("model", "hidden_size", (8, 8), r"must hold 1 or 3 sizes \(model.num_layers\); got \(8, 8\)"),
+    ("model", "hidden_size", (), "must hold 1 or 3 sizes"),
+    ("train", "epochs", 0, "train.epochs must be at least 1"),
+    ("train", "batch_size", 0, "train.batch_size must be at least 1"),
+    ("train", "length", -5, "train.length must be at least 1"),
+    ("train", "patience", 0, "train.patience must be at least 1"),
+    ("train", "accumulate", 0, "train.accumulate must be at least 1"),
+    ("train", "accumulate", 7, "train.batch_size 64 must be a multiple of train.accumulate 7"),
+    ("train", "log_every", 0, "train.log_every must be at least 1"),
+    ("train", "learning_rate", -0.1, "train.learning_rate must be positive; got -0.1"),
+    ("train", "learning_rate", 0.0, "train.learning_rate must be positive"),
+    ("train", "learning_rate", math.nan, "train.learning_rate must be positive; got nan"),
+    ("train", "slope_max", 0.0, "train.slope_max must be positive"),
+    ("train", "divide_rate_by", 0.0, "train.divide_rate_by must be positive"),
+    ("train", "clip_norm", -1.0, "train.clip_norm must not be negative"),
+    ("train", "slope_rate", math.nan, "train.slope_rate must not be negative; got nan"),
+    ("train", "min_improvement", -1.0, "train.min_improvement must not be negative"),
+    ("train", "divisions", -1, "train.divisions must not be negative"),
+    ("train", "validate_every", -1, "train.validate_every must not be negative"),
+    ("train", "validation_symbols", -1, "train.validation_symbols must not be negative"),
+    ("train", "threads", -1, "train.threads must not be negative"),
+    ("train", "checkpoint_every", -1.0, "train.checkpoint_every must not be negative"),
+    ("train", "seed", -1, "train.seed must lie between 0 and"),
+    ("train", "seed", 2**64, "train.seed must lie between 0 and"),
+    ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),
+    ("data", "test_fraction", 0.95, "must be positive and leave something for training"),
+    ("data", "valid_fraction", math.nan, "must be positive and leave something for training"),
+]
+
+
+@pytest.mark.parametrize(("part", "field", "value", "message"), WRONG)
+def test_impossible_values(part: str, field: str, value: Any, message: str) -> None:
+    config = Config()
+    config.check()
+    changed = dataclasses.replace(getattr(config, part), **{field: value})
+    with pytest.raises(InputError, match=message) as info:
+        dataclasses.replace(config, **{part: changed}).check()
+    assert "\n" not in str(info.value)
+
+
+def test_json_that_does_not_fit() -> None:
+    for data in (b"", b"[1]", b'{"train": {"epochs": 1.5}}', b'{"model": {"boundary": "maybe"}}', b"\xff"):
+        with pytest.raises(InputError, match=r"^here is damaged, or of another version of hmrnn: ") as info:
+            from_json(data, Config, "here")
+        assert "\n" not in str(info.value)

@@ -1,0 +1,73 @@
+"""The demo, with a model too small to learn: every step of it, an interruption, and a second look."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import tiny
+from hmrnn import commands
+from hmrnn.train import read_metrics
+from hmrnn.trainer import Trainer
+
+
+def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    run = tmp_path / "runs" / "demo-quick"
+
+    with monkeypatch.context() as patch:  # Ctrl-C in the middle
+        step = Trainer.step
+
+        def interrupted(trainer: Trainer) -> None:
+            step(trainer)
+            if trainer.progress.step == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(Trainer, "step", interrupted)
+        assert tiny.hmrnn("demo", "--quick") == 130
+    out = capsys.readouterr().out
+    assert out.endswith("at step 3; everything is saved. Go on with:\n  hmrnn demo --out runs/demo-quick --quick\n")
+    assert "bits per character" not in out.lower()
+
+    assert tiny.hmrnn("demo", "--quick") == 0
+    first = capsys.readouterr().out
+    steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if line["event"] == "train"]
+    assert len(steps) == len(set(steps))
+    for expected in (
+        "done: all 1 epochs are done",
+        "Bits per character on the validation text (2,000 characters)",
+        "unigram frequencies",
+        "5-gram, Witten-Bell",
+        "xz -9",
+        "HM-LSTM",
+        "level 1: ",
+        "level 2: ",
+        " layer updates instead of 810 (270 + ",
+        "A sample",
+        "\nThe ",
+    ):
+        assert expected in first, expected
+    figures = sorted(path.name for path in (run / "figures").iterdir())
+    assert figures == ["curves.png", "figure3.png", "figure4.png"]
+    bits = {name: float(_cell(first, name)) for name in ("unigram", "5-gram", "xz -9", "HM-LSTM")}
+    assert 2 < bits["5-gram"] < 3.5 < 4 < bits["unigram"] < 5.5
+    assert 1.5 < bits["xz -9"] < 4
+    assert bits["HM-LSTM"] < 7.0
+
+    monkeypatch.setattr(commands, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
+    kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}
+    assert tiny.hmrnn("demo", "--quick") == 0
+    second = capsys.readouterr().out
+    assert second.startswith("runs/demo-quick holds a finished demo; showing it (hmrnn demo --fresh trains again)\n")
+    assert second[second.index("Bits per character") :] == first[first.index("Bits per character on") :]
+    assert {path: path.read_bytes() for path in run.glob("*-0*/*")} == kept
+
+
+def _cell(text: str, name: str) -> str:
+    """The number in the row of the table that starts with ``name``."""
+    row = next(line for line in text.splitlines() if line.strip("│| ").startswith(name))
+    return row.strip("│| ").split()[-1]

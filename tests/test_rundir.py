@@ -1,0 +1,144 @@
+"""A run directory: one run at a time, never replaced by accident, and only its own files are ever removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tiny
+from hmrnn import checkpoint
+from hmrnn.errors import InputError
+from hmrnn.rundir import RunDirectory
+
+
+def everything(directory: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None for path in directory.rglob("*")
+    }
+
+
+def test_nothing_is_created_before_it_is_opened(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path / "a" / "run")
+    here.check(resume=False, overwrite=False)
+    assert not (tmp_path / "a").exists()
+    with here.open():
+        assert not here.holds_run
+        here.store(tiny.config(epochs=3))
+    assert here.holds_run
+    assert here.config() == tiny.config(epochs=3)
+    assert sorted(everything(here.path)) == ["config.json", "lock"]
+
+
+def test_other_processes_write_nothing(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path / "run", writer=False)
+    with here.open(), here.metrics(0) as write:
+        here.store(tiny.config())
+        assert write({"event": "train"}) == 0
+        here.save("last", 1, None)  # type: ignore[arg-type]
+    assert not here.path.exists()
+
+
+def test_a_run_is_not_replaced_by_accident(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path)
+    with here.open():
+        here.store(tiny.config())
+    with pytest.raises(InputError, match="already holds a run; go on with it by --resume, replace it by --overwrite"):
+        here.check(resume=False, overwrite=False)
+    here.check(resume=True, overwrite=False)
+    here.check(resume=False, overwrite=True)
+    with pytest.raises(InputError, match="exclude each other"):
+        here.check(resume=True, overwrite=True)
+
+
+def test_other_directories_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="exists and is not a run directory; choose another --out"):
+            RunDirectory(tmp_path).check(resume=False, overwrite=overwrite)
+        with pytest.raises(InputError, match="exists and is not a run directory"):
+            RunDirectory(tmp_path / "thesis.tex").check(resume=False, overwrite=overwrite)
+    (tmp_path / "empty").mkdir()
+    RunDirectory(tmp_path / "empty").check(resume=False, overwrite=False)
+
+
+def test_there_must_be_a_run_to_go_on_with(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no run to go on with in .*; start one without --resume"):
+        RunDirectory(tmp_path).check(resume=True, overwrite=False)
+    with RunDirectory(tmp_path).open():
+        RunDirectory(tmp_path).store(tiny.config())
+        with pytest.raises(InputError, match="stopped before its first checkpoint; start it again by --overwrite"):
+            RunDirectory(tmp_path).newest_state()
+        assert RunDirectory(tmp_path).newest_progress() == {}
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    first, second = RunDirectory(tmp_path), RunDirectory(tmp_path)
+    model = tiny.trainer(tiny.config()).snapshot(training=False)
+    with first.open():
+        first.save("last", 1, model)
+        with pytest.raises(InputError, match="another run is writing to"), second.open(overwrite=True):
+            pass
+        assert len(checkpoint.checkpoints(tmp_path)) == 1
+    with second.open(overwrite=True):
+        assert checkpoint.checkpoints(tmp_path) == []
+
+
+def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(epochs=1))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "curves.png").write_bytes(b"")
+    (tmp_path / ".last-00000005.new").mkdir()
+    kept = {"notes.txt": "mine", "best-of/model.txt": "mine", "last-1/model.txt": "mine"}
+    for name, text in kept.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with RunDirectory(tmp_path).open(overwrite=True):
+        left = {name: data for name, data in everything(tmp_path).items() if data is not None}
+    assert set(left) == {*kept, "config.json", "lock"}
+    RunDirectory(tmp_path).check(resume=False, overwrite=True)  # had it crashed here, it could be done again
+
+
+def test_a_crash_at_the_very_start_leaves_a_directory_that_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = RunDirectory(tmp_path)
+    with monkeypatch.context() as patch, here.open():
+        patch.setattr("os.replace", lambda a, b: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            here.store(tiny.config())
+    assert sorted(everything(tmp_path)) == [".config.json.new", "lock"]
+    RunDirectory(tmp_path).check(resume=False, overwrite=False)
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    here = RunDirectory(tmp_path / "file" / "run")
+    with pytest.raises(InputError, match=r"cannot write to .*: Not a directory; choose another --out"), here.open():
+        pass
+
+
+def test_metrics_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path)
+    with here.metrics(0) as write:
+        sizes = [write({"step": step}) for step in range(3)]
+    assert sizes == [12, 24, 36]
+    with here.metrics(sizes[1]) as write:
+        assert write({"step": 7}) == sizes[2]
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 7]
+    with here.metrics(10_000) as write:  # somebody has shortened the file: no gap is made
+        write({"step": 8})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1, 7, 8]
+
+
+def test_a_damaged_state_names_the_one_before(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config())
+    (tmp_path / "last-00000020" / "training.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"damaged.*; to go on from last-00000010, remove .*last-00000020"):
+        RunDirectory(tmp_path).newest_state()
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config.json is damaged"):
+        RunDirectory(tmp_path).config()

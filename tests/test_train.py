@@ -1,0 +1,424 @@
+"""One update by hand, the schedules, the interruptions: a run is what the config says and nothing is lost."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import hmrnn
+import tiny
+from hmrnn import checkpoint
+from hmrnn.errors import InputError
+from hmrnn.evaluate import Evaluation
+from hmrnn.models import LanguageModel
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import choose_device, read_metrics, train
+from hmrnn.trainer import Streams, Trainer
+
+CPU = torch.device("cpu")
+
+
+def test_streams_read_the_text_side_by_side() -> None:
+    text = np.arange(48)
+    streams = Streams(text, batch_size=3, length=5, rows=slice(0, 3), device=CPU)
+    assert streams.chunks == 3  # 15 symbols a stream; the last two of the text are left over
+    read = torch.cat([streams[k][0] for k in range(3)])
+    assert read.T.tolist() == [list(range(s, s + 15)) for s in (0, 15, 30)]
+    assert all(torch.equal(streams[k][1], streams[k][0] + 1) for k in range(3))
+    half = Streams(text, batch_size=3, length=5, rows=slice(1, 3), device=CPU)
+    assert torch.equal(half[2][0], streams[2][0][:, 1:])
+
+
+def test_streams_need_one_chunk() -> None:
+    assert Streams(np.arange(16), 3, 5, slice(0, 3), CPU).chunks == 1
+    with pytest.raises(InputError, match="holds 15 symbols, but 3 streams of 5 need at least 16"):
+        Streams(np.arange(15), 3, 5, slice(0, 3), CPU)
+
+
+@pytest.mark.parametrize("clip_norm", [0.05, 0.0])
+def test_two_updates_by_hand(clip_norm: float) -> None:
+    """The state goes over to the next chunk without its gradient; the gradient is clipped; Adam does the rest."""
+    config = tiny.config(clip_norm=clip_norm)
+    trainer = tiny.trainer(config)
+    model = copy.deepcopy(trainer.model)
+    trainer.step()
+    trainer.step()
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
+    streams = torch.from_numpy(trainer.corpus.train[: 4 * 54 + 1].astype(np.int64))  # (220 - 1) // 4 = 54 each
+    state, carried = None, []
+    for k in range(2):
+        at = torch.arange(4) * 54 + torch.arange(5 * k, 5 * k + 5)[:, None]
+        logits, _, state = model(streams[at], state)
+        loss = -F.log_softmax(logits, -1).gather(2, streams[at + 1][..., None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        norm = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
+        assert norm > 0.05
+        for p in model.parameters():
+            p.grad *= clip_norm / norm if clip_norm else 1.0
+        optimizer.step()
+        state = state.detach()
+        carried.append(state)
+    assert all(float(h.abs().max()) > 1e-3 for h in carried[0].h)
+    for ours, theirs in zip((*carried[1].h, *carried[1].c), (*trainer.state.h, *trainer.state.c)):
+        torch.testing.assert_close(theirs, ours, atol=1e-6, rtol=1e-5)
+    for (name, ours), theirs in zip(model.named_parameters(), trainer.model.parameters()):
+        torch.testing.assert_close(theirs, ours, atol=2e-6, rtol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+        moment = trainer.optimizer.state[theirs]["exp_avg"]  # Adam hides the scale of the gradient, this does not
+        torch.testing.assert_close(moment, optimizer.state[ours]["exp_avg"], atol=1e-6, rtol=1e-4)
+
+
+def test_state_starts_anew_with_each_epoch() -> None:
+    trainer = tiny.trainer(tiny.config(slope_rate=0.5, slope_max=1.8))
+    chunks = trainer.streams.chunks
+    slopes = []
+    for _ in range(2 * chunks + 1):
+        trainer.step()
+        slopes.append(trainer.model.rnn.slope)
+    assert slopes == [1.0] * chunks + [1.5] * chunks + [pytest.approx(1.8)]
+    inputs, _ = trainer.streams[0]
+    assert (trainer.progress.epoch, trainer.progress.chunk) == (2, 1)
+    before = trainer.state.h[0].clone()
+    trainer.progress.chunk = 0  # the same chunk again, at what would be the start of an epoch
+    trainer.model.requires_grad_(False)
+    expected = trainer.model(inputs)[2]
+    trainer.model.requires_grad_(True)
+    trainer.step()
+    torch.testing.assert_close(trainer.state.h, expected.h)
+    assert not torch.equal(trainer.state.h[0], before)
+
+
+@pytest.mark.parametrize("boundary", ["step", "soft"])
+def test_accumulation_gives_the_update_of_the_whole_batch(boundary: str) -> None:
+    whole, parts = (tiny.trainer(tiny.config(accumulate=k, boundary=boundary, layer_norm=True)) for k in (1, 4))
+    for trainer in (whole, parts):
+        trainer.model.double()
+        trainer.state = trainer.model.rnn.initial_state(len(trainer.state.z))
+        for _ in range(3):
+            trainer.step()
+    for name, parameter in whole.model.state_dict().items():
+        torch.testing.assert_close(parts.model.state_dict()[name], parameter, atol=1e-10, rtol=1e-9)
+    torch.testing.assert_close(parts.state, whole.state, atol=1e-10, rtol=1e-9)
+    assert parts.window_means()[0] == pytest.approx(whole.window_means()[0], abs=1e-6)
+
+
+def test_bf16_runs_and_keeps_float32_weights(tmp_path: Path) -> None:
+    end = tiny.run(tmp_path / "bf16", tiny.config(precision="bf16", epochs=1))
+    tiny.run(tmp_path / "float32", tiny.config(epochs=1))
+    assert end["reason"] == "all 1 epochs are done"
+    ours, theirs = (checkpoint.read(checkpoint.find(tmp_path / name)).weights for name in ("bf16", "float32"))
+    assert all(weight.dtype == torch.float32 for weight in ours.values())
+    assert not torch.equal(ours["rnn.U.0"], theirs["rnn.U.0"])
+    torch.testing.assert_close(ours["rnn.U.0"], theirs["rnn.U.0"], atol=0.1, rtol=0)
+
+
+def test_one_layer_trains(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(num_layers=1, hidden_size=(6,), epochs=1), stop=lambda e: e["step"] == 3)
+    tiny.run(tmp_path, tiny.config(num_layers=1, hidden_size=(6,), epochs=1), resume=True)
+    assert hmrnn.load(tmp_path).score("abc de").rates == ()
+
+
+def test_training_learns(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(epochs=4, learning_rate=0.03))
+    bits = [line["bits"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
+    assert bits[-1] < bits[0] - 0.2
+    assert bits[0] < math.log2(9) + 0.2
+
+
+def test_metrics_say_what_happened(tmp_path: Path) -> None:
+    config = tiny.config(slope_rate=0.5)
+    tiny.run(tmp_path, config)
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert [(line["event"], line["step"]) for line in lines] == [
+        ("train", 4), ("train", 8), ("train", 10), ("valid", 10),
+        ("train", 12), ("train", 16), ("train", 20), ("valid", 20),
+    ]  # fmt: skip
+    assert [line["epoch"] for line in lines if line["event"] == "train"] == [0.4, 0.8, 1.0, 1.2, 1.6, 2.0]
+    assert {line["slope"] for line in lines[:3]} == {1.0}
+    assert {line["slope"] for line in lines[4:7]} == {1.5}
+
+    trainer = tiny.trainer(config)  # the mean of the losses since the line before
+    losses = []
+    for _ in range(8):
+        trainer.step()
+        losses.append(trainer.window_means())
+    assert lines[1]["bits"] == pytest.approx(np.mean([bits for bits, _ in losses[4:]]))
+    assert lines[1]["rates"] == pytest.approx(np.mean([rates for _, rates in losses[4:]], axis=0))
+    assert all(0 <= rate <= 1 for line in lines for rate in line["rates"])
+
+
+def test_a_seed_repeats_a_run_bit_for_bit(tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        torch.manual_seed(99 if name == "b" else 7)  # what came before must not matter
+        tiny.run(tmp_path / name, tiny.config(boundary="sample", seed=seed, epochs=1))
+    a, b, c = (tiny.contents(tmp_path / name) for name in "abc")
+    assert a == b
+    assert a["best-00000010/model.safetensors"] != c["best-00000010/model.safetensors"]
+
+
+def after(step: int, event: str = "step") -> Any:
+    return lambda e: e["event"] == event and e["step"] == step
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "step": {},
+    "sample": {"boundary": "sample"},
+    "soft, layer norm, hold": {"boundary": "soft", "layer_norm": True, "on_copy": "hold"},
+    "annealing": {"slope_rate": 0.7},
+    "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
+    "accumulation": {"accumulate": 2, "boundary": "sample"},
+    "bf16": {"precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
+def test_resume_goes_on_exactly_where_it_was(tmp_path: Path, changes: dict[str, Any]) -> None:
+    config = tiny.config(**changes)
+    tiny.run(tmp_path / "whole", config)
+    stops = [
+        after(1),  # before anything is written
+        after(6),  # in the middle of an epoch and of the steps that a line of metrics sums up
+        lambda e: e["event"] == "valid" and e["step"] > 6,  # right after a validation; between two epochs, too
+        lambda e: e["event"] == "step" and e["step"] > 9,
+        after(17),
+    ]
+    made = []
+    for k, stop in enumerate(stops):
+        event = tiny.run(tmp_path / "parts", config, resume=k > 0, stop=stop)
+        assert event["signal"] == "SIGTERM"
+        made.append(event["step"])
+    assert made == ([1, 6, 9, 10, 17] if "validate_every" in changes else [1, 6, 10, 11, 17])
+    assert tiny.run(tmp_path / "parts", config, resume=True)["signal"] is None
+
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    assert whole["metrics"] == parts["metrics"]
+    final = [name for name in whole if name.startswith(("best", "last-00000020"))]
+    assert len(final) == 2 + 4
+    for name in final:
+        assert whole[name] == parts[name], name
+    rates = {line["learning_rate"] for line in read_metrics(tmp_path / "whole" / "metrics.jsonl")}
+    assert len(rates) == (1 if "divisions" not in changes else pytest.approx(5, abs=2))
+
+
+@pytest.mark.parametrize("crash", [after(8, "train"), after(13), after(10, "valid"), after(12, "train")])
+def test_a_crash_costs_nothing_but_time(tmp_path: Path, crash: Any) -> None:
+    """The process dies after lines that the last checkpoint does not know of: they are neither lost nor doubled."""
+    config = tiny.config(boundary="sample", validate_every=5)
+    tiny.run(tmp_path / "whole", config)
+    tiny.run(tmp_path / "parts", config, crash=crash)
+    before = len(read_metrics(tmp_path / "parts" / "metrics.jsonl"))
+    tiny.run(tmp_path / "parts", config, resume=True)
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    assert whole == parts
+    assert len(whole["metrics"]) > before > 0
+
+
+def test_time_makes_checkpoints_too(tmp_path: Path) -> None:
+    config = tiny.config(checkpoint_every=0.0)
+    tiny.run(tmp_path, config, crash=after(7))
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["last-00000005", "last-00000006"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_given_back(tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    event = tiny.run(tmp_path, tiny.config(), stop=after(2))
+    assert (event["signal"], event["step"]) == ("SIGTERM", 2)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
+    here, trainer = RunDirectory(tmp_path), tiny.trainer(tiny.config(validate_every=5))
+
+    def impatient() -> None:
+        for event in train(trainer, here):
+            if event["step"] == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with here.open(), pytest.raises(KeyboardInterrupt):
+        impatient()
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["best-00000005", "last-00000005"]
+
+
+def judged(trainer: Trainer, bits: float) -> tuple[bool, float, str | None]:
+    trainer.progress.step += 1
+    best = trainer.judge(bits)
+    assert all(group["lr"] == trainer.progress.learning_rate for group in trainer.optimizer.param_groups)
+    return best, trainer.progress.learning_rate, trainer.progress.finished
+
+
+def test_plateaus_divide_the_rate_and_end_the_run() -> None:
+    trainer = tiny.trainer(
+        tiny.config(learning_rate=1.0, patience=2, divisions=1, divide_rate_by=4.0, min_improvement=0.1)
+    )
+    trainer.progress.chunk = 1
+    assert judged(trainer, 3.0) == (True, 1.0, None)
+    assert judged(trainer, 2.95) == (False, 1.0, None)  # better, but not by 0.1
+    assert judged(trainer, 2.8) == (True, 1.0, None)
+    assert judged(trainer, 2.8) == (False, 1.0, None)
+    assert judged(trainer, 2.75) == (False, 0.25, None)  # the second in a row without improvement
+    assert judged(trainer, 2.75) == (False, 0.25, None)
+    assert judged(trainer, 2.6) == (True, 0.25, None)
+    assert judged(trainer, 2.7) == (False, 0.25, None)
+    best, rate, finished = judged(trainer, 2.7)
+    assert (best, rate) == (False, 0.25)
+    assert finished == "validation stopped improving after 1 division(s) of the rate"
+    assert (trainer.progress.best_bits, trainer.progress.best_step) == (2.6, 7)
+
+
+def scripted(trainer: Trainer, bits: list[float]) -> Trainer:
+    values = iter(bits)
+    trainer.validate = lambda progress=None: Evaluation(1, next(values), (0.0, 0.0), (1.0, 0.0, 0.0))  # type: ignore
+    return trainer
+
+
+def test_early_stop_and_the_best_model_by_validation(tmp_path: Path) -> None:
+    config = tiny.config(validate_every=2, divisions=1, patience=1, epochs=9)
+    trainer = scripted(tiny.trainer(config), [3.0, 2.0, 2.5, 2.2, 9.0])
+    here = RunDirectory(tmp_path)
+    best: dict[str, torch.Tensor] = {}
+    with here.open():
+        for event in train(trainer, here):
+            if event["event"] == "valid" and event["best"]:
+                best = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    assert event["reason"] == "validation stopped improving after 1 division(s) of the rate"
+    assert event["step"] == 8
+    rates = [(line["step"], line["best"]) for line in read_metrics(tmp_path / "metrics.jsonl") if "best" in line]
+    assert rates == [(2, True), (4, True), (6, False), (8, False)]
+    assert trainer.progress.best_step == 4
+    loaded = hmrnn.load(tmp_path).network.state_dict()
+    assert all(torch.equal(loaded[name], best[name]) for name in best)
+    assert not torch.equal(loaded["rnn.U.0"], trainer.model.rnn.U[0])
+
+
+def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
+    config = tiny.config(epochs=1)
+    tiny.run(tmp_path, config)
+    before = tiny.contents(tmp_path)
+    assert tiny.run(tmp_path, config, resume=True)["reason"] == "all 1 epochs are done"
+    assert tiny.contents(tmp_path) == before
+
+
+def test_more_epochs_go_on_after_the_end(tmp_path: Path) -> None:
+    tiny.run(tmp_path / "whole", tiny.config(epochs=2, boundary="sample"))
+    tiny.run(tmp_path / "parts", tiny.config(epochs=1, boundary="sample"))
+    end = tiny.run(tmp_path / "parts", tiny.config(epochs=2, boundary="sample"), resume=True)
+    assert end["step"] == 20
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    del whole["last-00000010/training.json"], parts["last-00000010/training.json"]  # one says that the run has ended
+    assert whole == parts
+
+
+def test_fewer_epochs_end_with_the_current_one(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(epochs=9), stop=after(13))
+    end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
+    assert (end["step"], end["reason"]) == (20, "all 1 epochs are done")
+
+
+def test_another_division_goes_on_after_the_end(tmp_path: Path) -> None:
+    common = {"validate_every": 2, "min_improvement": 9.0, "epochs": 9}
+    tiny.run(tmp_path / "whole", tiny.config(divisions=2, **common))
+    assert tiny.run(tmp_path / "parts", tiny.config(divisions=1, **common))["step"] == 6
+    assert tiny.run(tmp_path / "parts", tiny.config(divisions=2, **common), resume=True)["step"] == 8
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    assert whole["last-00000008/model.safetensors"] == parts["last-00000008/model.safetensors"]
+
+
+@pytest.mark.parametrize(("changes", "noticed"), [({"log_every": 1}, 7), ({"checkpoint_every": 0.0}, 6)])
+def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_checkpoints(
+    tmp_path: Path, changes: dict[str, Any], noticed: int
+) -> None:
+    config = tiny.config(validate_every=5, **{"log_every": 1000, **changes})
+    here, trainer = RunDirectory(tmp_path), tiny.trainer(config)
+
+    def poison() -> None:
+        for event in train(trainer, here):
+            if event["event"] == "step" and event["step"] == 6:
+                trainer.model.softmax.bias.data[0] = math.nan
+
+    with here.open(), pytest.raises(InputError, match=f"not finite at step {noticed}; start again with a lower"):
+        poison()
+    saved = here.newest_state()
+    assert saved.progress is not None
+    assert saved.progress["step"] == 5
+    assert all(bool(weight.isfinite().all()) for weight in saved.weights.values())
+    assert all(math.isfinite(line["bits"]) for line in read_metrics(tmp_path / "metrics.jsonl"))
+
+
+def test_a_validation_that_is_not_finite_is_no_best_model(tmp_path: Path) -> None:
+    config = tiny.config(validate_every=2)
+    here, trainer = RunDirectory(tmp_path), scripted(tiny.trainer(config), [math.nan])
+    with here.open(), pytest.raises(InputError, match="not finite at step 2"):
+        list(train(trainer, here))
+    assert checkpoint.checkpoints(tmp_path) == []
+
+
+def test_resume_wants_the_same_text(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(), stop=after(2))
+    other = tiny.corpus(seed=1)
+    assert len(other.train) == len(tiny.corpus().train)
+    with pytest.raises(InputError, match="not the one this run began with"):
+        tiny.run(tmp_path, tiny.config(), resume=True, text=other)
+    renamed = dataclasses.replace(tiny.corpus(), vocabulary=hmrnn.data.Vocabulary("characters", tuple("ABCDEFGHI")))
+    with pytest.raises(InputError, match="not the one this run began with"):
+        tiny.run(tmp_path, tiny.config(), resume=True, text=renamed)
+
+
+def test_resume_wants_a_state_that_fits(tmp_path: Path) -> None:
+    tiny.run(tmp_path, tiny.config(), stop=after(2))
+    with pytest.raises(InputError, match="does not fit this run") as info:
+        tiny.run(tmp_path, tiny.config(hidden_size=(3,)), resume=True)
+    assert "\n" not in str(info.value)
+
+
+def test_batches_are_cut_evenly() -> None:
+    with pytest.raises(InputError, match=r"must be a multiple of processes x train.accumulate = 1 x 3"):
+        tiny.trainer(tiny.config(accumulate=3))
+
+
+def test_validation_reads_what_it_is_told_to() -> None:
+    trainer = tiny.trainer(tiny.config())
+    assert trainer.validate().symbols == 62
+    assert tiny.trainer(tiny.config(validation_symbols=40)).validate().symbols == 39
+    assert trainer.model.training
+
+
+@pytest.mark.parametrize("name", ["nonsense", "meta", "cuda:x", "mps"])
+def test_devices_that_are_none(name: str) -> None:
+    with pytest.raises(InputError, match=f"must be auto, cpu, cuda or cuda:N; got '{name}'"):
+        choose_device(name)
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == CPU
+    with pytest.raises(InputError, match="sees no GPU; use cpu"):
+        choose_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert choose_device("auto") == torch.device("cuda:1")
+    assert choose_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(InputError, match="there are 2 GPUs"):
+        choose_device("cuda:2")
+
+
+def test_the_model_of_a_run_depends_on_the_seed_alone() -> None:
+    config = tiny.config()
+    torch.manual_seed(config.train.seed)
+    model = LanguageModel(9, config.model)
+    assert torch.equal(model.softmax.weight, tiny.trainer(config).model.softmax.weight)

@@ -1,0 +1,125 @@
+"""Runs small enough for a test: a text in memory, a config whose update takes milliseconds, and ways to drive it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.data import Corpus, Vocabulary
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics, train
+from hmrnn.trainer import Trainer
+
+VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
+
+
+def text(length: int, seed: int = 0) -> str:
+    """Words drawn at random."""
+    words = np.random.default_rng(seed).choice(["abc", "de", "fgh", "a", "hhg", "cab"], length)
+    return " ".join(words)[:length]
+
+
+def corpus(train: int = 220, valid: int = 63, seed: int = 0) -> Corpus:
+    whole = VOCABULARY.encode(text(train + 2 * valid, seed))
+    return Corpus("tiny", VOCABULARY, *np.split(whole, [train, train + valid]), replaced={})
+
+
+def config(**changes: Any) -> Config:
+    """A tiny config; ``changes`` are fields of its model or its training."""
+    model = ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
+    train = TrainConfig(
+        epochs=2, batch_size=4, length=5, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
+    )
+    of_model = {field.name for field in dataclasses.fields(ModelConfig)} & changes.keys()
+    return Config(
+        DataConfig(),
+        dataclasses.replace(model, **{name: changes[name] for name in of_model}),
+        dataclasses.replace(train, **{name: value for name, value in changes.items() if name not in of_model}),
+    )
+
+
+def flags(config: Config) -> list[str]:
+    """The command-line flags that turn the preset for text files into ``config``."""
+    result = []
+    for part in ("model", "train"):
+        for name, value in dataclasses.asdict(getattr(config, part)).items():
+            flag = f"--{part}.{name.replace('_', '-')}"
+            if isinstance(value, bool):
+                result.append(flag if value else f"--{part}.no-{name.replace('_', '-')}")
+            else:
+                result += [flag, *map(str, value if isinstance(value, tuple) else [value])]
+    return result
+
+
+def trainer(config: Config, text: Corpus | None = None) -> Trainer:
+    return Trainer(config, corpus() if text is None else text, torch.device("cpu"))
+
+
+Event = dict[str, Any]
+
+
+def run(
+    directory: Path,
+    config: Config,
+    *,
+    resume: bool = False,
+    stop: Callable[[Event], bool] = lambda event: False,
+    crash: Callable[[Event], bool] = lambda event: False,
+    text: Corpus | None = None,
+) -> Event:
+    """Train; where ``stop`` says so a SIGTERM arrives, where ``crash`` says so the process is gone. The last event."""
+    here = RunDirectory(directory)
+    here.check(resume=resume, overwrite=False)
+    with here.open():
+        events = train(trainer(config, text), here, resume=resume)
+        event: Event = {}
+        for event in events:
+            if crash(event):
+                break
+            if event["event"] != "end" and stop(event):
+                os.kill(os.getpid(), signal.SIGTERM)
+        events.close()
+    return event
+
+
+def contents(directory: Path) -> dict[str, bytes | list[Event]]:
+    """The checkpoints, byte for byte, and the metrics of a run, without the clock's part in them."""
+    result: dict[str, bytes | list[Event]] = {}
+    for path in sorted(directory.glob("*-0*/*")):
+        if path.name == "training.json":
+            progress = json.loads(path.read_bytes())
+            assert progress.pop("seconds") > 0
+            assert progress.pop("metrics_bytes") > 0  # lines differ in length by the clock
+            result[str(path.relative_to(directory))] = [progress]
+        elif path.name not in ("manifest.json", "config.json"):
+            result[str(path.relative_to(directory))] = path.read_bytes()
+    clock = ("seconds", "symbols_per_second")
+    lines = read_metrics(directory / "metrics.jsonl")
+    result["metrics"] = [{key: line[key] for key in line if key not in clock} for line in lines]
+    return result
+
+
+def hmrnn(*arguments: object) -> int:
+    """Run a command in this process; its exit status."""
+    from hmrnn.cli import main
+
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    raise AssertionError("main must exit")
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """For a command in a process of its own."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
+    return {**plain, "HMRNN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
