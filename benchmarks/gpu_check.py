@@ -2,12 +2,15 @@
 
     PYTHONPATH=src python benchmarks/gpu_check.py
 
-Child processes compile and check side by side; the timings follow, alone on the GPU.
+Child processes compile and check side by side, then others take peak memory, each in a process that has done nothing
+else; the timings follow, alone on the GPU.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import statistics
 import subprocess
 import sys
@@ -15,14 +18,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+import triton  # noqa: E402
+from torch import Tensor  # noqa: E402
 
-from hmrnn.ops import State, cuda, reference  # noqa: E402
+from hmrnn.ops import State, cuda, kernels, reference  # noqa: E402
+from hmrnn.ops.cuda_gradients import weight_gradients  # noqa: E402
+from hmrnn.ops.cuda_layer import Spec  # noqa: E402
 from hmrnn.rnn import HMLSTM  # noqa: E402
 
 SHAPES = [(64, 512), (128, 1024), (512, 1024)]
@@ -51,14 +58,22 @@ def check_large(precision: str, layer_norm: str) -> None:
 
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     torch.backends.cuda.matmul.fp32_precision = "tf32" if precision == "tf32" else "ieee"
-    case = Case((512, 512, 512), 63, 7, 128, layer_norm == "norm", forced="all", straight_through=True)
-    for steps, call in ((63, "launched"), (63, "captured"), (63, "replayed"), (500, "launched")):
-        given = make(dataclasses.replace(case, T=steps), dtype, "cuda", seed=len(call))
+    case = Case((512, 512, 512), 63, 7, 128, layer_norm == "norm", forced="all", straight_through=True, gain=0.2)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({}, "launched"),
+        ({}, "captured"),
+        ({}, "replayed"),
+        ({"B": 160, "T": 20}, "launched"),
+    ]
+    if precision == "float32":
+        changes.append(({"T": 500}, "launched"))
+    for change, call in changes:
+        given = make(dataclasses.replace(case, **change), dtype, "cuda", seed=len(call))
         found = errors(evaluate(cuda.hmlstm, given, dtype), expected(given))
         names = sorted(found, key=lambda name: -found[name] if found[name] == found[name] else -9e9)
         shown = ", ".join(f"{name} {found[name]:.1e}" for name in names[:3])
         outputs = max(value for name, value in found.items() if "gradient" not in name)
-        print(f"  {precision} {layer_norm} T={steps} {call}: outputs {outputs:.1e}; worst: {shown}", flush=True)
+        print(f"  {precision} {layer_norm} {change} {call}: outputs {outputs:.1e}; worst: {shown}", flush=True)
 
 
 def check_options(layer_norm: str) -> None:
@@ -67,7 +82,7 @@ def check_options(layer_norm: str) -> None:
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     norm = layer_norm == "norm"
     for case in (
-        Case((130, 96, 77), 33, 9, 65, norm, forced="some", on_copy="hold", lengths=True, symbols=50, detector=0.3),
+        Case((130, 96, 77), 33, 9, 65, norm, forced="all", on_copy="hold", lengths=True, symbols=50, gain=0.2),
         Case((40, 30, 50), 12, 4, 20, norm, boundary="sample", on_copy="hold", detector=0.3),
         Case((40, 30, 50, 20), 12, 4, 20, norm, boundary="soft", detector=0.3, lengths=True),
         Case((60,), 12, 4, 20, norm),
@@ -76,19 +91,6 @@ def check_options(layer_norm: str) -> None:
             given = make(case, torch.float32, "cuda", call)
             error, name = worst(evaluate(cuda.hmlstm, given, torch.float32), expected(given))
             print(f"  {case} call {call}: {error:.1e} {name} {'' if error < 1e-3 else '<<<'}", flush=True)
-
-
-def check_flips(precision: str) -> None:
-    from against_reference import Case, evaluate, make
-
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if precision == "tf32" else "ieee"
-    given = make(Case((512, 512, 512), T, 64, INPUT), dtype, "cuda")
-    got = evaluate(cuda.hmlstm, given, dtype, gradients=False)["boundaries"]
-    want = evaluate(reference.hmlstm, given, torch.float64, gradients=False)["boundaries"]
-    differ = (got != want).double()
-    shown = ", ".join(f"{differ[:n].mean().item():.2%} in {n}" for n in (1, 10, 100))
-    print(f"  {precision}: free boundaries that differ from float64's: {shown} steps", flush=True)
 
 
 def check_order(layer_norm: str) -> None:
@@ -175,43 +177,112 @@ def milliseconds(run: Callable[[], object], times: int = 20, warm: int = 4) -> f
     return statistics.median(taken)
 
 
-def compile_kernels(H: str, layer_norm: str, dense: str) -> None:
-    step_of(64, int(H), layer_norm == "norm", dense == "dense", steps=2)()
+@contextlib.contextmanager
+def variant(parts: int | None = None, aside: bool | None = None, per_thread: int | None = None) -> Iterator[None]:
+    """Other choices than the engine's own: products in parts, U aside, numbers per thread of a cell kernel."""
+    kept, kept_block = {name: Spec.__dict__[name] for name in ("parts", "aside")}, kernels.block
+
+    def block(width: int) -> dict[str, int]:
+        assert per_thread is not None
+        size = triton.next_power_of_2(width)
+        return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
+
+    for name, value in (("parts", parts), ("aside", aside)):
+        if value is not None:
+            setattr(Spec, name, value)
+    if per_thread is not None:
+        kernels.block = block
+    try:
+        yield
+    finally:
+        kernels.block = kept_block
+        for name, value in kept.items():
+            setattr(Spec, name, value)
+        cuda._devices.clear()
+
+
+def compile_kernels(H: str, layer_norm: str, what: str) -> None:
+    """The kernels of the timings to come, into Triton's cache."""
+    variants: list[dict[str, Any]] = [{"parts": 4}, {"parts": 1}, {"parts": 2}]
+    if what == "threads":
+        variants = [{"per_thread": n, "parts": 4 if H == "512" else 1} for n in (2, 8)]
+    for chosen in variants:
+        with variant(**chosen):
+            step_of(64, int(H), layer_norm == "norm", dense=True, steps=2)()
+            if H == "512" and what == "parts":
+                step_of(64, int(H), layer_norm == "norm", dense=False, steps=2)()
     torch.cuda.synchronize()
 
 
-def time_shape(B: int, H: int) -> None:
-    base = None
-    for layer_norm in (False, True):
-        for dense in (True, False):
-            step = step_of(B, H, layer_norm, dense)
-            begin = time.time()
+def name_of(B: int, H: int, layer_norm: bool) -> str:
+    return f"B={B} H={H} {'norm' if layer_norm else 'no norm'}"
+
+
+def time_shape(B: int, H: int, layer_norm: bool, dense: bool = True) -> None:
+    step = step_of(B, H, layer_norm, dense)
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    took = milliseconds(step)
+    begin = time.time()
+    for _ in range(20):
+        step()
+    launched = 50 * (time.time() - begin)
+    torch.cuda.synchronize()
+    in_a_row = 50 * (time.time() - begin)
+    limit = TARGETS[B, H] * (1.35 if layer_norm else 1)
+    name = f"{name_of(B, H, layer_norm)} {'dense' if dense else 'free'}"
+    say(f"{name}: {took:.2f} ms (to reach: {limit:.1f}); one after another {in_a_row:.2f}, host {launched:.2f} ms")
+    if dense:
+        parts = {name: milliseconds(run, 10) for name, run in parts_of_a_step(step).items()}
+        say("   ", ", ".join(f"{name} {value:.2f}" for name, value in parts.items()), "ms")
+    cuda._devices.clear()
+
+
+def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def parts_of_a_step(step: Step) -> dict[str, Callable[[], object]]:
+    """The graphs of the last step, its weight gradients without the host's time, and the whole step so."""
+    instance = next(iter(cuda._devices.values())).idle[-1]
+    plan = instance.plan
+    fields = ("b", *(plan.layers[0].gains if plan.spec.norm else ()))
+    wanted = [dict.fromkeys((*layer.reads, *fields), torch.float32) for layer in plan.layers]
+    for layer, names in zip(plan.layers, wanted):
+        if layer.top:
+            names.pop("gain_V", None)
+    with torch.no_grad():
+        gradients = captured(lambda: weight_gradients(plan, wanted))
+    loads = [graph.replay for graph in instance.loads.values()]
+    graphs: dict[str, Callable[[], object]] = {f"load {i}": load for i, load in enumerate(loads)}
+    graphs |= {name: graph.replay for name, graph in instance.graphs.items()}
+    return graphs | {
+        "gradients": gradients.replay,
+        "results": plan.result,
+        "step in a CUDA graph": captured(step).replay,
+    }
+
+
+def compare(B: int, H: int, layer_norm: bool, variants: list[dict[str, Any]]) -> None:
+    """Forward and backward graphs under other choices than the engine's."""
+    say(f"{name_of(B, H, layer_norm)}: forward and backward graph under other choices")
+    for chosen in variants:
+        with variant(**chosen):
+            step = step_of(B, H, layer_norm, dense=True)
             for _ in range(3):
                 step()
-            torch.cuda.synchronize()
-            first = time.time() - begin
-            took = milliseconds(step)
-            base = took if base is None else base
-            name = f"B={B} H={H} {'norm' if layer_norm else 'no norm'} {'dense' if dense else 'free'}"
-            limit = TARGETS[B, H] * (1.35 if layer_norm else 1)
-            ratio = took / base
-            say(f"{name}: {took:.2f} ms (to reach: {limit:.1f}), {ratio:.2f} of the first; started in {first:.1f} s")
-            if dense:
-                break_down()
-            cuda._devices.clear()
-
-
-def break_down() -> None:
-    """The parts of the last step: its graphs alone, and the weight gradients."""
-    device = next(iter(cuda._devices.values()))
-    instance = device.idle[-1]
-    plan, graphs = instance.plan, instance.graphs
-    with torch.no_grad():
-        parts = {name: milliseconds(graph.replay, 10) for name, graph in graphs.items()}
-        wanted = [dict.fromkeys(layer.reads, torch.float32) | {"b": torch.float32} for layer in plan.layers]
-        parts["gradients"] = milliseconds(lambda: plan.gradients(None, wanted), 10)
-        parts["results"] = milliseconds(plan.result, 10)
-    say("   ", ", ".join(f"{name} {value:.2f}" for name, value in parts.items()), "ms")
+            graphs = next(iter(cuda._devices.values())).idle[-1].graphs
+            took = " ".join(f"{milliseconds(graph.replay, 10, 2):6.2f}" for graph in graphs.values())
+            print(f"    {took}  {' '.join(f'{key}={value}' for key, value in chosen.items())}", flush=True)
 
 
 def profile(B: int, H: int, layer_norm: bool) -> None:
@@ -220,98 +291,71 @@ def profile(B: int, H: int, layer_norm: bool) -> None:
     from torch.profiler import profile as record
 
     step = step_of(B, H, layer_norm, dense=True)
-    for _ in range(4):
+    for _ in range(5):
         step()
     torch.cuda.synchronize()
     with record(activities=[ProfilerActivity.CUDA]) as found:
         step()
         torch.cuda.synchronize()
-    rows = sorted(found.key_averages(), key=lambda row: -row.device_time_total)[:12]
-    say(f"kernels of a step at B={B} H={H} {'norm' if layer_norm else 'no norm'}:")
+    rows = sorted(found.key_averages(), key=lambda row: -row.device_time_total)[:16]
+    say(f"kernels of a step at {name_of(B, H, layer_norm)}:")
     for row in rows:
         print(f"    {row.device_time_total / 1e3:7.3f} ms {row.count:5d} × {row.device_time:6.1f} µs  {row.key[:90]}")
     cuda._devices.clear()
 
 
-def time_lstm(B: int, H: int) -> None:
-    lstm = nn.LSTM(INPUT, H, 3, device="cuda", dtype=torch.bfloat16)
-    x = torch.randn(T, B, INPUT, device="cuda", dtype=torch.bfloat16)
-    gradient = torch.randn(T, B, H, device="cuda", dtype=torch.bfloat16)
-
-    def step() -> None:
-        lstm.zero_grad(set_to_none=True)
-        lstm(x)[0].backward(gradient)
-
-    called = milliseconds(step)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+def memory(B: str, H: str, layer_norm: str, engine: str) -> None:
+    """Peak memory of a training step, in a process that has done nothing else."""
+    step = step_of(int(B), int(H), layer_norm == "norm", dense=True, engine=engine)
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    for _ in range(1 if engine == "reference" else 4):
         step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    say(f"B={B} H={H} nn.LSTM bf16: as called {called:.2f} ms, in a CUDA graph {milliseconds(graph.replay):.2f} ms")
-
-
-def memory(B: int, H: int, layer_norm: bool) -> None:
-    peaks, took = {}, {}
-    for engine in ("reference", "cuda"):
-        step = step_of(B, H, layer_norm, dense=True, engine=engine)
-        for _ in range(1 if engine == "reference" else 3):
-            step()
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        begin = time.time()
-        step()
-        torch.cuda.synchronize()
-        took[engine] = time.time() - begin
-        peaks[engine] = torch.cuda.max_memory_allocated() / 2**20
-        cuda._devices.clear()
-        del step
-    ratio, faster = peaks["reference"] / peaks["cuda"], took["reference"] / took["cuda"]
-    name = f"B={B} H={H} {'norm' if layer_norm else 'no norm'}"
-    say(f"{name}: peak {peaks['cuda']:.0f} MiB, reference {peaks['reference']:.0f} MiB: {ratio:.1f} × less")
-    say(f"{name}: {1e3 * took['cuda']:.1f} ms, reference {1e3 * took['reference']:.0f} ms: {faster:.0f} × as fast")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    print(f"  peak {peak / 2**20:.0f} MiB, of which the caller held {held / 2**20:.0f} before")
 
 
 def long_sequence() -> None:
     rnn = network(512, False)
-    for steps in (1000, 10_000):
+    for steps in (1000, 4000):
         x = torch.randn(steps, 16, INPUT, device="cuda")
+        run = functools.partial(cuda.hmlstm, x, rnn.layers(), rnn.initial_state(16), rnn.options())
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
-            took = milliseconds(lambda x=x: cuda.hmlstm(x, rnn.layers(), rnn.initial_state(16), rnn.options()), 3, 2)
+            took = milliseconds(run, 3, 2)
         say(f"evaluation of {steps} steps, B=16 H=512: {took:.1f} ms, {1e3 * took / steps:.1f} µs a step")
     cuda._devices.clear()
 
 
-def children() -> Iterator[list[str]]:
-    for norm in ("plain", "norm"):
-        for precision in ("float32", "tf32", "bfloat16"):
-            yield ["check_large", precision, norm]
+def checks() -> Iterator[list[str]]:
+    for norm in ("norm", "plain"):
+        for H in ("1024", "512"):
+            yield ["compile_kernels", H, norm, "parts"]
+            yield ["compile_kernels", H, norm, "threads"]
+        yield ["check_large", "float32", norm]
+        yield ["check_large", "bfloat16", norm]
         yield ["check_options", norm]
         yield ["check_order", norm]
-        for H in ("512", "1024"):
-            for dense in ("dense", "free"):
-                yield ["compile_kernels", H, norm, dense]
-    for precision in ("float32", "tf32", "bfloat16"):
-        yield ["check_flips", precision]
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        globals()[sys.argv[1]](*sys.argv[2:])
-        return
-    import triton
+def memories() -> Iterator[list[str]]:
+    for B, H in (SHAPES[0], SHAPES[2]):
+        for norm in ("plain", "norm"):
+            for engine in ("reference", "cuda"):
+                yield ["memory", str(B), str(H), norm, engine]
 
-    say(f"torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.get_device_name()}")
+
+def run_side_by_side(tasks: list[list[str]]) -> None:
     running = [
         (task, subprocess.Popen([sys.executable, __file__, *task], stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-        for task in children()
+        for task in tasks
     ]
     for task, process in running:
         try:
-            output, _ = process.communicate(timeout=150)
+            output, _ = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()
@@ -322,15 +366,28 @@ def main() -> None:
         else:
             say("FAILED", " ".join(task), f"status {process.returncode}")
             print("\n".join(lines[-40:]), flush=True)
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        globals()[sys.argv[1]](*sys.argv[2:])
+        return
+    say(f"torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.get_device_name()}")
+    run_side_by_side(list(checks()))
+    run_side_by_side(list(memories()))
     for B, H in SHAPES:
-        attempt(time_shape, B, H)
-        attempt(time_lstm, B, H)
+        for layer_norm in (False, True):
+            attempt(time_shape, B, H, layer_norm)
+    attempt(time_shape, *SHAPES[0], True, False)
     for layer_norm in (False, True):
         attempt(profile, 64, 512, layer_norm)
         attempt(profile, 512, 1024, layer_norm)
+    both: list[dict[str, Any]] = [{"aside": aside, "parts": parts} for aside in (False, True) for parts in (1, 2, 4)]
+    threads: list[dict[str, Any]] = [{"per_thread": n} for n in (2, 8)]
+    for B, H in SHAPES:
+        attempt(compare, B, H, False, both + (threads if B != 128 else []))
     for B, H in (SHAPES[0], SHAPES[2]):
-        for layer_norm in (False, True):
-            attempt(memory, B, H, layer_norm)
+        attempt(compare, B, H, True, [both[0], both[2], both[3], both[5], *threads])
     attempt(long_sequence)
 
 

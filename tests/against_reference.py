@@ -32,6 +32,7 @@ class Case:
     lengths: bool = False
     symbols: int = 0
     detector: float = 1.0  # scale of the detectors' rows
+    gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
 
     def __str__(self) -> str:
         changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
@@ -67,14 +68,16 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
     indices = torch.randint(case.symbols, (T, B)).to(device) if case.symbols else None
     source = torch.randn(case.symbols, case.input_size) if case.symbols else torch.randn(T, B, case.input_size)
     state = random_state(case.sizes, B)
+    weights = random_weights(case.input_size, case.sizes, case.layer_norm, case.detector)
+    for w in weights:
+        for gain in (w.gain_U, w.gain_V, w.gain_W):
+            if gain is not None:
+                gain.mul_(case.gain)
     return Inputs(
         case,
         rounded(source),
         indices,
-        [
-            LayerWeights(*map(rounded, w))
-            for w in random_weights(case.input_size, case.sizes, case.layer_norm, case.detector)
-        ],
+        [LayerWeights(*map(rounded, w)) for w in weights],
         State(tuple(rounded(h.tanh()) for h in state.h), tuple(map(rounded, state.c)), state.z.to(device)),
         torch.randint(1, T + 1, (B,)).to(device) if case.lengths else None,
         forced,

@@ -23,7 +23,7 @@ from hmrnn.config import DataConfig, ModelConfig, TrainConfig
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 
-COMMANDS = ("demo", "train", "evaluate", "segment", "generate", "plot", "data")
+COMMANDS = tuple(cli.ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert tiny.hmrnn(*arguments) == 0
     out = capsys.readouterr().out
     assert all(f"\n  {name} " in out for name in COMMANDS)
-    assert tuple(cli.ARGUMENTS) == COMMANDS
+    assert set(COMMANDS) >= {"demo", "train", "evaluate", "segment", "generate", "plot", "data"}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

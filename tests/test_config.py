@@ -71,6 +71,8 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "validation_symbols", -1, "train.validation_symbols must not be negative"),
     ("train", "threads", -1, "train.threads must not be negative"),
     ("train", "checkpoint_every", -1.0, "train.checkpoint_every must not be negative"),
+    ("train", "cool_down", -0.5, "train.cool_down must not be negative; got -0.5"),
+    ("train", "cool_down", 1.5, "train.cool_down is a share of all updates, at most 1; got 1.5"),
     ("train", "seed", -1, "train.seed must lie between 0 and"),
     ("train", "seed", 2**64, "train.seed must lie between 0 and"),
     ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),

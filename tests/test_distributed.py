@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import tiny
-from hmrnn import checkpoint
+from hmrnn import checkpoint, commands
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
 from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics
+from hmrnn.train import Trainer, read_metrics
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hmrnn")
 
@@ -34,6 +39,16 @@ def start(work: Path, *arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it still has to say; a process that hangs is ended, and with it those it started."""
+    try:
+        return process.communicate(timeout=90)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait(timeout=60)
+        raise
 
 
 def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:
@@ -51,13 +66,13 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     while "bits/char" not in (line := process.stdout.readline()):
         assert line, process.communicate()[1]
     os.kill(process.pid, signal.SIGTERM)
-    text, errors = process.communicate(timeout=90)
+    text, errors = finish(process)
     progress = RunDirectory(out).newest_progress()
     assert f"stopped by SIGTERM at step {progress['step']}; everything is saved." in text, errors
     epochs = progress["epoch"] + 1
 
     process = start(tmp_path, "train", "story.txt", "--out", out, "--resume", "--train.epochs", epochs)
-    text, errors = process.communicate(timeout=90)
+    text, errors = finish(process)
     assert process.returncode == 0, errors
     assert f"done: all {epochs} epochs are done" in text
     assert "on cpu, 2 processes" in text
@@ -87,3 +102,28 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match=r"made by 2 process\(es\) and can only go on with as many; got 1"):
         tiny.run(out, config, resume=True, text=load_corpus(DataConfig(path=("story.txt",))))
     assert json.loads((out / "config.json").read_bytes())["train"]["epochs"] == epochs
+
+
+def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If DistributedDataParallel lets go of it last, its destructor waits for threads that wait for Python."""
+    alive = []
+
+    class Watched(Trainer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            alive.append(weakref.ref(self))
+
+    @contextlib.contextmanager
+    def processes(device: torch.device) -> Iterator[tuple[int, int]]:
+        yield 0, 1
+        assert [trainer() for trainer in alive] == [None]
+
+    monkeypatch.setattr(commands, "Trainer", Watched)
+    monkeypatch.setattr(commands, "processes", processes)
+    monkeypatch.setattr(commands, "load_corpus", lambda config, progress: tiny.corpus())
+    gc.disable()
+    try:
+        assert commands.run_to_end(tiny.config(epochs=1), RunDirectory(tmp_path / "run"), again="") == 0
+    finally:
+        gc.enable()
+    assert len(alive) == 1

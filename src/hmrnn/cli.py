@@ -78,7 +78,7 @@ class EvaluateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
-    text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TEXT")] = None
+    text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TEXT]")] = None
     """The text; standard input is read if neither it nor --file is given."""
     file: str | None = None
     """A file to read the text from; a line end after the last line is left out, as on standard input."""
@@ -114,7 +114,7 @@ class SegmentArguments(TextArguments):
 class GenerateArguments(ModelArguments):
     """Go on from a prompt, symbol by symbol."""
 
-    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROMPT")] = ""
+    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
     """What to go on from."""
     length: int = 500
     """Symbols to generate."""
@@ -142,7 +142,7 @@ class PlotArguments(TextArguments):
 class DataArguments:
     """Show what a corpus holds, or make text8 from a Wikipedia dump (--text8-from DUMP --out FILE)."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "demo"
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[NAME]")] = "demo"
     """A preset or a file."""
     path: tuple[str, ...] = ()
     """Where the corpus is."""

@@ -60,6 +60,7 @@ def run_to_end(
         with run.open(overwrite=overwrite):
             events = run_training(trainer, run, resume=resume)
             end = display.follow(events, trainer, run, quiet=rank > 0)
+        del trainer, events  # before the process group goes: were DDP the last to hold it, gloo's threads could hang
     if end["signal"] is not None:
         if rank == 0:
             print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Go on with:\n  {again}")

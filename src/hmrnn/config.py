@@ -72,6 +72,8 @@ class TrainConfig:
     """Divides the rate when validation has stopped improving; after divisions are used up, training stops."""
     divisions: int = 1
     """How often the rate is divided before the next plateau ends the run."""
+    cool_down: float = 0.0
+    """Share of all updates, at the end, over which the rate falls to zero in a straight line."""
     patience: int = 1
     """Validations without improvement that make a plateau."""
     min_improvement: float = 0.0
@@ -144,6 +146,7 @@ class Config:
             ("train.clip_norm", t.clip_norm),
             ("train.slope_rate", t.slope_rate),
             ("train.min_improvement", t.min_improvement),
+            ("train.cool_down", t.cool_down),
             ("train.divisions", t.divisions),
             ("train.validate_every", t.validate_every),
             ("train.validation_symbols", t.validation_symbols),
@@ -157,6 +160,8 @@ class Config:
                 "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
                 f"got {d.valid_fraction} and {d.test_fraction}"
             )
+        if not t.cool_down <= 1:
+            raise InputError(f"train.cool_down is a share of all updates, at most 1; got {t.cool_down}")
         if not 0 <= t.seed <= 2**62:
             raise InputError(f"train.seed must lie between 0 and 2**62; got {t.seed}")
         if t.batch_size % t.accumulate:

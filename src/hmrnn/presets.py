@@ -11,7 +11,9 @@ PRESETS: dict[str, Config] = {
     "demo": Config(
         DataConfig(format="manual"),
         ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128),
-        TrainConfig(epochs=4, batch_size=32, length=64, learning_rate=0.004),
+        TrainConfig(
+            epochs=3, batch_size=64, length=50, learning_rate=0.006, cool_down=0.6, patience=3, threads=1, log_every=20
+        ),
     ),
     "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),
     "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),

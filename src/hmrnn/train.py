@@ -68,7 +68,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                 speed = (p.step - window_step) * t.batch_size * t.length / max(now - window_began, 1e-9)
                 window_began, window_step = now, p.step
                 line = {
-                    "event": "train", **where, "bits": bits, "rates": rates, "learning_rate": p.learning_rate,
+                    "event": "train", **where, "bits": bits, "rates": rates, "learning_rate": trainer.rate(),
                     "slope": trainer.model.rnn.slope, "symbols_per_second": round(speed),
                     "seconds": round(before + now - began, 3),
                 }  # fmt: skip
@@ -80,7 +80,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                 best = trainer.judge(result.bits)
                 line = {
                     "event": "valid", **where, "bits": result.bits, "rates": list(result.rates),
-                    "updates": list(result.updates), "best": best, "learning_rate": p.learning_rate,
+                    "updates": list(result.updates), "best": best, "learning_rate": trainer.rate(),
                 }  # fmt: skip
                 p.metrics_bytes = write_line(line)
                 save(best)

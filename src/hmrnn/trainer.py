@@ -120,6 +120,8 @@ class Trainer:
             for a in (*self.state.h, *self.state.c, self.state.z):
                 a.zero_()
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
+        if t.cool_down > 0:
+            self._set_rate()
         (self.captured or self.update)(*self.streams[p.chunk])
         p.step += 1
         p.window_steps += 1
@@ -255,12 +257,19 @@ class Trainer:
             self.config, self.corpus.vocabulary, weights, dataclasses.asdict(self.progress), self.tensors()
         )
 
+    def rate(self) -> float:
+        """The learning rate of the next update."""
+        p, t = self.progress, self.config.train
+        total = t.epochs * self.streams.chunks
+        left = (total - p.step) / (t.cool_down * total) if t.cool_down > 0 else 1.0
+        return p.learning_rate * min(1.0, max(0.0, left))
+
     def _set_rate(self) -> None:
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(self.progress.learning_rate)
+                group["lr"].fill_(self.rate())
             else:
-                group["lr"] = self.progress.learning_rate
+                group["lr"] = self.rate()
 
     def _sync(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         if isinstance(self.network, DistributedDataParallel) and not last:

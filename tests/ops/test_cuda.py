@@ -24,11 +24,23 @@ CASES = [
     LARGE,
     dataclasses.replace(LARGE, T=1, layer_norm=True),
     dataclasses.replace(LARGE, T=63, B=7),
-    dataclasses.replace(LARGE, T=63, B=7, layer_norm=True),
+    dataclasses.replace(LARGE, T=63, B=7, layer_norm=True, gain=0.2),
     dataclasses.replace(LARGE, T=500, B=3),
-    dataclasses.replace(LARGE, T=500, B=3, layer_norm=True),
+    dataclasses.replace(LARGE, T=500, B=3, layer_norm=True, gain=0.2),
     Case(sizes=(130, 512, 77), T=63, B=9, input_size=65, forced="all", on_copy="hold"),
-    Case(sizes=(130, 512, 77), T=63, B=9, input_size=65, forced="all", layer_norm=True, lengths=True, symbols=50),
+    Case(
+        sizes=(130, 512, 77),
+        T=63,
+        B=9,
+        input_size=65,
+        forced="all",
+        layer_norm=True,
+        lengths=True,
+        symbols=50,
+        gain=0.2,
+    ),
+    dataclasses.replace(LARGE, T=20, B=160),
+    dataclasses.replace(LARGE, T=20, B=160, layer_norm=True, gain=0.2),
     Case(sizes=(64, 48, 80, 33, 16), T=20, B=33, input_size=128, forced="all", lengths=True),
     Case(sizes=(200,), T=40, B=17, input_size=30),
     Case(sizes=(7, 5, 9), T=11, B=3, forced="all", layer_norm=True, on_copy="hold", straight_through=True),
@@ -161,6 +173,19 @@ def test_weights_and_slope_change_between_replays() -> None:
             for p in rnn.parameters():
                 p.mul_(0.9)
         assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+
+
+def test_weights_that_move_in_memory() -> None:
+    """Graphs load the weights of a few places; here there are more, each met often enough to be captured, and back."""
+    networks, (x,) = [network() for _ in range(cuda.LOADS + 2)], inputs(1)
+    for i, rnn in enumerate(networks):
+        with torch.no_grad():
+            rnn.U[0].mul_(1 + i)
+    for rnn in networks + networks:
+        for _ in range(4):
+            assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+            with torch.no_grad():
+                rnn.W[1].mul_(0.9)
 
 
 def test_several_modules_of_one_shape_on_several_streams() -> None:

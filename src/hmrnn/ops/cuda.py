@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import os
 import threading
@@ -24,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hmrnn.errors import InputError
+from hmrnn.ops.cuda_gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda_layer import Spec
 from hmrnn.ops.cuda_plan import Lanes, Plan
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
@@ -32,10 +34,17 @@ KEPT = 8
 """How many captured plans that no call is using a device keeps."""
 STREAMS = 32
 """How many streams a device has for captures; a call that finds none left is not captured."""
+LOADS = 4
+"""How many sets of weights a captured plan has graphs for that load them."""
 REMEMBERED = 256
 """How many shapes a device remembers to have met."""
 STEPS_WITHOUT_GRADIENT = 128
 """Without a gradient a sequence is worked off this many steps at a time: memory does not grow with its length."""
+
+
+@functools.cache
+def _triton_is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -44,7 +53,7 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
         return f"it needs an NVIDIA GPU, and the tensors are on {device.type}"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it works in float32 or bfloat16, not in {str(dtype).removeprefix('torch.')}"
-    if importlib.util.find_spec("triton") is None:
+    if not _triton_is_installed():
         return "it needs Triton, which is not installed"
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "TRITON_INTERPRET=1 has kernels run on the CPU"
@@ -53,6 +62,17 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
         name = torch.cuda.get_device_name(device)
         return f"it needs a GPU of compute capability 8.0 or more, and {name} has {major}.{minor}"
     return None
+
+
+Places = tuple[tuple[int, torch.dtype, tuple[int, ...]], ...]
+"""Where tensors lie in memory, and how."""
+Pair = tuple[torch.cuda.Stream, torch.cuda.Stream]
+"""For a lane, and for what runs beside it and can wait."""
+
+
+def lanes(spec: Spec, streams: Sequence[Pair]) -> Lanes:
+    aside = [low for _, low in streams]
+    return Lanes([high for high, _ in streams[1:]], aside if spec.aside else aside[-1:])
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,8 +84,21 @@ class Instance:
     """
 
     plan: Plan
-    streams: list[torch.cuda.Stream]  # none: it will not be captured
+    streams: list[Pair]  # none: it will not be captured
     graphs: dict[str, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
+    loads: dict[Places, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
+    loaded_from: Places = ()
+
+    def load_weights(self, weights: Sequence[LayerWeights]) -> None:
+        """By a graph, where the weights lie where they lay before."""
+        places = tuple((a.data_ptr(), a.dtype, a.stride()) for w in weights for a in w if a is not None)
+        if places in self.loads:
+            self.loads[places].replay()
+            return
+        self.plan.load_weights(weights)
+        if self.graphs and places == self.loaded_from and len(self.loads) < LOADS:
+            self.loads[places] = self._captured(lambda: self.plan.load_weights(weights))
+        self.loaded_from = places
 
     def capture(self) -> None:
         """Record the graphs; weights and inputs must have been loaded."""
@@ -74,18 +107,19 @@ class Instance:
         passes: dict[str, Callable[[], None]] = {"forward": self.plan.forward}
         if self.plan.spec.training:
             passes["backward"] = self.plan.backward
-        stream, here = self.streams[0], torch.cuda.current_stream()
+        (stream, _), here = self.streams[0], torch.cuda.current_stream()
         stream.wait_stream(here)
         with torch.cuda.stream(stream):  # compiles kernels and allocates workspaces, which cannot be done in a capture
             for launch in passes.values():
                 launch()
-        graphs = {}
-        for name, launch in passes.items():
-            graphs[name] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graphs[name], stream=stream, capture_error_mode="thread_local"):
-                launch()
+        self.graphs = {name: self._captured(launch) for name, launch in passes.items()}
         here.wait_stream(stream)
-        self.graphs = graphs
+
+    def _captured(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.streams[0][0], capture_error_mode="thread_local"):
+            launch()
+        return graph
 
     def run(self, name: str) -> None:
         """The "forward" or the "backward" pass."""
@@ -135,9 +169,9 @@ class Device:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.idle: list[Instance] = []
-        self.streams: list[torch.cuda.Stream] = []  # of no instance
+        self.streams: list[Pair] = []  # of no instance
         self._streams_made = 0
-        self._side: list[torch.cuda.Stream] = []  # for launches that are not captured
+        self._side: list[Pair] = []  # for launches that a caller captures
         self._met: dict[Spec, None] = {}
         self._lock = threading.RLock()
         self._last: torch.cuda.Event | None = None
@@ -162,28 +196,32 @@ class Device:
 
     def lend(self, spec: Spec, often: bool = False) -> Lease:
         """An instance for ``spec``; one that gets captured if ``often``, or if the shape was met before."""
-        lanes = (len(spec.sizes) + 1) // 2
+        wanted = (len(spec.sizes) + 1) // 2
         if self.device.type != "cuda":
             return Lease(Instance(Plan(spec, Lanes()), []), self)
-        if not torch.cuda.is_current_stream_capturing():
-            self._make_room()
-            for i, instance in reversed(list(enumerate(self.idle))):
-                if instance.plan.spec == spec:
-                    return Lease(self.idle.pop(i), self)
-            often = often or spec in self._met
-            self._met.pop(spec, None)
-            self._met[spec] = None
-            if often and self._enough_streams(lanes):
-                streams = [self.streams.pop() for _ in range(lanes)]
-                return Lease(Instance(Plan(spec, Lanes(streams[1:])), streams), self)
-        while len(self._side) < lanes - 1:
-            self._side.append(torch.cuda.Stream(self.device))
-        return Lease(Instance(Plan(spec, Lanes(self._side[: lanes - 1])), []), self)
+        if torch.cuda.is_current_stream_capturing():
+            while len(self._side) < wanted:
+                self._side.append(self._pair(0))
+            return Lease(Instance(Plan(spec, lanes(spec, self._side[:wanted])), []), self)
+        self._make_room()
+        for i, instance in reversed(list(enumerate(self.idle))):
+            if instance.plan.spec == spec:
+                return Lease(self.idle.pop(i), self)
+        often = often or spec in self._met
+        self._met.pop(spec, None)
+        self._met[spec] = None
+        if not often or not self._enough_streams(wanted):
+            return Lease(Instance(Plan(spec, Lanes()), []), self)
+        streams = [self.streams.pop() for _ in range(wanted)]
+        return Lease(Instance(Plan(spec, lanes(spec, streams)), streams), self)
+
+    def _pair(self, priority: int) -> Pair:
+        return torch.cuda.Stream(self.device, priority=priority - 1), torch.cuda.Stream(self.device, priority=priority)
 
     def _enough_streams(self, wanted: int) -> bool:
         """Make streams if need be; torch has a limited number of different ones."""
         while len(self.streams) < wanted and self._streams_made < STREAMS:
-            self.streams.append(torch.cuda.Stream(self.device, priority=-1))
+            self.streams.append(self._pair(-1))
             self._streams_made += 1
         return len(self.streams) >= wanted
 
@@ -201,7 +239,9 @@ _devices: dict[torch.device, Device] = {}
 
 
 def _device(device: torch.device) -> Device:
-    return _devices.setdefault(device, Device(device))
+    if device not in _devices:
+        _devices.setdefault(device, Device(device))
+    return _devices[device]
 
 
 @dataclasses.dataclass
@@ -217,8 +257,7 @@ class Call:
 
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
-        assert source is not None
-        lease.plan.load_weights([LayerWeights(*w) for w in weights])
+        lease.held[0].load_weights([LayerWeights(*w) for w in weights])
         lease.plan.load_inputs(source, self.indices, State(*state), self.slope, self.lengths, forced, self.noise)
         lease.forward()
         return lease.plan.result()
@@ -263,16 +302,17 @@ class _Recurrence(torch.autograd.Function):
         with call.device.turn():
             lease.plan.load_gradients(of)
             lease.backward()
-            found = lease.plan.gradients(
-                source, [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
-            )
-            buffers = [*found.state.h, *found.state.c, found.state.z, found.forced]
+            plan = lease.plan
+            named = [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
+            of_source = None if source is None else source_gradient(plan, source)
+            of_weights = weight_gradients(plan, named)
             copies = [
-                None if a is None or dtype is None else a.to(dtype, copy=True) for a, dtype in zip(buffers, wanted[1:])
+                None if a is None or dtype is None else a.to(dtype, copy=True)
+                for a, dtype in zip(plan.state_gradients(), wanted[1:])
             ]
             if not torch._C._autograd._get_current_graph_task_keep_graph():
                 lease.release()
-        return (None, found.source, *copies, *(layer.get(name) for layer in found.weights for name in fields))
+        return (None, of_source, *copies, *(layer.get(name) for layer in of_weights for name in fields))
 
 
 @torch._disable_dynamo  # as torch.compiler.disable, which would import the compiler now, for seconds

@@ -11,9 +11,8 @@ from torch import Tensor
 from hmrnn.boundary import Boundary, OnCopy
 from hmrnn.ops.interface import LayerWeights
 
-PIECES = 5
-"""With layer norm the backward pass makes weight gradients this many times, so that its logs span a piece of T only."""
 GAINS = ("gain_U", "gain_V", "gain_W", "gain_c", "bias_c")
+Pairs = list[tuple[Tensor, Tensor | None]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Spec:
     noise: bool
     lengths: bool
     training: bool
-    input_gradient: bool  # asked for, and made in the backward pass itself, as with layer norm
+    input_gradient: bool  # asked for, and needs a log of its own, as with layer norm
     precision: str  # of float32 products
     device: torch.device
 
@@ -43,14 +42,19 @@ class Spec:
         return len(self.sizes) - 1
 
     @property
-    def piece(self) -> int:
-        """Steps whose gradients are logged at a time."""
-        return -(-self.steps // PIECES) if self.norm else self.steps
+    def parts(self) -> int:
+        """Products backwards sum over 4H; with few rows that is faster in 4 parts side by side (1, 2 and 4 will do)."""
+        return 4 if self.batch <= 128 else 1
+
+    @property
+    def aside(self) -> bool:
+        """Whether products with U, which nobody waits for in the next wave, run beside the others."""
+        return self.batch >= 128
 
     @property
     def chunks(self) -> int:
         """Parts that sums over steps and batch are made in."""
-        return max(1, min(32, self.piece * self.batch // 64))
+        return max(1, min(64, self.steps * self.batch // 64))
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
@@ -74,9 +78,10 @@ def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> Tensor:
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
     """Copy the second tensors into the first, in as few launches as can be; None stands for zeros."""
     alike: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+    zeros: dict[torch.dtype, list[Tensor]] = {}
     for into, given in pairs:
         if given is None:
-            into.zero_()
+            zeros.setdefault(into.dtype, []).append(into)
         elif given.device != into.device or given.stride() != into.stride() or given.shape != into.shape:
             into.copy_(given)
         else:
@@ -85,26 +90,30 @@ def copy_all(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
             group[1].append(given)
     for targets, sources in alike.values():
         torch._foreach_copy_(targets, sources)
+    for targets in zeros.values():
+        torch._foreach_zero_(targets)
 
 
 class Layer:
-    """One layer's buffers. Row t of a log over T+1 steps is what step t finds, row t+1 what it leaves."""
+    """One layer's buffers. Row t of a log over T+1 steps is what step t finds, row t+1 what it leaves.
+
+    No matrix product has a detector's row: the kernels add what detectors get and give, in float32.
+    """
 
     def __init__(self, spec: Spec, l: int) -> None:
         new, T, B, f32 = spec.new, spec.steps, spec.batch, torch.float32
         self.l, self.H, self.top = l, spec.sizes[l], l == spec.detectors
-        self.rows = 4 * self.H + (not self.top)
-        self.width = aligned(self.rows)
-        self.reads: dict[str, int | None] = {"U": l}  # its matrices, and whose h each is multiplied with; None: x
+        self.gates = 4 * self.H
+        self.reads: dict[str, int | None] = {}  # its matrices, and whose h each is multiplied with; None: x
         if not self.top:
             self.reads["V"] = l + 1
-        self.reads["W"] = l - 1 if l > 0 else None
+        self.reads |= {"W": l - 1 if l > 0 else None, "U": l}
         self.input_sizes = {
             name: spec.input_size if read is None else spec.sizes[read] for name, read in self.reads.items()
         }
 
-        # forwards: h times all the matrices that read it, side by side
-        readers = [("U", l)] + [("V", l - 1)] * (l > 0) + [("W", l + 1)] * (not self.top)
+        # forwards: h times all the matrices that read it, side by side, U last
+        readers = [("V", l - 1)] * (l > 0) + [("W", l + 1)] * (not self.top) + [("U", l)]
         self.columns: dict[tuple[str, int], int] = {}
         columns = 0
         for name, reader in readers:
@@ -118,67 +127,75 @@ class Layer:
         self.c = new(2, B, self.H, dtype=f32)  # by turns
         self.c_start = new(B, self.H, dtype=f32)
 
-        self.bias = new(self.rows, dtype=f32)
+        self.bias = new(self.gates + (not self.top), dtype=f32)
         self.detector: dict[str, Tensor] = {}  # the detector's row of each matrix
         if not self.top:
             self.detector = {name: new(size, dtype=f32) for name, size in self.input_sizes.items()}
         self.gains: dict[str, Tensor | None] = dict.fromkeys(GAINS)
         if spec.norm:
-            self.gains |= {f"gain_{name}": new(4 * self.H, dtype=f32) for name in self.reads}
+            self.gains |= {f"gain_{name}": new(self.gates, dtype=f32) for name in self.reads}
             self.gains |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
 
-        self.s: Tensor | None = None  # (T, B, width) the gates' pre-activations
+        self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
         self.c_log: Tensor | None = None
-        self.stats: Tensor | None = None  # (T, B, 8) moments of what layer norm normalised
-        self.raw: Tensor | None = None  # (piece, B, width) gradients of the sum of normalised contributions
-        self.d_squashed: Tensor | None = None  # (piece, B, H) gradients of the normalised c
-        self.blocks: dict[str, Tensor] = {}
+        self.stats: Tensor | None = None  # (T, B, 16) with layer norm: moments of what was normalised
         if spec.training:
             self._add_backward(spec)
 
     def _add_backward(self, spec: Spec) -> None:
-        """The gradient ds of the contributions times U, V and W: side by side in one product; with layer norm, where
-        each contribution has a gradient of its own, each in a slot of a batched product."""
-        new, T, B, H, f32 = spec.new, spec.steps, spec.batch, self.H, torch.float32
+        """The gradient of the contributions times V, W and U: side by side in one product; with layer norm, where each
+        contribution has a gradient of its own, each in a slot of a batched product."""
+        new, T, B, f32, parts = spec.new, spec.steps, spec.batch, torch.float32, spec.parts
         names = [name for name, read in self.reads.items() if read is not None]
         widths = [aligned(self.input_sizes[name]) for name in names]
         if spec.norm:
             slots, width = len(names), max(widths)
-            places = [(slot, 0) for slot in range(slots)]
-            self.ds = new(len(self.reads), spec.piece, B, self.width)
-            self.raw = new(spec.piece, B, self.width)
-            self.d_squashed = new(spec.piece, B, H)
-            self.stats = new(T, B, 8, dtype=f32)
-            self.totals = {name: new(self.rows, size, dtype=f32) for name, size in self.input_sizes.items()}
-            self.gate_sums = new(spec.chunks, 4, self.rows, dtype=f32)
-            self.cell_sums = new(spec.chunks, 4, H, dtype=f32)
+            self.early = slice((slots - 1) * parts), slice(None)  # the part of matrix and back that is not U's
+            self.late = slice((slots - 1) * parts, None), slice(None)
+            places = [(slot * parts, 0) for slot in range(slots)]
+            self.slots = new(slots * parts, B, self.gates // parts)  # the gradients now
+            self.stats = new(T, B, 16, dtype=f32)
+            first = self.columns["U", self.l]  # the log of gradients takes the place of the log of U·h
+            self.ds = self.products[:T, :, first : first + self.gates]
         else:
             slots, width = 1, sum(widths)
+            self.early = slice(None), slice(width - widths[-1])
+            self.late = slice(None), slice(width - widths[-1], None)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
-            self.s = new(T, B, self.width)
-            self.ds = self.s[None]  # a step's gradient takes the place of its pre-activations
-        self.ds[..., self.rows :].zero_()
-        self.matrix = new(slots, self.width, width).zero_()
-        self.back = new(slots, B, width)
+            self.s = new(T, B, aligned(self.gates))
+            self.ds = self.s[..., : self.gates]  # a step's gradient takes the place of its pre-activations
+        self.matrix = new(slots * parts, self.gates // parts, width).zero_()
+        self.back = new(slots * parts, B, width)
+        self.blocks: dict[str, Tensor] = {}
         self.via: dict[str, Tensor] = {}
         for name, (slot, column) in zip(names, places):
             span = slice(column, column + self.input_sizes[name])
-            self.blocks[name] = self.matrix[slot, : self.rows, span]
-            self.via[name] = self.back[slot, :, span]
-        self.c_log = new(T + 1, B, H)
-        self.d_hidden = new(T, B, H)
-        self.d_h, self.d_c = new(B, H, dtype=f32), new(B, H, dtype=f32)
+            self.blocks[name] = self.matrix[slot : slot + parts].view(self.gates, width)[:, span]
+            self.via[name] = self.back[slot : slot + parts, :, span]
+        self.c_log = new(T + 1, B, self.H)
+        self.d_hidden = new(T, B, self.H)
+        self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
 
-    def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> list[tuple[Tensor, Tensor | None]]:
-        """What to copy where: each matrix for the product forwards and for the one backwards."""
-        pairs: list[tuple[Tensor, Tensor | None]] = [(self.bias, w.b)]
+    def gradient_at(self, spec: Spec, t: int) -> Tensor:
+        """(slots · parts, B, 4H / parts): the left operand of the product backwards."""
+        if spec.norm:
+            return self.slots
+        return self.ds[t].unflatten(1, (spec.parts, -1)).transpose(0, 1)
+
+    def packed(self, name: str, layers: Sequence[Layer]) -> Tensor:
+        """(4H, size): one of its matrices, as the product forwards has it."""
+        read = self.reads[name]
+        assert read is not None
+        first = layers[read].columns[name, self.l]
+        return layers[read].readers[first : first + self.gates]
+
+    def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> Pairs:
+        """What to copy where."""
+        pairs: Pairs = [(self.bias, w.b)]
         for name, read in self.reads.items():
             matrix: Tensor = getattr(w, name)
             if read is not None:
-                first = layers[read].columns[name, self.l]
-                pairs.append((layers[read].readers[first : first + 4 * self.H], matrix[: 4 * self.H]))
-            if name in self.blocks:
-                pairs.append((self.blocks[name], matrix))
+                pairs.append((self.packed(name, layers), matrix[: self.gates]))
             if name in self.detector:
                 pairs.append((self.detector[name], matrix[-1]))
         return pairs + [(gain, getattr(w, name)) for name, gain in self.gains.items() if gain is not None]

@@ -12,7 +12,8 @@ import triton.language as tl
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 EPS = tl.constexpr(LAYER_NORM_EPS)
-STATS = tl.constexpr(8)  # per row: mean and 1/deviation of the U, V and W contributions and of c
+STATS = tl.constexpr(16)  # per row: mean and 1/deviation of the U, V and W contributions and of c; see MEANS
+MEANS = tl.constexpr(8)  # after each of the first three: mean of the gradient d of what was normalised, and of d·x̂
 
 
 def block(width: int) -> dict[str, int]:
@@ -48,11 +49,12 @@ def load4(row, cols, mask, H: tl.constexpr):
 
 
 @triton.jit
-def store4(row, f, i, o, g, cols, mask, H: tl.constexpr):
+def store4(row, f, i, o, g, one, two, cols, mask):
+    """``one`` and ``two`` are how far i and o lie behind f; g lies as far behind o as i behind f."""
     tl.store(row + cols, f, mask=mask)
-    tl.store(row + H + cols, i, mask=mask)
-    tl.store(row + 2 * H + cols, o, mask=mask)
-    tl.store(row + 3 * H + cols, g, mask=mask)
+    tl.store(row + one + cols, i, mask=mask)
+    tl.store(row + two + cols, o, mask=mask)
+    tl.store(row + one + two + cols, g, mask=mask)
 
 
 @triton.jit
@@ -117,7 +119,7 @@ def cell_forward(
     s_z, probability,  # (T, B, D)
     dot_own, dot_above, dot_below,  # (T+1, B, D) what the detectors get from h, h above and h below
     u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
-    stats,  # (T, B, 8)
+    stats,  # (T, B, 16)
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,  # detectors, one less than layers
@@ -168,7 +170,7 @@ def cell_forward(
         f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
         if s is not None:
             tl.debug_barrier()  # W·x may lie where s goes
-            store4(s + row * s_row, f, i, o, g, cols, mask, H)
+            store4(s + row * s_row, f, i, o, g, H, 2 * H, cols, mask)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
 
     # (2), (3): the choice of operation, as a polynomial

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from hmrnn.ops.kernels import STATS, load, load4, row_below, sigmoid, store4, tanh
+from hmrnn.ops.kernels import MEANS, STATS, load, load4, row_below, sigmoid, store4, tanh
 
 
 @triton.jit
@@ -24,43 +24,58 @@ def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.cons
 
 
 @triton.jit
-def _store_unnormalised(
-    out, df, di, do, dg, ds_z, row, gain, gate, stats, Z: tl.constexpr, cols, mask, H: tl.constexpr
-):
-    """Layer norm backwards: writes the gradient of one contribution, gives the gradient of ``gate``'s gate rows."""
+def _unnormalise(out, one, two, df, di, do, dg, row, gain, gate, stats, cols, mask, H: tl.constexpr):
+    """Layer norm backwards: the gradient of one contribution into ``out``, its two means into ``stats``; gives the
+    gradient of ``gate``. ``out`` may lie where the contribution does."""
     xf, xi, xo, xg = _standardised(row, stats, cols, mask, H)
     gf, gi, go, gg = load4(gain, cols, mask, H)
     df, di, do, dg = df * gf, di * gi, do * go, dg * gg
     mean = tl.sum(df + di + do + dg) / (4 * H)
     along = tl.sum(df * xf + di * xi + do * xo + dg * xg)
-    scale = tl.load(stats + 1) * gate
     k = along / (4 * H)
-    df, di = scale * (df - mean - xf * k), scale * (di - mean - xi * k)
-    do, dg = scale * (do - mean - xo * k), scale * (dg - mean - xg * k)
-    store4(out, df, di, do, dg, cols, mask, H)
-    if Z:
-        tl.store(out + 4 * H, (gate * ds_z))
+    tl.store(stats + MEANS, mean)
+    tl.store(stats + MEANS + 1, k)
+    if out is not None:
+        scale = tl.load(stats + 1) * gate
+        df, di = scale * (df - mean - xf * k), scale * (di - mean - xi * k)
+        do, dg = scale * (do - mean - xo * k), scale * (dg - mean - xg * k)
+        tl.debug_barrier()
+        store4(out, df, di, do, dg, one, two, cols, mask)
     return along
 
 
-@triton.jit(do_not_specialize=["t", "r"])
+@triton.jit
+def _sent_back(via, row, part, PARTS: tl.constexpr, d_detector, weight, cols, mask):
+    """What h gets back from one of its readers: by the matrix product, and by the reader's detector if it has one."""
+    total = load(via + row, cols, mask)
+    for p in tl.static_range(1, PARTS):
+        total += load(via + p * part + row, cols, mask)
+    if weight is not None:
+        total += tl.load(d_detector) * load(weight, cols, mask)
+    return total
+
+
+@triton.jit(do_not_specialize=["t"])
 def cell_backward(
     t,
-    r,  # the row of ds for this step
     B,
-    own, own_row, own_step, above, above_row, above_step, below, below_row, below_step, index,  # with layer norm only
-    s, s_row,  # without layer norm only
-    ds, ds_slot, ds_row,  # (slots, ·, B, ·) gradients of the contributions U, V, W; one slot without layer norm
-    raw, raw_row,  # (·, B, ·) with layer norm: the gradient of their sum
-    d_squashed,  # (·, B, H) with layer norm: the gradient of what tanh is given
+    own, own_row, own_step,  # with layer norm only; U·h makes room for the gradient of the sum of contributions
+    above, above_row, above_step, below, below_row, below_step, index,  # with layer norm only
+    s, s_row,  # without layer norm only; makes room for its gradient
+    slots, slot_step, slot_row, slot_one, slot_two,  # with layer norm: gradients of the contributions V, W, U now
+    ds_x, ds_x_row,  # (T · B, ·) in the first layer with layer norm, if asked for: that of W·x
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
-    h, c_log, z, s_z, probability, dot_above, dot_below, stats,
-    d_hidden,  # (T, B, H)
+    h,
+    c_log,  # with layer norm row t+1 makes room for d·x̂, d being the gradient of the normalised c
+    z, s_z, probability, dot_above, dot_below, stats,
+    u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
+    d_s_z,  # (T+1, B, D) gradients of the detectors' pre-activations
+    d_hidden,  # (T, B, H); with layer norm makes room for d
     d_boundaries, d_probabilities, d_forced,  # (T, B, D)
-    via_U, via_U_row,  # (B, ·) what h gets back from this layer one step later,
-    via_V, via_V_row,  # from the layer below one step later,
-    via_W, via_W_row,  # and from the layer above now
+    via_U, via_U_row, via_U_part,  # (PARTS, B, ·) what h gets back from this layer one step later,
+    via_V, via_V_row, via_V_part,  # from the layer below one step later,
+    via_W, via_W_row, via_W_part,  # and from the layer above now
     d_h, d_c,  # (B, H) float32, carried from step to step
     d_before,  # (B, D) float32: of z, from this layer one step later
     d_now,  # (B, D) float32: of z, from the layer above now
@@ -70,6 +85,7 @@ def cell_backward(
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
     STRAIGHT: tl.constexpr,
+    PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of cell_forward, given that of everything that used its h, c and z."""
@@ -77,7 +93,6 @@ def cell_backward(
     b = tl.program_id(0)
     step = t.to(tl.int64)
     row = step * B + b
-    log = r.to(tl.int64) * B + b
     cols = tl.arange(0, BLOCK)
     mask = cols < H
     zp = 0.0
@@ -90,17 +105,17 @@ def cell_backward(
 
     # the gates again, from what the forward pass kept
     if NORM:
-        at = stats + row * STATS
+        moments = stats + row * STATS
         own_at = own + step * own_step + b * own_row
         above_at = above
         if LAYER < D:
             above_at = above + step * above_step + b * above_row
         below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
         f, i, o, g = load4(bias, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, at, cols, mask, H)
+        f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments, cols, mask, H)
         if LAYER < D:
-            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, zp, at + 2, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, at + 4, cols, mask, H)
+            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, zp, moments + 2, cols, mask, H)
+        f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, moments + 4, cols, mask, H)
     else:
         f, i, o, g = load4(s + row * s_row, cols, mask, H)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
@@ -118,7 +133,9 @@ def cell_backward(
     live = b >= 0
     if lengths is not None:
         live = t < tl.load(lengths + b)
-    dh = load(d_h + b * H, cols, mask) + load(via_U + b * via_U_row, cols, mask)
+    at_z = row * D + LAYER
+    dh = load(d_h + b * H, cols, mask)
+    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, d_s_z + at_z + B * D, u_z, cols, mask)
     dh += tl.where(live, load(d_hidden + row * H, cols, mask), 0.0)
     dc = load(d_c + b * H, cols, mask)
     h_new = h_old
@@ -126,22 +143,26 @@ def cell_backward(
         h_new = load(h + (row + B) * H, cols, mask)
     from_V = 0.0  # of z of the layer below, through V there one step later
     if LAYER > 0:
-        via = load(via_V + b * via_V_row, cols, mask)
+        at = d_s_z + at_z + B * D - 1
         if NORM:
-            dh += via
+            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at, None, cols, mask)
+            dh += zb * tl.load(at) * load(v_z, cols, mask)
         else:
+            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at, v_z, cols, mask)
             dh += zb * via
             from_V = tl.sum(via * h_new)
     dz = 0.0
     if LAYER < D:
-        at_z = row * D + LAYER
         z_new = tl.load(z + at_z + B * D)
         dz = tl.load(d_before + b * D + LAYER) + tl.load(d_now + b * D + LAYER)
         dz += tl.where(live, tl.load(d_boundaries + at_z), 0.0)
-        via = load(via_W + b * via_W_row, cols, mask)
+        at = d_s_z + at_z + 1
         if NORM:
-            dh += via
+            dh += _sent_back(via_W, b * via_W_row, via_W_part, PARTS, at, None, cols, mask)
+            if LAYER + 1 < D:
+                dh += z_new * tl.load(at) * load(w_z, cols, mask)
         else:
+            via = _sent_back(via_W, b * via_W_row, via_W_part, PARTS, at, w_z, cols, mask)
             dh += z_new * via
             dz += tl.sum(via * h_new)
 
@@ -169,12 +190,16 @@ def cell_backward(
         linear = (a * tl.load(s_z + at_z) + 1) / 2
         inside = (linear >= 0.0) & (linear <= 1.0) & live
         ds_z = tl.where(inside, (used + tl.load(d_probabilities + at_z)) * a / 2, 0.0)
+        tl.store(d_s_z + at_z, ds_z)
 
     # the cell and its gates
     d_out = alpha * dh
     d_c_new = d_out * o * (1 - squashed * squashed)
     if gain_c is not None:
-        tl.store(d_squashed + log * H + cols, tl.where(live, d_c_new, 0.0), mask=mask)
+        d_c_new = tl.where(live, d_c_new, 0.0)
+        tl.debug_barrier()
+        tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
+        tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
         d_x = d_c_new * load(gain_c, cols, mask)
         d_c_new = scale_c * (d_x - tl.sum(d_x) / H - x_c * (tl.sum(d_x * x_c) / H))
     d_c_new = tl.where(mask, d_c_new + dc, 0.0)
@@ -189,28 +214,32 @@ def cell_backward(
     dg = tl.where(live, alpha * d_c_new * i * (1 - g * g), 0.0)
 
     # the contributions
-    Z: tl.constexpr = LAYER < D
-    out = ds + log * ds_row
     tl.debug_barrier()  # ds may lie where s was, and d_h, d_c, d_before are changed in place
     if NORM:
-        store4(raw + log * raw_row, df, di, do, dg, cols, mask, H)
-        if Z:
-            tl.store(raw + log * raw_row + 4 * H, ds_z)
-        _store_unnormalised(out, df, di, do, dg, ds_z, own_at, gain_U, 1.0, at, Z, cols, mask, H)
-        out += ds_slot
+        out = slots + b * slot_row
         if LAYER < D:
-            along = _store_unnormalised(out, df, di, do, dg, ds_z, above_at, gain_V, zp, at + 2, Z, cols, mask, H)
-            d_zp += along + ds_z * tl.load(dot_above + row * D + LAYER)
-            out += ds_slot
-        along = _store_unnormalised(out, df, di, do, dg, ds_z, below_at, gain_W, zb, at + 4, Z, cols, mask, H)
+            along = _unnormalise(
+                out, slot_one, slot_two, df, di, do, dg, above_at, gain_V, zp, moments + 2, cols, mask, H
+            )
+            d_zp += along + ds_z * tl.load(dot_above + at_z)
+            out += slot_step
         if LAYER > 0:
+            along = _unnormalise(
+                out, slot_one, slot_two, df, di, do, dg, below_at, gain_W, zb, moments + 4, cols, mask, H
+            )
             d_zb += along
             if LAYER < D:
-                d_zb += ds_z * tl.load(dot_below + row * D + LAYER)
+                d_zb += ds_z * tl.load(dot_below + at_z)
+            out += slot_step
+        else:
+            at_x = ds_x
+            if ds_x is not None:
+                at_x = ds_x + row * ds_x_row
+            _unnormalise(at_x, H, 2 * H, df, di, do, dg, below_at, gain_W, zb, moments + 4, cols, mask, H)
+        _unnormalise(out, slot_one, slot_two, df, di, do, dg, own_at, gain_U, 1.0, moments, cols, mask, H)
+        store4(own_at, df, di, do, dg, H, 2 * H, cols, mask)
     else:
-        store4(out, df, di, do, dg, cols, mask, H)
-        if Z:
-            tl.store(out + 4 * H, ds_z)
+        store4(s + row * s_row, df, di, do, dg, H, 2 * H, cols, mask)
     tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma), dc), mask=mask)
     tl.store(d_h + b * H + cols, tl.where(live, gamma * dh, dh), mask=mask)
     if LAYER < D:
@@ -221,21 +250,26 @@ def cell_backward(
 
 @triton.jit
 def finish(
-    h, z, via_U, via_U_row, via_V, via_V_row, d_h, d_now,
-    H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr, BLOCK: tl.constexpr,
+    B, h, z, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h, d_now,
+    H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the state before the first step, from what the first step used of it."""
     b = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     mask = cols < H
-    dh = load(d_h + b * H, cols, mask) + load(via_U + b * via_U_row, cols, mask)
+    at_z = d_s_z + b * D + LAYER
+    dh = load(d_h + b * H, cols, mask)
+    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, at_z, u_z, cols, mask)
     if LAYER > 0:
-        via = load(via_V + b * via_V_row, cols, mask)
+        zb = tl.load(z + b * D + LAYER - 1)
         from_V = 0.0
         if NORM:
-            dh += via
+            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at_z, None, cols, mask)
+            dh += zb * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
-            dh += tl.load(z + b * D + LAYER - 1) * via
+            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at_z - 1, v_z, cols, mask)
+            dh += zb * via
             from_V = tl.sum(via * load(h + b * H, cols, mask))
         tl.store(d_now + b * D + LAYER - 1, from_V)
     tl.debug_barrier()
@@ -243,61 +277,122 @@ def finish(
 
 
 @triton.jit
-def _add_columns(total, d, p, p_row, rows, stats, gate, cols, keep, across):
-    """Adds the sum over rows of d·gate·x̂ to ``total``, x̂ standardised by the kept moments."""
-    x = tl.load(p + rows[:, None] * p_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
-    mean = tl.load(stats, mask=across, other=0.0)
-    weight = tl.load(stats + 1, mask=across, other=0.0)
-    if gate is not None:
-        weight = weight * tl.load(gate, mask=across, other=0.0)
-    return total + tl.sum(tl.where(keep, d * (x - mean[:, None]) * weight[:, None], 0.0), axis=0)
-
-
-@triton.jit
-def column_sums(
-    total,  # (chunks, 4, WIDTH) float32, added to: of d, and of d times the standardised contributions p_0, p_1, p_2
-    d, d_row,
-    rows, first,  # rows of d, and which row of everything else its first one is
-    p_0, p_0_row, p_1, p_1_row, p_2, p_2_row,
-    index,  # which row of p_2; None for the same
-    stats,
-    gate_1, gate_2, gate_step,
-    WIDTH: tl.constexpr, GATES: tl.constexpr,  # columns of d, and how many of them p has
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+def weigh(
+    a, rows,  # (rows, WIDTH) what a matrix was multiplied with
+    gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
+    stats,  # of its contribution, with layer norm
+    weighed,  # (rows, WIDTH) gets a · gate, with layer norm a · gate / deviation; None if that is a itself
+    again,  # (rows, WIDTH) gets -a · k / deviation with layer norm, k being the second of the means
+    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of a · gate · d_detector,
+    means,  # and of what layer norm takes from the gradient of every row of the matrix
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a bias and of layer-norm gains: sums over time and batch, each chunk of rows on its own."""
+    """The right operands of a matrix's gradient and, in passing, its detector's row, which is a sum."""
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chunk = tl.program_id(1)
     share = tl.cdiv(rows, tl.num_programs(1))
     width = cols < WIDTH
-    at = total + chunk * 4 * WIDTH + cols
-    sum_d = tl.load(at, mask=width, other=0.0)
-    sum_0 = tl.load(at + WIDTH, mask=width, other=0.0)
-    sum_1 = tl.load(at + 2 * WIDTH, mask=width, other=0.0)
-    sum_2 = tl.load(at + 3 * WIDTH, mask=width, other=0.0)
     end = tl.minimum((chunk + 1) * share, rows)
+    for_detector = tl.zeros((BLOCK,), tl.float32)
+    for_all = tl.zeros((BLOCK,), tl.float32)
     for begin in range(chunk * share, end, ROWS):
         r = (begin + tl.arange(0, ROWS)).to(tl.int64)
         across = r < end
-        value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=across[:, None] & width[None, :], other=0.0)
-        value = value.to(tl.float32)
-        keep = across[:, None] & (cols < GATES)[None, :]
-        sum_d += tl.sum(value, axis=0)
-        q = r + first
-        moments = stats + q * STATS
-        sum_0 = _add_columns(sum_0, value, p_0, p_0_row, q, moments, None, cols, keep, across)
-        if p_1 is not None:
-            gate = gate_1 + q * gate_step
-            sum_1 = _add_columns(sum_1, value, p_1, p_1_row, q, moments + 2, gate, cols, keep, across)
-        if p_2 is not None:
-            gate = gate_2
-            if gate_2 is not None:
-                gate = gate_2 + q * gate_step
-            source = q
-            if index is not None:
-                source = tl.load(index + q, mask=across, other=0).to(tl.int64)
-            sum_2 = _add_columns(sum_2, value, p_2, p_2_row, source, moments + 4, gate, cols, keep, across)
-    tl.store(at, sum_d, mask=width)
-    tl.store(at + WIDTH, sum_0, mask=width)
-    tl.store(at + 2 * WIDTH, sum_1, mask=width)
-    tl.store(at + 3 * WIDTH, sum_2, mask=width)
+        keep = across[:, None] & width[None, :]
+        at = r[:, None] * WIDTH + cols[None, :]
+        value = tl.load(a + at, mask=keep, other=0.0).to(tl.float32)
+        gated = value
+        if gate is not None:
+            gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]
+        if d_detector is not None:
+            d = tl.load(d_detector + r * gate_step, mask=across, other=0.0)
+            for_detector += tl.sum(gated * d[:, None], axis=0)
+        if stats is not None:
+            moments = stats + r * STATS
+            scale = tl.load(moments + 1, mask=across, other=0.0)
+            k = tl.load(moments + MEANS + 1, mask=across, other=0.0) * scale
+            gated = gated * scale[:, None]
+            tl.store(again + at, -value * k[:, None], mask=keep)
+            mean = tl.load(moments + MEANS, mask=across, other=0.0)
+            mean -= k * tl.load(moments, mask=across, other=0.0)
+            for_all += tl.sum(gated * mean[:, None], axis=0)
+        if weighed is not None:
+            tl.store(weighed + at, gated, mask=keep)
+    if d_detector is not None:
+        tl.store(sums + chunk * sums_row + cols, for_detector, mask=width)
+    if stats is not None:
+        tl.store(means + chunk * sums_row + cols, for_all, mask=width)
+
+
+@triton.jit
+def _mean(stats, gate, across):
+    """Of a contribution: gate · mean / deviation."""
+    weight = tl.load(stats, mask=across, other=0.0) * tl.load(stats + 1, mask=across, other=0.0)
+    if gate is not None:
+        weight = weight * tl.load(gate, mask=across, other=0.0)
+    return weight[:, None]
+
+
+@triton.jit
+def column_sums(
+    d, d_row, rows,  # (rows, ·)
+    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of d; with layer norm three more, WIDTH apart,
+    stats,  # of d · gate · mean / deviation of the contributions U, V and W
+    gate_V, gate_W, gate_step,
+    WIDTH: tl.constexpr, TOP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a bias, and what the gradients of gains need of it."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chunk = tl.program_id(1)
+    share = tl.cdiv(rows, tl.num_programs(1))
+    width = cols < WIDTH
+    end = tl.minimum((chunk + 1) * share, rows)
+    total = tl.zeros((BLOCK,), tl.float32)
+    total_U = tl.zeros((BLOCK,), tl.float32)
+    total_V = tl.zeros((BLOCK,), tl.float32)
+    total_W = tl.zeros((BLOCK,), tl.float32)
+    for begin in range(chunk * share, end, ROWS):
+        r = (begin + tl.arange(0, ROWS)).to(tl.int64)
+        across = r < end
+        keep = across[:, None] & width[None, :]
+        value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
+        total += tl.sum(value, axis=0)
+        if stats is not None:
+            at = stats + r * STATS
+            total_U += tl.sum(value * _mean(at, None, across), axis=0)
+            if not TOP:
+                total_V += tl.sum(value * _mean(at + 2, gate_V + r * gate_step, across), axis=0)
+            by_W = gate_W
+            if gate_W is not None:
+                by_W = gate_W + r * gate_step
+            total_W += tl.sum(value * _mean(at + 4, by_W, across), axis=0)
+    at = sums + chunk * sums_row + cols
+    tl.store(at, total, mask=width)
+    if stats is not None:
+        tl.store(at + WIDTH, total_U, mask=width)
+        tl.store(at + 2 * WIDTH, total_V, mask=width)
+        tl.store(at + 3 * WIDTH, total_W, mask=width)
+
+
+@triton.jit
+def apply_gain(
+    p,  # (4H, WIDTH) float32: d times the weighed operand; becomes gain · p - means
+    matrix, gain, means,
+    sums,  # (4H,) of d · gate · mean / deviation
+    d_gain,  # (4H,)
+    GATES: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """From a product with the gradient after layer norm to the gradients of the gain and, but for one term, the matrix.
+
+    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda_gradients`.
+    """
+    j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    across = j < GATES
+    mask = across[:, None] & (cols < WIDTH)[None, :]
+    at = j[:, None] * WIDTH + cols[None, :]
+    value = load(p, at, mask)
+    total = tl.sum(value * load(matrix, at, mask), axis=1) - load(sums, j, across)
+    tl.store(d_gain + j, total, mask=across)
+    value = load(gain, j, across)[:, None] * value - load(means, cols, cols < WIDTH)[None, :]
+    tl.store(p + at, value, mask=mask)

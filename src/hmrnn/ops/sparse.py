@@ -46,21 +46,28 @@ def hmlstm(
         raise InputError(
             'engine "sparse" skips what a boundary of 0 switches off, and "soft" ones are real; use engine="reference"'
         )
+    device, dtype = weights[0].b.device, weights[0].b.dtype
+    if any(a.dtype != dtype for a in (*state.h, *state.c)):
+        raise InputError(
+            f"state must be {dtype}, as the parameters are; got {state.h[0].dtype}; convert it with .to(...)"
+        )
     _check_binary("state.z", state.z)
-    if boundaries is not None:
-        _check_binary("boundaries", boundaries[~boundaries.isnan()])
-    if isinstance(inputs, Symbols) and inputs.embedding.shape[0] > inputs.indices.numel():
-        inputs = F.embedding(inputs.indices, inputs.embedding)  # a table would be larger than what it serves
     x, indices = (inputs.embedding, inputs.indices) if isinstance(inputs, Symbols) else (inputs, None)
-
-    device = weights[0].b.device
     T, B = x.shape[:2] if indices is None else indices.shape
-    active = None if lengths is None else torch.arange(T, device=device)[:, None] < lengths  # (T, B)
+    active, forced = None, None if boundaries is None else boundaries.detach()
+    if lengths is not None:
+        active = torch.arange(T, device=device)[:, None] < lengths  # (T, B)
+        indices = None if indices is None else indices.masked_fill(~active, 0)
+        forced = None if forced is None else forced.masked_fill(~active[..., None], 0)
+    if forced is not None:
+        _check_binary("boundaries", forced[~forced.isnan()])
+    if indices is not None and x.shape[0] > indices.numel():
+        x, indices = F.embedding(indices, x), None  # a table of W·x would be larger than what it serves
     call = Call(
         T, B, options, indices, active,
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
         lower=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
-        forced=None if boundaries is None else boundaries.detach().double().cpu().numpy(),
+        forced=None if forced is None else forced.double().cpu().numpy(),
     )  # fmt: skip
 
     L = len(weights)
@@ -128,7 +135,7 @@ def _forward(
     s_z = like.new_empty(top, T, B)
     hidden_steps, s_z_steps = [a.unbind() for a in hidden], [a.unbind() for a in s_z]
     z = np.zeros((T + 1, B, top), dtype=bool)
-    z[0] = state.z.detach().cpu().numpy() > 0
+    z[0] = (state.z > 0).cpu().numpy()
     decided = np.zeros((T, B, top), dtype=bool)
     everyone, no_one = np.ones(B, dtype=bool), np.zeros(B, dtype=bool)
     active = None if call.active is None else call.active.cpu().numpy()

@@ -16,16 +16,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.linalg import vecdot
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.reference import LAYER_NORM_EPS, normalise, squash_cell
-from hmrnn.ops.sparse_log import Call, Events, Log, Move, add, clear, multiply, pick
+from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.sparse_log import (
+    Call,
+    Events,
+    Log,
+    Move,
+    add,
+    clear,
+    dot_normalised,
+    multiply,
+    norm_backward,
+    pick,
+)
 
-BLOCK = 1024  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
-aten = torch.ops.aten
+BLOCK = 256  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
 
 
 def backward(
@@ -66,7 +75,10 @@ def backward(
         d_z = torch.stack([layer.dz for layer in layers[:-1]], dim=-1)
     d_weights = [d for l, layer in enumerate(layers) for d in layer.weight_gradients(needs[4 + 2 * L + l * fields :])]
     d_states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
-    return [layers[0].input_gradient(first_shape), d_forced, d_slope, d_z, *d_states, *d_weights]
+    d_first = layers[0].input_gradient(first_shape) if needs[0] else None
+    for layer in layers:
+        layer.below = layer.above = None  # a cycle would keep all this alive until the garbage collector comes
+    return [d_first, d_forced, d_slope, d_z, *d_states, *d_weights]
 
 
 class _Local(NamedTuple):
@@ -110,6 +122,7 @@ class _Layer:
                 part.copy_(given)
         self.dz = states.new_zeros(B)  # of z at the step at hand
         self.detects = False
+        self.ds_z = self.z = self.z_below = states.new_empty(0)  # (T, B), where there is a detector
         if d_hidden is not None and call.active is not None:
             d_hidden = d_hidden * call.active[..., None]
         self.d_hidden = None if d_hidden is None else d_hidden.unbind()
@@ -197,7 +210,6 @@ class _Layer:
             return
         copied, turns = np.unique(events.current[:-1][copying], return_inverse=True)
         used = events.index(copied)
-        assert events.recurrent is not None
         s = normalise(events.recurrent[:, : 4 * H].index_select(0, used), w.gain_U) + w.b[: 4 * H]
         f, i, o = torch.sigmoid(s[:, : 3 * H]).chunk(3, dim=1)
         h, c = events.states.index_select(0, used).chunk(2, dim=1)
@@ -215,28 +227,15 @@ class _Layer:
         counts, here = events.counts[first : last + 1], slice(events.starts[first], events.starts[last + 1])
         if here.start == here.stop:
             return
-        gates = torch.cat([a[:, : 4 * H] for a in events.gates[first : last + 1] if a is not None])
-        squashed = torch.cat([a for a in events.squashed[first : last + 1] if a is not None])
-        f, i, o, g = gates.chunk(4, dim=1)
-        old = events.ended(events.states, here)
-        kept = f * old[:, H:]
-        fi = torch.empty(len(f), 2, H, dtype=f.dtype, device=f.device)
-        torch.addcmul(kept, kept, f, value=-1, out=fi[:, 0])
-        aten.sigmoid_backward.grad_input(g, i, grad_input=fi[:, 1])
-        if self.unflushed is not None:
-            f = f * self.unflushed[here]
-            fi[:, 0] *= self.unflushed[here]
+        old, derivatives = events.derivatives(first, last, None if self.unflushed is None else self.unflushed[here])
         moved = read = down = None
         if self.call.traces_z and below is not None:
             moved = events.states[B + here.start : B + here.stop] - old
             read = below.events.h(self.below_events[here]) if self.w.gain_W is None else None
-        if self.call.traces_z and above is not None and above.events.downward is not None:
+        if self.call.traces_z and above is not None:
             down = above.events.downward[:, : 4 * H].index_select(0, self.above_events[here])
-        d_g, d_o, d_c = aten.tanh_backward(i, g), aten.sigmoid_backward(squashed, o), aten.tanh_backward(o, squashed)
-        parts = [
-            [None] * len(counts) if a is None else a.split(counts)
-            for a in (fi, d_g, d_o, d_c, f, kept, moved, read, down)
-        ]
+        tensors = (*derivatives, moved, read, down)
+        parts = [[None] * len(counts) if a is None else a.split(counts) for a in tensors]
         self.block = [_Local(*step) for step in zip(*parts)]
 
     def step(self, t: int) -> None:
@@ -246,20 +245,18 @@ class _Layer:
             self.dh += self.d_hidden[t]
         if self.detects:
             self._detector(t)
-        if (copies := self.copies[t]) is not None:
-            self._copy(*copies)
+        if below is not None and (copies := self.copies[t]) is not None:
+            self._copy(below, *copies)
         if t < self.block_start:
             self._prepare_block(t)
         if move is not None:
             self._change(t, move, self.block[t - self.block_start])
         if self.detects:
-            assert above is not None
-            assert w.V is not None
             ds_z = self.ds_z[t]
             self.dh.addr_(ds_z, w.U[-1])
-            if move is not None and move.flushed is not None:
+            if above is not None and w.V is not None and move is not None and move.flushed is not None:
                 above.dh.addr_(ds_z * self.z[t], w.V[-1])
-            if move is not None and below is not None:
+            if below is not None and move is not None:
                 below.dh.addr_(ds_z * self.z_below[t], w.W[-1])
 
     def _detector(self, t: int) -> None:
@@ -284,13 +281,12 @@ class _Layer:
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
 
-    def _copy(self, rows: Tensor, turns: Tensor) -> None:
+    def _copy(self, below: _Layer, rows: Tensor, turns: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
-        assert self.below is not None
         d, turn = self.d.index_select(0, rows), self.turns.index_select(0, turns)
         to_flush = vecdot(d, turn[:, : 2 * self.H])
         self.dz.index_add_(0, rows, to_flush)
-        self.below.dz.index_add_(0, rows, to_flush + vecdot(d[:, self.H :], turn[:, 2 * self.H :]))
+        below.dz.index_add_(0, rows, to_flush + vecdot(d[:, self.H :], turn[:, 2 * self.H :]))
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
         """UPDATE and FLUSH."""
@@ -302,7 +298,7 @@ class _Layer:
             dc.addcmul_(dh, local.c)
         else:
             c = self.events.states[self.call.B :][here, self.H :]
-            d_cell, d_gain, d_bias = _norm_backward(dh * local.c, c, w.gain_c, w.bias_c)
+            d_cell, d_gain, d_bias = norm_backward(dh * local.c, c, w.gain_c, w.bias_c)
             dc += d_cell
             self.d_norm["gain_c"] += d_gain
             self.d_norm["bias_c"] += d_bias
@@ -322,58 +318,52 @@ class _Layer:
         dc *= local.forget
         dU = ds
         if w.gain_U is not None:
-            assert self.events.recurrent is not None
             dU = self._through_norm("gain_U", ds, self.events.ended(self.events.recurrent[:, : 4 * self.H], here))
             self.dU.append(dU)
         multiply(dU, self.U, out=dh)
         if rows is not None:
             self.d.index_copy_(0, rows, d)
         if self.below is not None:
-            self._read(t, move, local, ds, to_z_below)
+            self._read(t, move, self.below, local.below, ds, to_z_below)
         if self.above is not None:
-            self._read_down(t, move, local, ds, to_z)
+            self._read_down(here, move, self.above, local.downward, ds, to_z)
 
-    def _read(self, t: int, move: Move, local: _Local, ds: Tensor, to_z: Tensor | None) -> None:
+    def _read(self, t: int, move: Move, below: _Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
         """Through W·h to h of the layer below and to the boundary that lets it pass."""
-        rows, fed, below, gain = move.rows, move.fed, self.below, self.w.gain_W
-        assert below is not None
+        rows, fed, gain = move.rows, move.fed, self.w.gain_W
         if gain is None:
             d_h = multiply(ds[:fed] if to_z is None else ds, self.W)  # unfed rows matter to their boundary alone
-            if to_z is not None and local.below is not None:
-                to_z += vecdot(d_h, local.below)
+            if to_z is not None and h is not None:
+                to_z += vecdot(d_h, h)
         else:
-            read = self.events.read[t]
-            assert read is not None
-            raw = read[:, : 4 * self.H]
+            raw = self.events.read[t][:, : 4 * self.H]
             self.dW.append(self._through_norm("gain_W", ds[:fed], raw[:fed]))
             d_h = multiply(self.dW[-1], self.W)
             if to_z is not None:
-                to_z += _dot_normalised(ds, raw, gain)
+                to_z += dot_normalised(ds, raw, gain)
         add(below.dh, None if rows is None else rows[:fed], d_h[:fed])
         if to_z is not None:
             add(below.dz, rows, to_z)
 
-    def _read_down(self, t: int, move: Move, local: _Local, ds: Tensor, to_z: Tensor | None) -> None:
+    def _read_down(
+        self, here: slice, move: Move, above: _Layer, product: Tensor | None, ds: Tensor, to_z: Tensor | None
+    ) -> None:
         """Through V·h to h of the layer above, one step ago, and to the boundary that lets it pass."""
-        above, gain = self.above, self.w.gain_V
-        assert above is not None
-        if to_z is not None and local.downward is not None:
-            to_z += vecdot(ds, local.downward) if gain is None else _dot_normalised(ds, local.downward, gain)
+        gain = self.w.gain_V
+        if to_z is not None and product is not None:
+            to_z += vecdot(ds, product) if gain is None else dot_normalised(ds, product, gain)
             add(self.dz, move.rows, to_z)
-        if move.flushed is not None:
-            assert self.V is not None
+        if move.flushed is not None and self.V is not None:
             dV = pick(ds[:, self.v :], move.flushed)
             if gain is not None:
-                assert above.events.downward is not None
-                numbers = pick(self.above_events[slice(*self.events.starts[t : t + 2])], move.flushed)
-                raw = above.events.downward[:, : 4 * self.H].index_select(0, numbers)
-                dV = self._through_norm("gain_V", dV, raw)
+                numbers = pick(self.above_events[here], move.flushed)
+                dV = self._through_norm("gain_V", dV, above.events.downward[:, : 4 * self.H].index_select(0, numbers))
                 self.dV.append(dV)
             add(above.dh, move.flushed_rows, multiply(dV, self.V))
 
     def _through_norm(self, name: str, d: Tensor, raw: Tensor) -> Tensor:
         """Back through the layer normalisation of a contribution, whose gain is called ``name``."""
-        d, d_gain, _ = _norm_backward(d, raw, getattr(self.w, name), None)
+        d, d_gain, _ = norm_backward(d, raw, getattr(self.w, name), None)
         self.d_norm[name] += d_gain
         return d
 
@@ -393,56 +383,39 @@ class _Layer:
         """In the order of :class:`LayerWeights`. W and b of the first layer are left to autograd."""
         w, H, above, below, events = self.w, self.H, self.above, self.below, self.events
         wanted = dict(zip(LayerWeights._fields, needs))
-        ds, ds_z = self.ds[:, : 4 * H], self.ds_z if self.detects else None
-        d: dict[str, Tensor] = dict(self.d_norm)
+        ds, d = self.ds[:, : 4 * H], dict(self.d_norm)
         if wanted["U"]:
             dU = ds if w.gain_U is None else _joined(self.dU, ds)
-            d["U"] = self._matrix_gradient(w.U, 0, dU, events.h(slice(len(ds)) if events.left is None else events.left))
-            if ds_z is not None:
-                d["U"][-1] = _detector_row(events, events.current[:-1], ds_z)
+            ended = slice(len(ds)) if events.left is None else events.left
+            d["U"] = self._matrix_gradient(w.U, dU, events, ended, events.current[:-1], None)
         if wanted["W"] and below is not None:
             dW = pick(ds, self.fed) if w.gain_W is None else _joined(self.dW, ds)
-            d["W"] = self._matrix_gradient(w.W, 0, dW, below.events.h(pick(self.below_events, self.fed)))
-            if ds_z is not None:
-                d["W"][-1] = _detector_row(below.events, below.events.current[1:], ds_z * self.z_below)
+            read = pick(self.below_events, self.fed)
+            d["W"] = self._matrix_gradient(w.W, dW, below.events, read, below.events.current[1:], self.z_below)
         if wanted["b"] and below is not None:
-            d["b"] = torch.zeros_like(w.b)
-            d["b"][: 4 * H] = ds.sum(0)
-            if ds_z is not None:
-                d["b"][-1] = ds_z.sum()
+            d["b"] = torch.cat([ds.sum(0), self.ds_z.sum().reshape(1)][: 1 + (above is not None)])
         if wanted["V"] and above is not None and w.V is not None:
             dV = pick(ds[:, H:], self.flushed) if w.gain_V is None else _joined(self.dV, ds)
-            d["V"] = self._matrix_gradient(w.V, self.v, dV, above.events.h(self.above_events[self.flushed]))
-            if ds_z is not None:
-                d["V"][-1] = _detector_row(above.events, above.events.current[:-1], ds_z * self.z)
+            read = self.above_events[self.flushed]
+            d["V"] = self._matrix_gradient(w.V, dV, above.events, read, above.events.current[:-1], self.z)
         return [d.get(name) for name in LayerWeights._fields]
 
-    def _matrix_gradient(self, matrix: Tensor, first: int, d: Tensor, h: Tensor) -> Tensor:
-        """The gradient of the gate rows of ``matrix``, from row ``first`` on, from those of its products with h."""
-        result = torch.zeros_like(matrix)
-        multiply(d.t(), h.to(self.lower), out=result[first : 4 * self.H])
+    def _matrix_gradient(
+        self, matrix: Tensor, d: Tensor, source: Events, read: Tensor | slice, current: np.ndarray, gate: Tensor | None
+    ) -> Tensor:
+        """The gradient of a matrix, from those of its products with h of the events ``read`` of a layer.
+
+        The detector's row reads at every step, (T, B), h of the events ``current`` where ``gate`` is open.
+        """
+        result, h = torch.zeros_like(matrix), source.h(slice(None))
+        multiply(d.t(), pick(h, read).to(self.lower), out=result[4 * self.H - d.shape[1] : 4 * self.H])
+        if self.detects:
+            ds_z = self.ds_z if gate is None else self.ds_z * gate
+            per_event = h.new_zeros(len(h)).index_add_(0, source.index(current.ravel()), ds_z.flatten())
+            torch.mv(h.t(), per_event, out=result[-1])
         return result
-
-
-def _detector_row(events: Events, numbers: np.ndarray, ds_z: Tensor) -> Tensor:
-    """The gradient of a detector's row that multiplies h of those events, (T, B) as ds_z is: a sum per event first."""
-    per_event = events.states.new_zeros(len(events.states)).index_add_(0, events.index(numbers.ravel()), ds_z.flatten())
-    return per_event @ events.h(slice(None))
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
     """The parts, in the order of time though they were made backwards."""
     return torch.cat([like[:0], *reversed(parts)])
-
-
-def _norm_backward(d: Tensor, raw: Tensor, gain: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a layer normalisation's input, gain and bias."""
-    raw = raw.contiguous()
-    _, mean, rstd = torch.native_layer_norm(raw, gain.shape, None, None, LAYER_NORM_EPS)
-    wanted = [True, True, bias is not None]
-    return aten.native_layer_norm_backward(d.contiguous(), raw, gain.shape, mean, rstd, gain, bias, wanted)
-
-
-def _dot_normalised(d: Tensor, raw: Tensor, gain: Tensor) -> Tensor:
-    """(n,): ⟨d, layer_norm(raw) · gain⟩, row by row."""
-    return vecdot(d, F.layer_norm(raw, gain.shape, gain, eps=LAYER_NORM_EPS))

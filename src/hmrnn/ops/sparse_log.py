@@ -1,17 +1,20 @@
-"""What the sparse engine notes of a call, step by step and event by event, for its backward pass."""
+"""What the sparse engine notes of a call for its backward pass, and the operations on rows that both passes share."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import Options
+from hmrnn.ops.reference import LAYER_NORM_EPS
+
+aten = torch.ops.aten
 
 
 @dataclasses.dataclass
@@ -83,12 +86,13 @@ class Events:
     """A layer's log in the backward pass. Below, "the events" are all but those of the initial state, N of them."""
 
     def __init__(self, log: Log, tensors: Iterator[Tensor], T: int, B: int, has_downward: bool, has_read: bool) -> None:
-        def per_step() -> list[Tensor | None]:  # None where nothing changed
+        def per_step() -> list[Any]:  # None where nothing changed
             return [None if move is None else next(tensors) for move in log.moves]
 
         self.states = next(tensors)  # (B + N, 2H)
-        self.recurrent = next(tensors) if log.keeps_products else None  # (B + N without the last step's, R)
-        self.downward = next(tensors) if log.keeps_products and has_downward else None  # likewise
+        nothing = self.states.new_empty(0, 0)
+        self.recurrent = next(tensors) if log.keeps_products else nothing  # (B + N but the last step's, R)
+        self.downward = next(tensors) if log.keeps_products and has_downward else nothing  # (the same, R of below)
         self.gates, self.squashed, self.read = per_step(), per_step(), per_step() if has_read else []
         self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # at each step
         self.starts = [0, *itertools.accumulate(self.counts)]
@@ -108,6 +112,28 @@ class Events:
     def ended(self, a: Tensor, part: slice) -> Tensor:
         """Of ``a``, which has a row per event, the initial ones first, the rows of those that ``part`` ended."""
         return pick(a, part if self.left is None else self.left[part])
+
+    def derivatives(self, first: int, last: int, unflushed: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """For the events of some steps: h and c before them (n, 2H), and how h, c and s depend on each other.
+
+        That is, (n, H) each but the first: of c to the pre-activations of f and i (n, 2, H) and of g; of h to that of o
+        and, but for layer norm, to c; of c to c before; and f·c. ``unflushed`` (n, 1) is 0 on FLUSH, which uses no f.
+        """
+        steps = slice(first, last + 1)
+        s = torch.cat([a for a in self.gates[steps] if a is not None])
+        squashed = torch.cat([a for a in self.squashed[steps] if a is not None])
+        H = squashed.shape[1]
+        f, i, o, g = s[:, : 4 * H].chunk(4, dim=1)
+        old = self.ended(self.states, slice(self.starts[first], self.starts[last + 1]))
+        kept = f * old[:, H:]
+        fi = s.new_empty(len(s), 2, H)
+        torch.addcmul(kept, kept, f, value=-1, out=fi[:, 0])
+        aten.sigmoid_backward.grad_input(g, i, grad_input=fi[:, 1])
+        if unflushed is not None:
+            f = f * unflushed
+            fi[:, 0] *= unflushed
+        o_and_c = aten.sigmoid_backward(squashed, o), aten.tanh_backward(o, squashed)
+        return old, (fi, aten.tanh_backward(i, g), *o_and_c, f, kept)
 
     def h(self, numbers: Tensor | slice) -> Tensor:
         """(n, H): h after those events, numbered from the initial ones on."""
@@ -159,3 +185,16 @@ def put(a: Tensor, rows: Tensor | None, b: Tensor) -> None:
 
 def index_tensor(rows: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(rows).to(device)
+
+
+def norm_backward(d: Tensor, raw: Tensor, gain: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a layer normalisation's input, gain and bias."""
+    raw = raw.contiguous()
+    _, mean, rstd = torch.native_layer_norm(raw, gain.shape, None, None, LAYER_NORM_EPS)
+    wanted = [True, True, bias is not None]
+    return aten.native_layer_norm_backward(d.contiguous(), raw, gain.shape, mean, rstd, gain, bias, wanted)
+
+
+def dot_normalised(d: Tensor, raw: Tensor, gain: Tensor) -> Tensor:
+    """(n,): ⟨d, layer_norm(raw) · gain⟩, row by row."""
+    return torch.linalg.vecdot(d, torch.nn.functional.layer_norm(raw, gain.shape, gain, eps=LAYER_NORM_EPS))

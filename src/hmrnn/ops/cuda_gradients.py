@@ -1,0 +1,141 @@
+"""The gradients of weights and inputs on the cuda engine: one matrix product per matrix, after the backward pass.
+
+With layer norm a contribution is gate · gain · x̂ with x̂ = (M a - mean) / deviation, and the backward pass logs d, the
+gradient of the sum of contributions. Through x̂ it becomes gate / deviation · (gain · d - m - k x̂), m and k being means
+over the gates. Written out, with a' = gate / deviation · a and P = Σ d a'ᵀ, the gradient of M is
+
+    gain · P - Σ (m - k · mean / deviation) a' - M Σ (k / deviation) a a'ᵀ
+
+and that of the gain is the diagonal of M Pᵀ less a sum of d. All of it sums over time and batch: d and a are all that
+has to be logged and read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hmrnn.ops.cuda_layer import Layer, copy_all, product
+from hmrnn.ops.cuda_plan import Plan
+
+TILE = {"ROWS": 32, "BLOCK": 128, "num_warps": 4}
+OF_STATS = {"U": 0, "V": 2, "W": 4}
+
+
+def weight_gradients(plan: Plan, wanted: Sequence[Mapping[str, torch.dtype]]) -> list[dict[str, Tensor]]:
+    """For each layer the gradients that a type is given for. Some of what the passes logged is used up."""
+    layers = [_Layer(plan, layer, names) for layer, names in zip(plan.layers, wanted)]
+    found = [layer.gradients() for layer in layers]
+    return [{name: of[name].to(dtype) for name, dtype in names.items()} for of, names in zip(found, wanted)]
+
+
+def source_gradient(plan: Plan, dtype: torch.dtype) -> Tensor:
+    """Of x (T, B, size) or of the embedding."""
+    spec, first = plan.spec, plan.layers[0]
+    ds = first.ds.flatten(0, 1) if plan.ds_x is None else plan.ds_x[:, : first.gates]
+    d_x = product(ds, plan.W_x, spec.new(len(ds), spec.input_size, dtype=torch.float32))
+    if spec.detectors > 0:
+        d_x.addcmul_(plan.d_s_z[: spec.steps].flatten(0, 1)[:, :1], first.detector["W"])
+    d_x = d_x.view(spec.steps, spec.batch, -1).to(dtype)
+    if plan.index is None:
+        return d_x
+    return torch.ops.aten.embedding_dense_backward(d_x, plan.index, spec.symbols, -1, False)
+
+
+class _Layer:
+    """The gradients of one layer's weights, in float32."""
+
+    def __init__(self, plan: Plan, layer: Layer, wanted: Mapping[str, torch.dtype]) -> None:
+        self.plan, self.layer, self.spec, self.kernels = plan, layer, plan.spec, plan.kernels_backward
+        self.rows = self.spec.steps * self.spec.batch
+        self.ds = layer.ds.flatten(0, 1)
+        self.found: dict[str, Tensor] = {}
+        self.names = [name for name in layer.reads if name in wanted or f"gain_{name}" in wanted]
+
+        # all sums over rows, in chunks side by side
+        widths = {"b": layer.gates * (4 if self.spec.norm else 1), "d_c": layer.H, "d_c·x̂": layer.H}
+        widths |= {f"{kind} {name}": layer.input_sizes[name] for kind in ("detector", "means") for name in self.names}
+        ends = list(itertools.accumulate(widths.values()))
+        self.at = {key: slice(end - width, end) for (key, width), end in zip(widths.items(), ends)}
+        self.sums = self.spec.new(self.spec.chunks, ends[-1], dtype=torch.float32)
+        self._column_sums(self.ds, "b", layer.stats)
+        if self.spec.norm:
+            assert layer.c_log is not None
+            self._column_sums(layer.d_hidden.flatten(0, 1), "d_c", None)
+            self._column_sums(layer.c_log[1:].flatten(0, 1), "d_c·x̂", None)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Works in logs of all layers: to be called when their column sums have been made."""
+        layer, found = self.layer, self.found
+        grams = {name: self._product(name) for name in self.names}
+        total = self.sums.sum(0)
+        sums = {key: total[span] for key, span in self.at.items()}
+        found["b"] = sums["b"][: layer.gates]
+        if self.spec.norm:
+            found |= {"bias_c": sums["d_c"], "gain_c": sums["d_c·x̂"]}
+            for name, gram in grams.items():
+                assert gram is not None
+                self._apply_gain(name, gram, sums)
+        if not layer.top:
+            of_bias = self.plan.d_s_z[: self.spec.steps, :, layer.l].sum()
+            found["b"] = torch.cat([found["b"], of_bias[None]])
+            copy_all((found[name][-1], sums[f"detector {name}"]) for name in self.names)
+        return found
+
+    def _column_sums(self, d: Tensor, key: str, stats: Tensor | None) -> None:
+        l, z, width = self.layer.l, self.plan.z, d.shape[1]
+        self.kernels.column_sums[(-(-width // TILE["BLOCK"]), self.spec.chunks)](
+            d, d.stride(0), self.rows, self.sums[:, self.at[key]], self.sums.stride(0), stats,
+            gate_V=None if self.layer.top else z[:, :, l:], gate_W=z[1:, :, l - 1 :] if l > 0 else None,
+            gate_step=self.spec.detectors, WIDTH=width, TOP=self.layer.top, **TILE,
+        )  # fmt: skip
+
+    def _product(self, name: str) -> Tensor | None:
+        """ds times what the matrix was multiplied with, weighed; gives the Gram matrix that layer norm needs."""
+        plan, layer, spec = self.plan, self.layer, self.spec
+        read, now = layer.reads[name], int(name == "W")
+        gate = weighed = again = None
+        if read is None:
+            a = plan.x
+            if spec.norm:
+                weighed, again = torch.empty_like(a), torch.empty_like(a)
+        else:
+            other = plan.layers[read]
+            a = other.h[now : now + spec.steps]
+            if name != "U":
+                gate = plan.z[now:, :, min(read, layer.l) :]
+            if spec.norm or gate is not None:
+                weighed, again = other.d_hidden, other.c_log if spec.norm else None  # logs that nobody needs any more
+        arguments: dict[str, Any] = {"d_detector": None, "stats": None}
+        if not layer.top:
+            arguments["d_detector"] = plan.d_s_z[:, :, layer.l :]
+        if layer.stats is not None:
+            arguments["stats"] = layer.stats[:, :, OF_STATS[name] :]
+        width = layer.input_sizes[name]
+        if weighed is not None or not layer.top:
+            self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
+                a, self.rows, gate, spec.detectors, weighed=weighed, again=again,
+                sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
+                sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
+            )  # fmt: skip
+        right = (a if weighed is None else weighed).flatten(0, 1)
+        self.found[name] = spec.new(layer.gates + (not layer.top), width, dtype=torch.float32)
+        product(self.ds.t(), right, self.found[name][: layer.gates])
+        return None if again is None else torch.mm(again[: spec.steps].flatten(0, 1).t(), right)
+
+    def _apply_gain(self, name: str, gram: Tensor, sums: Mapping[str, Tensor]) -> None:
+        layer, plan, width = self.layer, self.plan, self.layer.input_sizes[name]
+        matrix = plan.W_x if layer.reads[name] is None else layer.packed(name, plan.layers)
+        p = self.found[name][: layer.gates]
+        first = (1 + "UVW".index(name)) * layer.gates
+        self.found[f"gain_{name}"] = d_gain = self.spec.new(layer.gates, dtype=torch.float32)
+        rows = 4
+        self.kernels.apply_gain[(-(-layer.gates // rows),)](
+            p, matrix, layer.gains[f"gain_{name}"], sums[f"means {name}"], sums["b"][first:], d_gain,
+            GATES=layer.gates, WIDTH=width, ROWS=rows, **plan.kernels.block(width),
+        )  # fmt: skip
+        product(matrix, gram, p, add=True)
