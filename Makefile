@@ -13,7 +13,7 @@ test: .venv/installed-test lint
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
 .venv/installed: pyproject.toml constraints.txt

@@ -178,26 +178,24 @@ def milliseconds(run: Callable[[], object], times: int = 20, warm: int = 4) -> f
 
 
 @contextlib.contextmanager
-def variant(parts: int | None = None, aside: bool | None = None, per_thread: int | None = None) -> Iterator[None]:
-    """Other choices than the engine's own: products in parts, U aside, numbers per thread of a cell kernel."""
-    kept, kept_block = {name: Spec.__dict__[name] for name in ("parts", "aside")}, kernels.block
+def variant(parts: int | None = None, per_thread: int | None = None) -> Iterator[None]:
+    """Other choices than the engine's own: products in parts, numbers per thread of a cell kernel."""
+    kept_parts, kept_block = Spec.__dict__["parts"], kernels.block
 
     def block(width: int) -> dict[str, int]:
         assert per_thread is not None
         size = triton.next_power_of_2(width)
         return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
-    for name, value in (("parts", parts), ("aside", aside)):
-        if value is not None:
-            setattr(Spec, name, value)
+    if parts is not None:
+        Spec.parts = parts  # type: ignore[assignment, method-assign]
     if per_thread is not None:
         kernels.block = block
     try:
         yield
     finally:
         kernels.block = kept_block
-        for name, value in kept.items():
-            setattr(Spec, name, value)
+        Spec.parts = kept_parts  # type: ignore[method-assign]
         cuda._devices.clear()
 
 
@@ -205,7 +203,7 @@ def compile_kernels(H: str, layer_norm: str, what: str) -> None:
     """The kernels of the timings to come, into Triton's cache."""
     variants: list[dict[str, Any]] = [{"parts": 4}, {"parts": 1}, {"parts": 2}]
     if what == "threads":
-        variants = [{"per_thread": n, "parts": 4 if H == "512" else 1} for n in (2, 8)]
+        variants = [{"per_thread": n, "parts": 4 if H == "512" else 2} for n in (2, 8)]
     for chosen in variants:
         with variant(**chosen):
             step_of(64, int(H), layer_norm == "norm", dense=True, steps=2)()
@@ -382,12 +380,12 @@ def main() -> None:
     for layer_norm in (False, True):
         attempt(profile, 64, 512, layer_norm)
         attempt(profile, 512, 1024, layer_norm)
-    both: list[dict[str, Any]] = [{"aside": aside, "parts": parts} for aside in (False, True) for parts in (1, 2, 4)]
+    parts: list[dict[str, Any]] = [{"parts": n} for n in (1, 2, 4)]
     threads: list[dict[str, Any]] = [{"per_thread": n} for n in (2, 8)]
     for B, H in SHAPES:
-        attempt(compare, B, H, False, both + (threads if B != 128 else []))
+        attempt(compare, B, H, False, parts + (threads if B != 128 else []))
     for B, H in (SHAPES[0], SHAPES[2]):
-        attempt(compare, B, H, True, [both[0], both[2], both[3], both[5], *threads])
+        attempt(compare, B, H, True, parts + threads)
     attempt(long_sequence)
 
 

@@ -12,7 +12,15 @@ PRESETS: dict[str, Config] = {
         DataConfig(format="manual"),
         ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128),
         TrainConfig(
-            epochs=3, batch_size=64, length=50, learning_rate=0.006, cool_down=0.6, patience=3, threads=1, log_every=20
+            epochs=3,
+            batch_size=64,
+            length=50,
+            learning_rate=0.006,
+            cool_down=0.6,
+            patience=3,
+            threads=1,
+            seed=3,
+            log_every=20,
         ),
     ),
     "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),

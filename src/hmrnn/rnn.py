@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import ops
+from hmrnn import checks, ops
 from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.checks import one_of, positive
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.reference import layer_step
@@ -127,14 +128,14 @@ class HMLSTM(nn.Module):
         engine: str = "auto",
     ) -> None:
         super().__init__()
-        self.input_size = _positive("input_size", input_size)
-        self.num_layers = _positive("num_layers", num_layers)
+        self.input_size = positive("input_size", input_size)
+        self.num_layers = positive("num_layers", num_layers)
         self.hidden_sizes = layer_sizes(hidden_size, num_layers)
         self.layer_norm = layer_norm
-        self.boundary: Boundary = _one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
-        self.on_copy: OnCopy = _one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
+        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.batch_first = batch_first
-        self.engine = _one_of("engine", engine, ops.ENGINES)
+        self.engine = one_of("engine", engine, ops.ENGINES)
         self.register_buffer("a", torch.tensor(1.0))
 
         below = (input_size, *self.hidden_sizes[:-1])
@@ -199,15 +200,15 @@ class HMLSTM(nn.Module):
             if lengths is not None:
                 raise InputError("lengths must be None when x is a PackedSequence, which has its own")
             x, lengths = pad_packed_sequence(x, batch_first=self.batch_first)
-        self._check_input(x, embedding, sequence=True)
-        boundaries = self._check_boundaries(boundaries, x.shape[:2])
+        checks.check_input(self, x, embedding, sequence=True)
+        boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
         if self.batch_first:
             x = x.transpose(0, 1)
             boundaries = None if boundaries is None else boundaries.transpose(0, 1)
         T, B = x.shape[:2]
         state = self.initial_state(B) if state is None else state
-        self._check_state(state, B)
-        lengths = self._check_lengths(lengths, T, B, x.device)
+        checks.check_state(self, state, B)
+        lengths = checks.check_lengths(lengths, T, B, x.device)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -239,11 +240,11 @@ class HMLSTM(nn.Module):
         ``x`` is (B, input_size), and ``boundaries`` (B, L-1) forces boundary states as in a pass over a sequence. Gives
         the new state, which rows of which layers changed, and the detectors' z̃.
         """
-        self._check_input(x, None, sequence=False)
+        checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
-        self._check_state(state, x.shape[0])
+        checks.check_state(self, state, x.shape[0])
         noise = self._noise(1, x.shape[0])
-        forced = None if boundaries is None else self._check_boundaries(boundaries, x.shape[:1])
+        forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
         return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
 
     def extra_repr(self) -> str:
@@ -264,76 +265,6 @@ class HMLSTM(nn.Module):
         if self.boundary != "sample" or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
-
-    def _check_input(self, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
-        b = self.b[0]
-        if not isinstance(x, Tensor):
-            raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
-        shape = "B" if not sequence else "B, T" if self.batch_first else "T, B"
-        shape += f", {self.input_size}" if embedding is None else ""
-        wanted = shape.count(",") + 1
-        if x.dim() != wanted or (embedding is None and x.shape[-1] != self.input_size):
-            hint = "; for one sequence, add the batch dimension with x.unsqueeze" if x.dim() == wanted - 1 else ""
-            raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}{hint}")
-        if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
-            raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
-        if x.device != b.device:
-            raise InputError(f"x is on {x.device} but the parameters are on {b.device}; use .to(...)")
-        if embedding is not None:
-            if x.dtype not in (torch.int64, torch.int32):
-                raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
-            if embedding.dim() != 2 or embedding.shape[1] != self.input_size:
-                raise InputError(
-                    f"embedding must have shape (symbols, {self.input_size}); got {tuple(embedding.shape)}"
-                )
-            _check_kind("embedding", embedding, b)
-        else:
-            _check_kind("x", x, b)
-
-    def _check_state(self, state: State, B: int) -> None:
-        if not isinstance(state, State):
-            raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
-        expected = [(B, size) for size in self.hidden_sizes]
-        for name, tensors in (("h", state.h), ("c", state.c)):
-            shapes = [tuple(a.shape) for a in tensors]
-            if shapes != expected:
-                raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
-        if tuple(state.z.shape) != (B, self.num_layers - 1):
-            raise InputError(f"state.z must have shape ({B}, {self.num_layers - 1}); got {tuple(state.z.shape)}")
-        for a in (*state.h, *state.c, state.z):
-            _check_kind("state", a, self.b[0])
-
-    def _check_lengths(
-        self, lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device
-    ) -> Tensor | None:
-        if lengths is None:
-            return None
-        try:
-            lengths = torch.as_tensor(lengths)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths!r}") from error
-        whole = lengths.dtype != torch.bool and not lengths.is_floating_point() and not lengths.is_complex()
-        if lengths.dim() != 1 or len(lengths) != B or not whole:
-            raise InputError(
-                f"lengths must be {B} whole numbers, one per sequence; "
-                f"got shape {tuple(lengths.shape)} of {lengths.dtype}"
-            )
-        if bool((lengths < 1).any()) or bool((lengths > T).any()):
-            raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
-        return lengths.to(device)
-
-    def _check_boundaries(self, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
-        if boundaries is None:
-            return None
-        expected = (*shape, self.num_layers - 1)
-        if tuple(boundaries.shape) != expected:
-            order = "B" if len(shape) == 1 else "B, T" if self.batch_first else "T, B"
-            raise InputError(
-                f"boundaries must have shape ({order}, layers - 1) = {expected}; got {tuple(boundaries.shape)}"
-            )
-        boundaries = boundaries.to(self.b[0].dtype)
-        _check_kind("boundaries", boundaries, self.b[0])
-        return boundaries
 
 
 class HMLSTMCell(nn.Module):
@@ -365,11 +296,11 @@ class HMLSTMCell(nn.Module):
         on_copy: OnCopy = "evaluate",
     ) -> None:
         super().__init__()
-        self.input_size = _positive("input_size", input_size)
-        self.hidden_size = _positive("hidden_size", hidden_size)
-        self.above_size = above_size if above_size is None else _positive("above_size", above_size)
-        self.boundary: Boundary = _one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
-        self.on_copy: OnCopy = _one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.input_size = positive("input_size", input_size)
+        self.hidden_size = positive("hidden_size", hidden_size)
+        self.above_size = above_size if above_size is None else positive("above_size", above_size)
+        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
+        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.register_buffer("a", torch.tensor(1.0))
         for name, parameter in _new_weights(hidden_size, input_size, above_size, layer_norm)._asdict().items():
             self.register_parameter(name, parameter)
@@ -402,7 +333,7 @@ class HMLSTMCell(nn.Module):
         for (name, value), size in zip(given.items(), sizes):
             if tuple(value.shape) != (len(x), size):
                 raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
-            _check_kind(name, value, self.weights().b)
+            checks.check_kind(name, value, self.weights().b)
         noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
         options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
@@ -420,7 +351,7 @@ def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int,
         sizes = sizes * num_layers
     if len(sizes) != num_layers:
         raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {len(sizes)}: {sizes}")
-    return tuple(_positive("hidden_size", size) for size in sizes)
+    return tuple(positive("hidden_size", size) for size in sizes)
 
 
 def _new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
@@ -463,25 +394,3 @@ def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> Pac
         lengths = lengths[order.cpu()]
     data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
     return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
-
-
-def _check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
-    """``value`` must have the parameter's device and dtype; autocast converts the floating dtypes below float64."""
-    if value.device != parameter.device:
-        raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
-    if value.dtype != parameter.dtype:
-        castable = value.is_floating_point() and value.dtype != torch.float64
-        if not (castable and torch.is_autocast_enabled(parameter.device.type)):
-            raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
-    return value
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-    return value

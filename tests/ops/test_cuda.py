@@ -19,31 +19,23 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-2, "bfloat16": 5e-2}
-LARGE = Case(sizes=(512, 512, 512), B=5, input_size=128, forced="all", straight_through=True, T=2)
+# Kernels are compiled for sizes and options, not for T and B: cases share them where they can.
+LARGE = Case(sizes=(512, 512, 512), T=63, B=7, input_size=128, forced="all", straight_through=True)
+LARGE_NORM = dataclasses.replace(LARGE, layer_norm=True, gain=0.2)
+ODD = Case(sizes=(130, 77), T=20, B=9, input_size=65, forced="all", on_copy="hold")
 CASES = [
     LARGE,
-    dataclasses.replace(LARGE, T=1, layer_norm=True),
-    dataclasses.replace(LARGE, T=63, B=7),
-    dataclasses.replace(LARGE, T=63, B=7, layer_norm=True, gain=0.2),
-    dataclasses.replace(LARGE, T=500, B=3),
-    dataclasses.replace(LARGE, T=500, B=3, layer_norm=True, gain=0.2),
-    Case(sizes=(130, 512, 77), T=63, B=9, input_size=65, forced="all", on_copy="hold"),
-    Case(
-        sizes=(130, 512, 77),
-        T=63,
-        B=9,
-        input_size=65,
-        forced="all",
-        layer_norm=True,
-        lengths=True,
-        symbols=50,
-        gain=0.2,
-    ),
-    dataclasses.replace(LARGE, T=20, B=160),
-    dataclasses.replace(LARGE, T=20, B=160, layer_norm=True, gain=0.2),
-    Case(sizes=(64, 48, 80, 33, 16), T=20, B=33, input_size=128, forced="all", lengths=True),
+    dataclasses.replace(LARGE, T=1),
+    dataclasses.replace(LARGE, T=200, B=3),
+    dataclasses.replace(LARGE, T=10, B=160),
+    LARGE_NORM,
+    dataclasses.replace(LARGE_NORM, T=1),
+    dataclasses.replace(LARGE_NORM, T=200, B=3),
+    dataclasses.replace(LARGE_NORM, T=10, B=160),
+    ODD,
+    dataclasses.replace(ODD, layer_norm=True, lengths=True, symbols=50, gain=0.2),
+    Case(sizes=(64, 48, 64, 48, 16), T=12, B=33, input_size=128, forced="all", lengths=True),
     Case(sizes=(200,), T=40, B=17, input_size=30),
-    Case(sizes=(7, 5, 9), T=11, B=3, forced="all", layer_norm=True, on_copy="hold", straight_through=True),
 ]
 
 
@@ -67,7 +59,14 @@ def kind(precision: str) -> torch.dtype:
 @pytest.mark.parametrize("precision", TOLERANCE, indirect=True)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_and_gradients_are_those_of_the_reference(case: Case, precision: str) -> None:
-    """Launched, captured and replayed; every time with other inputs."""
+    """Launched, captured and replayed; every time with other inputs.
+
+    The straight-through gradient jumps where a detector leaves its linear range, |slope · s_z| <= 1. With bfloat16's
+    noise a few rows would lie on the other side than in float64, so there the detectors' weights are small enough to
+    keep all of them inside.
+    """
+    if precision == "bfloat16":
+        case = dataclasses.replace(case, detector=0.05)
     for seed in range(3):
         given = make(case, kind(precision), "cuda", seed)
         error, name = worst(evaluate(cuda.hmlstm, given, kind(precision)), expected(given))
@@ -75,12 +74,11 @@ def test_outputs_and_gradients_are_those_of_the_reference(case: Case, precision:
 
 
 @pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize(("layer_norm", "on_copy"), [(False, "hold"), (True, "evaluate")])
 @pytest.mark.parametrize("precision", ["float32"], indirect=True)
 def test_free_boundaries(boundary: str, on_copy: str, layer_norm: bool, precision: str) -> None:
     """A boundary is discrete: a last bit can turn one, but with these seeds and this size none is that close."""
-    case = Case((40, 30, 50), 12, 4, 20, layer_norm, boundary, on_copy, detector=0.3)
+    case = Case((40, 30), 12, 4, 20, layer_norm, boundary, on_copy, detector=0.3)
     given = make(case, torch.float32, "cuda")
     error, name = worst(evaluate(cuda.hmlstm, given, torch.float32), expected(given))
     assert error < 1e-3, f"{name}: {error}"

@@ -50,6 +50,8 @@ def find_sources(config: DataConfig) -> list[Path]:
             f"{directory} must hold ptb.char.train.txt, ptb.char.valid.txt and ptb.char.test.txt "
             "(or train.txt, valid.txt and test.txt) for format ptb; or name the three files with --data.path"
         )
+    if len(config.path) == 1 and not directory.exists():
+        return find_files(config)
     if len(config.path) not in (0, 3):
         raise InputError(
             "format ptb reads one directory, or three files (training, validation, test); "

@@ -66,13 +66,6 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
 
 Places = tuple[tuple[int, torch.dtype, tuple[int, ...]], ...]
 """Where tensors lie in memory, and how."""
-Pair = tuple[torch.cuda.Stream, torch.cuda.Stream]
-"""For a lane, and for what runs beside it and can wait."""
-
-
-def lanes(spec: Spec, streams: Sequence[Pair]) -> Lanes:
-    aside = [low for _, low in streams]
-    return Lanes([high for high, _ in streams[1:]], aside if spec.aside else aside[-1:])
 
 
 @dataclasses.dataclass(eq=False)
@@ -84,7 +77,7 @@ class Instance:
     """
 
     plan: Plan
-    streams: list[Pair]  # none: it will not be captured
+    streams: list[torch.cuda.Stream]  # of its lanes; none: it will not be captured
     graphs: dict[str, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loads: dict[Places, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loaded_from: Places = ()
@@ -107,7 +100,7 @@ class Instance:
         passes: dict[str, Callable[[], None]] = {"forward": self.plan.forward}
         if self.plan.spec.training:
             passes["backward"] = self.plan.backward
-        (stream, _), here = self.streams[0], torch.cuda.current_stream()
+        stream, here = self.streams[0], torch.cuda.current_stream()
         stream.wait_stream(here)
         with torch.cuda.stream(stream):  # compiles kernels and allocates workspaces, which cannot be done in a capture
             for launch in passes.values():
@@ -117,7 +110,7 @@ class Instance:
 
     def _captured(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.streams[0][0], capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=self.streams[0], capture_error_mode="thread_local"):
             launch()
         return graph
 
@@ -169,9 +162,9 @@ class Device:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.idle: list[Instance] = []
-        self.streams: list[Pair] = []  # of no instance
+        self.streams: list[torch.cuda.Stream] = []  # of no instance
         self._streams_made = 0
-        self._side: list[Pair] = []  # for launches that a caller captures
+        self._side: list[torch.cuda.Stream] = []  # for launches that a caller captures
         self._met: dict[Spec, None] = {}
         self._lock = threading.RLock()
         self._last: torch.cuda.Event | None = None
@@ -201,8 +194,9 @@ class Device:
             return Lease(Instance(Plan(spec, Lanes()), []), self)
         if torch.cuda.is_current_stream_capturing():
             while len(self._side) < wanted:
-                self._side.append(self._pair(0))
-            return Lease(Instance(Plan(spec, lanes(spec, self._side[:wanted])), []), self)
+                self._side.append(torch.cuda.Stream(self.device, priority=-1))
+            apart, *side = self._side[:wanted]
+            return Lease(Instance(Plan(spec, Lanes(side, apart)), []), self)
         self._make_room()
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
@@ -213,15 +207,17 @@ class Device:
         if not often or not self._enough_streams(wanted):
             return Lease(Instance(Plan(spec, Lanes()), []), self)
         streams = [self.streams.pop() for _ in range(wanted)]
-        return Lease(Instance(Plan(spec, lanes(spec, streams)), streams), self)
+        return Lease(Instance(Plan(spec, Lanes(streams[1:], self._apart)), streams), self)
 
-    def _pair(self, priority: int) -> Pair:
-        return torch.cuda.Stream(self.device, priority=priority - 1), torch.cuda.Stream(self.device, priority=priority)
+    @functools.cached_property
+    def _apart(self) -> torch.cuda.Stream:
+        """Of lower priority than the lanes. It has copies alone, no matrix product, so captured instances share it."""
+        return torch.cuda.Stream(self.device, priority=-1)
 
     def _enough_streams(self, wanted: int) -> bool:
         """Make streams if need be; torch has a limited number of different ones."""
         while len(self.streams) < wanted and self._streams_made < STREAMS:
-            self.streams.append(self._pair(-1))
+            self.streams.append(torch.cuda.Stream(self.device, priority=-2))
             self._streams_made += 1
         return len(self.streams) >= wanted
 

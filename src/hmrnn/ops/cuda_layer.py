@@ -43,13 +43,8 @@ class Spec:
 
     @property
     def parts(self) -> int:
-        """Products backwards sum over 4H; with few rows that is faster in 4 parts side by side (1, 2 and 4 will do)."""
-        return 4 if self.batch <= 128 else 1
-
-    @property
-    def aside(self) -> bool:
-        """Whether products with U, which nobody waits for in the next wave, run beside the others."""
-        return self.batch >= 128
+        """Products backwards sum over 4H: in parts side by side that is faster, above all with few rows (2 or 4)."""
+        return 4 if self.batch <= 128 else 2
 
     @property
     def chunks(self) -> int:
@@ -112,7 +107,7 @@ class Layer:
             name: spec.input_size if read is None else spec.sizes[read] for name, read in self.reads.items()
         }
 
-        # forwards: h times all the matrices that read it, side by side, U last
+        # forwards: h times all the matrices that read it, side by side
         readers = [("V", l - 1)] * (l > 0) + [("W", l + 1)] * (not self.top) + [("U", l)]
         self.columns: dict[tuple[str, int], int] = {}
         columns = 0
@@ -150,8 +145,6 @@ class Layer:
         widths = [aligned(self.input_sizes[name]) for name in names]
         if spec.norm:
             slots, width = len(names), max(widths)
-            self.early = slice((slots - 1) * parts), slice(None)  # the part of matrix and back that is not U's
-            self.late = slice((slots - 1) * parts, None), slice(None)
             places = [(slot * parts, 0) for slot in range(slots)]
             self.slots = new(slots * parts, B, self.gates // parts)  # the gradients now
             self.stats = new(T, B, 16, dtype=f32)
@@ -159,8 +152,6 @@ class Layer:
             self.ds = self.products[:T, :, first : first + self.gates]
         else:
             slots, width = 1, sum(widths)
-            self.early = slice(None), slice(width - widths[-1])
-            self.late = slice(None), slice(width - widths[-1], None)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
             self.s = new(T, B, aligned(self.gates))
             self.ds = self.s[..., : self.gates]  # a step's gradient takes the place of its pre-activations

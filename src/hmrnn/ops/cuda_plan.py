@@ -8,7 +8,7 @@ Stage (t, l) needs (t, l-1), (t-1, l) and (t-1, l+1); backwards (t, l+1), (t+1, 
 2t + l, layers of the same parity side by side. Layers 2k and 2k+1 share a lane; a stage waits for the neighbour on
 another. All it reads from its neighbours was written by the three stages it needs; and whoever reads a buffer that
 every step uses again (``products``, ``slots``, ``back``, ``d_now``) is one of the three stages that its next writer
-needs. What comes of U has a wave more time than the rest: it may run aside, and only its own layer waits for it.
+needs.
 """
 
 from __future__ import annotations
@@ -27,37 +27,36 @@ from hmrnn.ops.interface import LayerWeights, Result, State
 class Lanes:
     """Streams on which layers run side by side. Without any, everything runs in the order of its launch."""
 
-    def __init__(self, side: Sequence[torch.cuda.Stream] = (), aside: Sequence[torch.cuda.Stream] = ()) -> None:
-        """``side``: of all lanes but the first, which is the current stream. ``aside``: of all, for what can wait."""
-        self._side, self._aside = list(side), list(aside)
+    def __init__(self, side: Sequence[torch.cuda.Stream] = (), apart: torch.cuda.Stream | None = None) -> None:
+        """``side``: of all lanes but the first, which is the current stream. ``apart``: for what no stage waits for."""
+        self._side, self._apart = list(side), apart
         self._streams: list[torch.cuda.Stream] = []
         self._done: dict[int, torch.cuda.Event] = {}
-        self._done_aside: dict[int, torch.cuda.Event] = {}
 
     @contextlib.contextmanager
     def forked(self) -> Iterator[None]:
         """Inside, stages run on their lanes; after it, the current stream has waited for all of them."""
-        here = torch.cuda.current_stream() if self._side or self._aside else None
-        if here is None:
+        others = self._side if self._apart is None else [*self._side, self._apart]
+        if not others:
             yield
             return
-        self._streams, self._done, self._done_aside = [here, *self._side], {}, {}
-        for stream in self._side + self._aside:
+        here = torch.cuda.current_stream()
+        self._streams, self._done = [here, *self._side], {}
+        for stream in others:
             stream.wait_stream(here)
         yield
-        for stream in self._side + self._aside:
+        for stream in others:
             here.wait_stream(stream)
 
     @contextlib.contextmanager
     def stage(self, l: int) -> Iterator[None]:
-        """Run on the lane of layer l, after the neighbour that has another lane and what the layer had put aside."""
-        if not self._side and not self._aside:
+        """Run on the lane of layer l, after the neighbour that has another lane."""
+        if not self._side:
             yield
             return
-        stream = self._streams[l // 2]
-        for event in (self._done.get(l + 1 if l % 2 else l - 1), self._done_aside.get(l)):
-            if event is not None:
-                stream.wait_event(event)
+        stream, neighbour = self._streams[l // 2], self._done.get(l + 1 if l % 2 else l - 1)
+        if neighbour is not None:
+            stream.wait_event(neighbour)
         with torch.cuda.stream(stream):
             yield
             self._done[l] = torch.cuda.Event()
@@ -66,24 +65,11 @@ class Lanes:
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
         """Before the stages: run beside all of them."""
-        if not self._aside:
+        if self._apart is None:
             yield
             return
-        with torch.cuda.stream(self._aside[-1]):
+        with torch.cuda.stream(self._apart):
             yield
-
-    @contextlib.contextmanager
-    def aside(self, l: int) -> Iterator[None]:
-        """Inside a stage of layer l: run beside the rest of it; the layer's next stage waits for it."""
-        if not self._aside:
-            yield
-            return
-        stream = self._aside[l // 2]
-        stream.wait_stream(self._streams[l // 2])
-        with torch.cuda.stream(stream):
-            yield
-            self._done_aside[l] = torch.cuda.Event()
-            self._done_aside[l].record(stream)
 
 
 class Plan:
@@ -247,16 +233,8 @@ class Plan:
                 for layer, arguments in zip(self.layers, self._forwards):
                     with self.lanes.stage(layer.l):
                         kernels.cell_forward[(B,)](t, **arguments)
-                        self._product_forward(layer, t)
-
-    def _product_forward(self, layer: Layer, t: int) -> None:
-        h, into, U = layer.h[t + 1], layer.products[t + 1 if layer.product_step else 0], layer.columns["U", layer.l]
-        if not self.spec.aside or U == 0:
-            torch.mm(h, layer.readers.t(), out=into)
-            return
-        with self.lanes.aside(layer.l):
-            torch.mm(h, layer.readers[U:].t(), out=into[:, U:])
-        torch.mm(h, layer.readers[:U].t(), out=into[:, :U])
+                        into = layer.products[t + 1 if layer.product_step else 0]
+                        torch.mm(layer.h[t + 1], layer.readers.t(), out=into)
 
     def result(self) -> Result:
         """Copies of what the forward pass gave."""
@@ -287,31 +265,15 @@ class Plan:
                 for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
                     with self.lanes.stage(layer.l):
                         kernels.cell_backward[(B,)](t, **arguments)
-                        self._product_backward(layer, t)
+                        given = layer.gradient_at(spec, t)
+                        torch.bmm(given, layer.matrix, out=layer.back)
         taken = ["B", "h", "z", "u_z", "v_z", "d_s_z", "d_h", "d_now", "H", "LAYER", "D", "PARTS", "BLOCK", "num_warps"]
         taken += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
         for arguments in self._backwards:
             kernels.finish[(B,)](**{name: arguments[name] for name in taken}, NORM=spec.norm)
-
-    def _product_backward(self, layer: Layer, t: int) -> None:
-        given, early, late = layer.gradient_at(self.spec, t), layer.early, layer.late
-        if not self.spec.aside or len(layer.blocks) == 1:
-            batched_product(given, layer.matrix, layer.back)
-            return
-        of_late, of_early = (given[late[0]], given[early[0]]) if self.spec.norm else (given, given)
-        with self.lanes.aside(layer.l):
-            batched_product(of_late, layer.matrix[late[0], :, late[1]], layer.back[late[0], :, late[1]])
-        batched_product(of_early, layer.matrix[early[0], :, early[1]], layer.back[early[0], :, early[1]])
 
     def state_gradients(self) -> list[Tensor | None]:
         """Of h, c and z before the first step and of the forced boundaries; buffers of the plan's own: copy them."""
         layers = self.layers
         d_z = self.d_before + self.d_now
         return [*(layer.d_h for layer in layers), *(layer.d_c for layer in layers), d_z, self.d_forced]
-
-
-def batched_product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    if len(a) == 1:
-        torch.mm(a[0], b[0], out=out[0])
-    else:
-        torch.bmm(a, b, out=out)

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
-from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse_backward import backward
 from hmrnn.ops.sparse_log import Call, Log, Move, add, clear, multiply, pick, put
 
@@ -78,7 +78,7 @@ def hmlstm(
                 x = x.masked_fill(~active[..., None], 0)
             outputs = _Sparse.apply(call, noise, _read_input(x, weights[0], call), *tensors)
         else:
-            outputs, _ = _forward(call, noise, _input_steps(x, weights[0], call), weights, state, None)
+            outputs, *_ = _forward(call, noise, _input_steps(x, weights[0], call), weights, state, keep=False)
     hidden, (all_z, probabilities, z), h, c = outputs[:L], outputs[L : L + 3], outputs[L + 3 : -L], outputs[-L:]
     return Result(hidden, all_z, probabilities, State(h, c, z))
 
@@ -94,9 +94,8 @@ class _Sparse(torch.autograd.Function):
         weights = [LayerWeights(*flat[i : i + fields]) for i in range(0, len(flat), fields)]
         detectors_learn = call.forced is None or call.options.straight_through or bool(np.isnan(call.forced).any())
         call.traces_z = L > 1 and (detectors_learn or ctx.needs_input_grad[3] or ctx.needs_input_grad[5])
-        logs = [Log(keeps_products=w.gain_U is not None or (call.traces_z and l > 0)) for l, w in enumerate(weights)]
         steps = first.unbind() if call.indices is None else (first.index_select(0, i) for i in call.indices)
-        outputs, s_z = _forward(call, noise, steps, weights, State(h, c, z), logs)
+        outputs, s_z, logs = _forward(call, noise, steps, weights, State(h, c, z), keep=True)
         ctx.call, ctx.logs, ctx.first_shape = call, logs, first.shape
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(s_z, *flat, *(a for log in logs for a in log.release()))
@@ -120,16 +119,16 @@ def _forward(
     first: Iterable[Tensor],
     weights: Sequence[LayerWeights],
     state: State,
-    logs: list[Log] | None,
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The outputs of :func:`hmlstm`, flat, and the detectors' pre-activations (T, B, L-1).
+    keep: bool,
+) -> tuple[tuple[Tensor, ...], Tensor, list[Log]]:
+    """The outputs of :func:`hmlstm`, flat; the detectors' pre-activations (T, B, L-1); the layers' logs.
 
-    ``first`` gives W·x of the first layer, (B, R), step by step.
+    ``first`` gives W·x + b of the first layer, (B, R), step by step. ``keep``: is there going to be a backward pass?
     """
     T, B, options, top = call.T, call.B, call.options, len(weights) - 1
     layers: list[_Layer] = []
     for l, w in enumerate(weights):
-        layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, logs[l] if logs else None))
+        layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, keep))
     like = layers[0].hc
     hidden = [like.new_empty(T, B, layer.H) for layer in layers]
     s_z = like.new_empty(top, T, B)
@@ -151,8 +150,8 @@ def _forward(
             move = Move.of(fed, flush, like.device)
             if move is not None:
                 layer.change(move, below, layers[l + 1].downward if l < top else None)
-            if logs is not None:
-                logs[l].moves.append(move)
+            if keep:
+                layer.log.moves.append(move)
             below = layer.h
             hidden_steps[l][t].copy_(below)
             if l == top:
@@ -179,31 +178,32 @@ def _forward(
             a.masked_fill_(padding, 0)
     last_z = torch.from_numpy(z[T]).to(probabilities)
     h, c = [layer.h.clone() for layer in layers], [layer.hc[:, layer.H :].clone() for layer in layers]
-    return (*hidden, boundaries, probabilities, last_z, *h, *c), s
+    return (*hidden, boundaries, probabilities, last_z, *h, *c), s, [layer.log for layer in layers]
 
 
 class _Layer:
     """One layer as it runs: its state now, and what its matrices made of that state when it last changed."""
 
     def __init__(
-        self, w: LayerWeights, below: LayerWeights | None, h: Tensor, c: Tensor, call: Call, log: Log | None
+        self, w: LayerWeights, below: LayerWeights | None, h: Tensor, c: Tensor, call: Call, keep: bool
     ) -> None:
         def transposed(a: Tensor) -> Tensor:  # (size, R), the layout in which few rows multiply fastest
             return a.to(call.lower or a.dtype).t().contiguous()
 
-        self.w, self.below, self.H, self.log = w, below, w.hidden_size, log
+        self.w, self.below, self.H = w, below, w.hidden_size
         self.U = transposed(w.U)
         self.V = None if below is None or below.V is None else transposed(below.V)
         self.W = None if below is None else transposed(w.W)
-        self.reads_all = call.traces_z and w.gain_W is not None  # W·h also where z_below closed it, for its gradient
-        self.hc = torch.cat([h, c], dim=1)  # (B, 2H)
+        normalised = w.gain_U is not None
+        rows = call.T * call.B if below is None else call.T * call.B // 4
+        self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
+        self.reads_all = keep and normalised  # W·h also where z_below closed it: the gradient of z_below needs it
+        initial = torch.cat([h, c], dim=1, out=self.log.states.take(call.B))
+        self.unsettled: tuple[Tensor | None, Tensor] | None = (None, initial)
+        self.hc = initial.clone()  # (B, 2H)
         self.recurrent = self.hc.new_empty(call.B, len(w.b))  # U·h + b; the first layer has its b in W·x
         self.downward = self.hc.new_empty(call.B, 0 if below is None else len(below.b))  # V·h, for the layer below
         self.s = self.recurrent  # (n, R) of the last change
-        initial = self.hc.clone()
-        self.unsettled: tuple[Tensor | None, Tensor] | None = (None, initial)
-        if log is not None:
-            log.states.append(initial)
 
     @property
     def h(self) -> Tensor:
@@ -215,17 +215,11 @@ class _Layer:
             return
         rows, hc = self.unsettled
         self.unsettled = None
-        h = hc[:, : self.H]
-        product = multiply(h, self.U)
-        keep = self.log if self.log is not None and self.log.keeps_products else None
-        if keep is not None:
-            keep.recurrent.append(product)
-        recurrent = normalise(product, self.w.gain_U)
-        put(self.recurrent, rows, recurrent if self.below is None else recurrent + self.w.b)
+        h, n = hc[:, : self.H], len(hc)
+        product = normalise(multiply(h, self.U, out=self.log.recurrent.take(n)), self.w.gain_U)
+        put(self.recurrent, rows, product if self.below is None else product + self.w.b)
         if self.V is not None and self.below is not None:
-            product = multiply(h, self.V)
-            if keep is not None:
-                keep.downward.append(product)
+            product = multiply(h, self.V, out=self.log.downward.take(n))
             put(self.downward, rows, normalise(product, self.below.gain_V))
 
     def change(self, move: Move, below: Tensor, from_above: Tensor | None) -> None:
@@ -233,18 +227,19 @@ class _Layer:
 
         ``below`` is W·x + b (B, R) for the first layer, h of the layer below for the others; ``from_above`` is V·h.
         """
-        w, H, rows = self.w, self.H, move.rows
-        s = pick(self.recurrent, rows)  # (n, R)
+        w, H, rows, n, log = self.w, self.H, move.rows, len(move.host_rows), self.log
+        s = log.gates.take(n)  # (n, R)
         if self.W is None:
-            s = s + pick(below, rows)
+            torch.add(pick(self.recurrent, rows), pick(below, rows), out=s)
         else:
-            read = multiply(pick(below, rows if rows is None or self.reads_all else rows[: move.fed]), self.W)
-            if self.log is not None and w.gain_W is not None:
-                self.log.read.append(read)
+            read_rows = rows if rows is None or self.reads_all else rows[: move.fed]
+            read = pick(below, read_rows)
+            read = normalise(multiply(read, self.W, out=log.read.take(len(read)))[: move.fed], w.gain_W)
             if rows is None:
-                s = s + normalise(read, w.gain_W)
+                torch.add(self.recurrent, read, out=s)
             else:
-                s[: move.fed] += normalise(read[: move.fed], w.gain_W)
+                torch.index_select(self.recurrent, 0, rows, out=s)
+                s[: move.fed] += read
         if move.flushed is not None and from_above is not None:
             add(s, move.flushed, pick(from_above, move.flushed_rows))
 
@@ -255,16 +250,14 @@ class _Layer:
         kept = f * pick(self.hc[:, H:], rows)
         if move.flushed is not None:
             clear(kept, move.flushed)
-        hc = torch.empty(len(s), 2 * H, dtype=s.dtype, device=s.device)
+        hc = log.states.take(n)
         h, c = hc.chunk(2, dim=1)
-        squashed = squash_cell(torch.addcmul(kept, i, g, out=c), w)
-        torch.mul(o, squashed, out=h)
+        cell = torch.addcmul(kept, i, g, out=c)
+        if w.gain_c is not None:
+            cell = F.layer_norm(c, (H,), w.gain_c, w.bias_c, eps=LAYER_NORM_EPS)
+        torch.mul(o, torch.tanh(cell, out=log.squashed.take(n)), out=h)
         put(self.hc, rows, hc)
         self.s, self.unsettled = s, (rows, hc)
-        if self.log is not None:
-            self.log.states.append(hc)
-            self.log.gates.append(s)
-            self.log.squashed.append(squashed)
 
     def detect(self, move: Move | None, s_z: Tensor) -> None:
         """Fill ``s_z`` (B,), the detector's pre-activations after a move; COPY leaves U·h + b of equation 4."""

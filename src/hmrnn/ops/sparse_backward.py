@@ -113,7 +113,7 @@ class _Layer:
         d_c: Tensor | None,  # (B, H)
     ) -> None:
         self.l, self.call, self.w, self.H, self.moves = l, call, w, w.hidden_size, log.moves
-        self.events = Events(log, flat, call.T, call.B, has_downward=l > 0, has_read=l > 0 and w.gain_W is not None)
+        self.events = Events(log, flat, call.T, call.B)
         B, H, states, counts = call.B, self.H, self.events.states, self.events.counts
         self.d = states.new_zeros(B, 2 * H)  # of h and c at the step at hand
         self.dh, self.dc = self.d.chunk(2, dim=1)
@@ -227,7 +227,7 @@ class _Layer:
         counts, here = events.counts[first : last + 1], slice(events.starts[first], events.starts[last + 1])
         if here.start == here.stop:
             return
-        old, derivatives = events.derivatives(first, last, None if self.unflushed is None else self.unflushed[here])
+        old, derivatives = events.derivatives(here, None if self.unflushed is None else self.unflushed[here])
         moved = read = down = None
         if self.call.traces_z and below is not None:
             moved = events.states[B + here.start : B + here.stop] - old
@@ -324,11 +324,11 @@ class _Layer:
         if rows is not None:
             self.d.index_copy_(0, rows, d)
         if self.below is not None:
-            self._read(t, move, self.below, local.below, ds, to_z_below)
+            self._read(here, move, self.below, local.below, ds, to_z_below)
         if self.above is not None:
             self._read_down(here, move, self.above, local.downward, ds, to_z)
 
-    def _read(self, t: int, move: Move, below: _Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
+    def _read(self, here: slice, move: Move, below: _Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
         """Through W·h to h of the layer below and to the boundary that lets it pass."""
         rows, fed, gain = move.rows, move.fed, self.w.gain_W
         if gain is None:
@@ -336,7 +336,7 @@ class _Layer:
             if to_z is not None and h is not None:
                 to_z += vecdot(d_h, h)
         else:
-            raw = self.events.read[t][:, : 4 * self.H]
+            raw = self.events.read[here, : 4 * self.H]
             self.dW.append(self._through_norm("gain_W", ds[:fed], raw[:fed]))
             d_h = multiply(self.dW[-1], self.W)
             if to_z is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.ops.interface import Options
+from hmrnn.ops.interface import LayerWeights, Options
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 aten = torch.ops.aten
@@ -60,40 +60,62 @@ class Move(NamedTuple):
         return Move(rows, host_rows, first + len(both), slice(first, n), rows[first:])
 
 
-class Log:
-    """What the backward pass needs to know of one layer. Events 0 to B-1 are the initial state."""
+class Rows:
+    """A tensor that grows, some rows at a time; or, if nothing is to be kept, the same few rows again and again."""
 
-    def __init__(self, keeps_products: bool) -> None:
-        self.keeps_products = keeps_products
+    def __init__(self, width: int, capacity: int, like: Tensor, keep: bool) -> None:
+        self.data = like.new_empty(capacity, width)
+        self.count = 0
+        self.keep = keep
+
+    def take(self, n: int) -> Tensor:
+        """The next n rows, for the caller to write."""
+        if not self.keep:
+            return self.data[:n]
+        start, self.count = self.count, self.count + n
+        if self.count > len(self.data):
+            larger = self.data.new_empty(max(self.count, 2 * len(self.data)), self.data.shape[1])
+            larger[:start] = self.data[:start]
+            self.data = larger
+        return self.data[start : self.count]
+
+
+class Log:
+    """What happened in one layer, as far as the backward pass needs it. Events 0 to B-1 are the initial state."""
+
+    def __init__(
+        self, keep: bool, products: bool, w: LayerWeights, below: LayerWeights | None, rows: int, B: int
+    ) -> None:
+        def log(width: int, kept: bool) -> Rows:
+            return Rows(width, B + rows if kept else B, w.b, kept)
+
+        H, R = w.hidden_size, len(w.b)
+        self.keep = keep
         self.moves: list[Move | None] = []  # T of them
-        self.states: list[Tensor] = []  # (n, 2H) h and c
-        self.recurrent: list[Tensor] = []  # (n, R) U·h
-        self.downward: list[Tensor] = []  # (n, R of the layer below) V·h for that layer
-        self.gates: list[Tensor] = []  # (n, R) f, i, o, g; one per move, as the next two
-        self.squashed: list[Tensor] = []  # (n, H) tanh of the cell
-        self.read: list[Tensor] = []  # (n, R) W·h of the layer below; with layer norm only
+        self.states = log(2 * H, keep)  # h and c
+        self.gates = log(R, keep)  # f, i, o, g
+        self.squashed = log(H, keep)  # tanh of the cell
+        self.recurrent = log(R, keep and products)  # U·h
+        self.downward = log(0 if below is None else len(below.b), keep and products)  # V·h for the layer below
+        self.read = log(R, keep and w.gain_W is not None and below is not None)  # W·h of the layer below
 
     def release(self) -> list[Tensor]:
-        """The tensors, flat, for autograd to keep; :class:`Events` takes them back."""
-        joined = [torch.cat(parts) for parts in (self.states, self.recurrent, self.downward) if parts]
-        flat = [*joined, *self.gates, *self.squashed, *self.read]
-        for kept in (self.states, self.recurrent, self.downward, self.gates, self.squashed, self.read):
-            kept.clear()
-        return flat
+        """The tensors, for autograd to keep; :class:`Events` takes them back."""
+        logs = (self.states, self.gates, self.squashed, self.recurrent, self.downward, self.read)
+        tensors = [rows.data[: rows.count] for rows in logs]
+        for rows in logs:
+            rows.data = rows.data[:0]
+        return tensors
 
 
 class Events:
     """A layer's log in the backward pass. Below, "the events" are all but those of the initial state, N of them."""
 
-    def __init__(self, log: Log, tensors: Iterator[Tensor], T: int, B: int, has_downward: bool, has_read: bool) -> None:
-        def per_step() -> list[Any]:  # None where nothing changed
-            return [None if move is None else next(tensors) for move in log.moves]
-
+    def __init__(self, log: Log, tensors: Iterator[Tensor], T: int, B: int) -> None:
         self.states = next(tensors)  # (B + N, 2H)
-        nothing = self.states.new_empty(0, 0)
-        self.recurrent = next(tensors) if log.keeps_products else nothing  # (B + N but the last step's, R)
-        self.downward = next(tensors) if log.keeps_products and has_downward else nothing  # (the same, R of below)
-        self.gates, self.squashed, self.read = per_step(), per_step(), per_step() if has_read else []
+        self.gates, self.squashed = next(tensors), next(tensors)  # (N, R), (N, H)
+        self.recurrent, self.downward = next(tensors), next(tensors)  # (B + N but for the last step's, ...), or empty
+        self.read = next(tensors)  # (N, R), or empty
         self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # at each step
         self.starts = [0, *itertools.accumulate(self.counts)]
         N = self.starts[-1]
@@ -113,20 +135,17 @@ class Events:
         """Of ``a``, which has a row per event, the initial ones first, the rows of those that ``part`` ended."""
         return pick(a, part if self.left is None else self.left[part])
 
-    def derivatives(self, first: int, last: int, unflushed: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """For the events of some steps: h and c before them (n, 2H), and how h, c and s depend on each other.
+    def derivatives(self, here: slice, unflushed: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """For some of the events: h and c before them (n, 2H), and how h, c and s depend on each other.
 
         That is, (n, H) each but the first: of c to the pre-activations of f and i (n, 2, H) and of g; of h to that of o
         and, but for layer norm, to c; of c to c before; and f·c. ``unflushed`` (n, 1) is 0 on FLUSH, which uses no f.
         """
-        steps = slice(first, last + 1)
-        s = torch.cat([a for a in self.gates[steps] if a is not None])
-        squashed = torch.cat([a for a in self.squashed[steps] if a is not None])
-        H = squashed.shape[1]
-        f, i, o, g = s[:, : 4 * H].chunk(4, dim=1)
-        old = self.ended(self.states, slice(self.starts[first], self.starts[last + 1]))
+        squashed, H = self.squashed[here], self.squashed.shape[1]
+        f, i, o, g = self.gates[here, : 4 * H].chunk(4, dim=1)
+        old = self.ended(self.states, here)
         kept = f * old[:, H:]
-        fi = s.new_empty(len(s), 2, H)
+        fi = kept.new_empty(len(kept), 2, H)
         torch.addcmul(kept, kept, f, value=-1, out=fi[:, 0])
         aten.sigmoid_backward.grad_input(g, i, grad_input=fi[:, 1])
         if unflushed is not None:
