@@ -79,6 +79,11 @@ class Rows:
             self.data = larger
         return self.data[start : self.count]
 
+    def release(self) -> Tensor:
+        """All rows taken so far, in no more than twice the memory they need."""
+        data, self.data = self.data, self.data.new_empty(0)
+        return data[: self.count] if 2 * self.count > len(data) else data[: self.count].clone()
+
 
 class Log:
     """What happened in one layer, as far as the backward pass needs it. Events 0 to B-1 are the initial state."""
@@ -90,7 +95,6 @@ class Log:
             return Rows(width, B + rows if kept else B, w.b, kept)
 
         H, R = w.hidden_size, len(w.b)
-        self.keep = keep
         self.moves: list[Move | None] = []  # T of them
         self.states = log(2 * H, keep)  # h and c
         self.gates = log(R, keep)  # f, i, o, g
@@ -102,10 +106,7 @@ class Log:
     def release(self) -> list[Tensor]:
         """The tensors, for autograd to keep; :class:`Events` takes them back."""
         logs = (self.states, self.gates, self.squashed, self.recurrent, self.downward, self.read)
-        tensors = [rows.data[: rows.count] for rows in logs]
-        for rows in logs:
-            rows.data = rows.data[:0]
-        return tensors
+        return [rows.release() for rows in logs]
 
 
 class Events:
