@@ -32,6 +32,7 @@ class Case:
     lengths: bool = False
     symbols: int = 0
     detector: float = 1.0  # scale of the detectors' rows
+    zoneout: str = "no"  # "masks", or "share" of every unit
     gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
 
     def __str__(self) -> str:
@@ -51,6 +52,7 @@ class Inputs:
     lengths: Tensor | None
     forced: Tensor | None
     noise: Tensor | None
+    kept: list[Tensor] | None = None
     slope: float = 1.7
 
 
@@ -82,6 +84,7 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         torch.randint(1, T + 1, (B,)).to(device) if case.lengths else None,
         forced,
         torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary == "sample" else None,
+        [(torch.rand(T, B, H) < 0.4).to(device) for H in case.sizes] if case.zoneout == "masks" else None,
     )
 
 
@@ -100,10 +103,17 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         source if given.indices is None else Symbols(given.indices, source),
         weights,
         state,
-        Options(slope.to(source.device), case.boundary, case.on_copy, case.straight_through),  # type: ignore[arg-type]
+        Options(
+            slope.to(source.device),
+            case.boundary,  # type: ignore[arg-type]
+            case.on_copy,  # type: ignore[arg-type]
+            zoneout=0.0 if case.zoneout == "no" else 0.25,
+            straight_through=case.straight_through,
+        ),
         lengths=given.lengths,
         boundaries=forced,
         noise=None if given.noise is None else given.noise.to(slope.dtype),
+        **({} if given.kept is None else {"kept": given.kept}),
     )
     values = {f"hidden.{l}": a for l, a in enumerate(result.hidden)}
     values |= {"boundaries": result.boundaries, "probabilities": result.probabilities, "state.z": result.state.z}

@@ -57,7 +57,8 @@ def _interpreter() -> Iterator[None]:
 
 def poisoned(spec: cuda_layer.Spec, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or spec.dtype
-    return torch.full(shape, float("nan") if dtype.is_floating_point else 10**6, dtype=dtype, device=spec.device)
+    value = float("nan") if dtype.is_floating_point else min(10**6, torch.iinfo(dtype).max)
+    return torch.full(shape, value, dtype=dtype, device=spec.device)
 
 
 CASES = [
@@ -75,6 +76,9 @@ CASES = [
     Case(lengths=True, B=2, forced="some", on_copy="hold", layer_norm=True, T=3, sizes=(3, 5)),
     Case(boundary="soft", on_copy="hold", detector=0.3, T=2, B=1),
     Case(boundary="soft", layer_norm=True, detector=0.3, forced="some", T=2, B=1, sizes=(4, 3)),
+    Case(zoneout="masks", T=3),
+    Case(zoneout="masks", layer_norm=True, lengths=True, T=3, sizes=(3, 5), on_copy="hold"),
+    Case(zoneout="share", boundary="soft", detector=0.3, layer_norm=True, T=2, B=1, sizes=(3, 5)),
     Case(boundary="sample", on_copy="hold", detector=0.3, straight_through=True, forced="some", T=2, B=1),
     Case(boundary="sample", layer_norm=True, detector=0.3, on_copy="hold", T=3, B=1, lengths=True, sizes=(4, 3)),
 ]

@@ -250,11 +250,13 @@ class Call:
     indices: Tensor | None
     lengths: Tensor | None
     noise: Tensor | None
+    kept: Sequence[Tensor] | None
 
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
         lease.held[0].load_weights([LayerWeights(*w) for w in weights])
-        lease.plan.load_inputs(source, self.indices, State(*state), self.slope, self.lengths, forced, self.noise)
+        given = self.slope, self.lengths, forced, self.noise, self.kept
+        lease.plan.load_inputs(source, self.indices, State(*state), *given)
         lease.forward()
         return lease.plan.result()
 
@@ -321,6 +323,7 @@ def hmlstm(
     lengths: Tensor | None = None,  # (B,)
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
+    kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
 ) -> Result:
     """The whole sequence; see :func:`hmrnn.ops.hmlstm`."""
     indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
@@ -353,13 +356,15 @@ def hmlstm(
         forced=boundaries is not None,
         straight_through=boundaries is not None and options.straight_through,
         noise=noise is not None,
+        zoneout=options.zoneout if kept is None else 0.0,
+        masks=kept is not None,
         lengths=lengths is not None,
         training=training,
         input_gradient=training and norm and source.requires_grad,
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
     )
-    call = Call(spec, _device(device), options.slope, indices, lengths, noise)
+    call = Call(spec, _device(device), options.slope, indices, lengths, noise, kept)
     if not training:
         return _without_gradient(call, tensors)
     flat = _Recurrence.apply(call, *tensors)
@@ -383,6 +388,7 @@ def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
             indices=None if call.indices is None else call.indices[span],
             lengths=None if call.lengths is None else call.lengths - begin,
             noise=None if call.noise is None else call.noise[span],
+            kept=None if call.kept is None else [mask[span] for mask in call.kept],
         )
         x = source if call.indices is not None else source[span]
         given = None if forced is None else forced[span]

@@ -22,7 +22,7 @@ from torch import Tensor
 from hmrnn.ops.cuda_layer import Layer, copy_all, product
 from hmrnn.ops.cuda_plan import Plan
 
-TILE = {"ROWS": 32, "BLOCK": 128, "num_warps": 4}
+TILE = {"ROWS": 16, "BLOCK": 128, "num_warps": 4}
 OF_STATS = {"U": 0, "V": 2, "W": 4}
 
 

@@ -31,6 +31,8 @@ class Spec:
     forced: bool
     straight_through: bool
     noise: bool
+    zoneout: float  # without masks
+    masks: bool  # of units that zoneout keeps
     lengths: bool
     training: bool
     input_gradient: bool  # asked for, and needs a log of its own, as with layer norm
@@ -131,6 +133,7 @@ class Layer:
             self.gains |= {f"gain_{name}": new(self.gates, dtype=f32) for name in self.reads}
             self.gains |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
 
+        self.kept = new(T, B, self.H, dtype=torch.uint8) if spec.masks else None
         self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
         self.c_log: Tensor | None = None
         self.stats: Tensor | None = None  # (T, B, 16) with layer norm: moments of what was normalised

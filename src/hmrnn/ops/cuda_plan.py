@@ -135,6 +135,7 @@ class Plan:
             **contributions, **layer.gains, **self._detectors(layer), "bias": layer.bias,
             "index": self.index if l == 0 else None,
             "slope": self.slope, "noise": self.noise, "forced": self.forced, "lengths": self.lengths,
+            "kept": layer.kept, "ZONEOUT": spec.zoneout,
             "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
             "z": self.z, "s_z": self.s_z, "probability": self.probability,
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
@@ -188,6 +189,7 @@ class Plan:
         lengths: Tensor | None,
         forced: Tensor | None,
         noise: Tensor | None,
+        kept: Sequence[Tensor] | None,
     ) -> None:
         if self.lengths is not None and lengths is not None:
             self.lengths.copy_(lengths)
@@ -200,6 +202,8 @@ class Plan:
             pairs.append((self.x, source if self.live is None else source.masked_fill(~self.live[..., None], 0)))
         for layer, h, c in zip(self.layers, state.h, state.c):
             pairs += [(layer.h[0], h), (layer.c_start, c)]
+        if kept is not None:
+            pairs += [(layer.kept, mask) for layer, mask in zip(self.layers, kept) if layer.kept is not None]
         pairs += [(into, given) for into, given in ((self.forced, forced), (self.noise, noise)) if into is not None]
         if isinstance(slope, Tensor):
             pairs.append((self.slope, slope.view(1)))

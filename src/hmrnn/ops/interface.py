@@ -65,6 +65,8 @@ class Options:
     """a of the hard sigmoid."""
     boundary: Boundary = "step"
     on_copy: OnCopy = "evaluate"
+    zoneout: float = 0.0
+    """Share of its old c that a layer keeps when it moves; where masks say which units keep theirs, those count."""
     straight_through: bool = False
     """Where boundaries are forced, send their gradient to the detector as if it had chosen them.
 

@@ -19,7 +19,8 @@ MEANS = tl.constexpr(8)  # after each of the first three: mean of the gradient d
 def block(width: int) -> dict[str, int]:
     """The launch arguments of a kernel whose programs are ``width`` wide."""
     size = triton.next_power_of_2(width)
-    return {"BLOCK": size, "num_warps": min(max(size // 128, 1), 16)}
+    per_thread = 2 if size <= 512 else 4  # a narrow program is over sooner when more threads share it
+    return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
 
 @triton.jit
@@ -90,6 +91,14 @@ def _add_normalised(f, i, o, g, row, gain, gate, stats, KEEP: tl.constexpr, cols
 
 
 @triton.jit
+def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
+    """How much of its old c each unit keeps: all or nothing by the mask ``kept``, or ZONEOUT."""
+    if kept is not None:
+        return load(kept + row * H, cols, mask)
+    return tl.full(cols.shape, ZONEOUT, tl.float32)
+
+
+@triton.jit
 def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
     """Where the contribution from below lies: W·h of this step, in the first layer W·x or its row of the table."""
     if LAYER > 0:
@@ -111,6 +120,7 @@ def cell_forward(
     index,  # (T, B) the row of that table
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
+    kept,  # (T, B, H) zoneout: ones for units that keep their c; if None, all keep the share ZONEOUT
     h,  # (T+1, B, H), row t holds what step t finds
     c,  # (2, B, H) float32, by turns
     c_log,  # (T+1, B, H)
@@ -125,6 +135,7 @@ def cell_forward(
     D: tl.constexpr,  # detectors, one less than layers
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
+    ZONEOUT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Equations 2-9 for layer LAYER at step t, from the three contributions."""
@@ -178,6 +189,8 @@ def cell_forward(
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
     h_old = load(h + row * H, cols, mask)
     c_new = alpha * i * g + (beta * f + gamma) * c_old
+    share = share_kept(kept, row, cols, mask, H, ZONEOUT)
+    c_new = share * c_old + (1 - share) * c_new
     squashed = c_new
     if gain_c is not None:
         mean = tl.sum(c_new) / H

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from hmrnn.ops.kernels import MEANS, STATS, load, load4, row_below, sigmoid, store4, tanh
+from hmrnn.ops.kernels import MEANS, STATS, load, load4, row_below, share_kept, sigmoid, store4, tanh
 
 
 @triton.jit
@@ -65,7 +65,7 @@ def cell_backward(
     slots, slot_step, slot_row, slot_one, slot_two,  # with layer norm: gradients of the contributions V, W, U now
     ds_x, ds_x_row,  # (T · B, ·) in the first layer with layer norm, if asked for: that of W·x
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
-    slope, noise, forced, lengths,
+    slope, noise, forced, lengths, kept,
     h,
     c_log,  # with layer norm row t+1 makes room for d·x̂, d being the gradient of the normalised c
     z, s_z, probability, dot_above, dot_below, stats,
@@ -84,6 +84,7 @@ def cell_backward(
     D: tl.constexpr,
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
+    ZONEOUT: tl.constexpr,
     STRAIGHT: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -121,7 +122,8 @@ def cell_backward(
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
     c_old = load(c_log + row * H, cols, mask)
     h_old = load(h + row * H, cols, mask)
-    c_new = alpha * i * g + (beta * f + gamma) * c_old
+    share = share_kept(kept, row, cols, mask, H, ZONEOUT)
+    c_new = share * c_old + (1 - share) * (alpha * i * g + (beta * f + gamma) * c_old)
     if gain_c is not None:
         scale_c = tl.load(stats + row * STATS + 7)
         x_c = (c_new - tl.load(stats + row * STATS + 6)) * scale_c
@@ -203,6 +205,7 @@ def cell_backward(
         d_x = d_c_new * load(gain_c, cols, mask)
         d_c_new = scale_c * (d_x - tl.sum(d_x) / H - x_c * (tl.sum(d_x * x_c) / H))
     d_c_new = tl.where(mask, d_c_new + dc, 0.0)
+    d_kept, d_c_new = share * d_c_new, (1 - share) * d_c_new
     by_alpha = d_c_new * i * g + dh * o * squashed
     by_beta = d_c_new * f * c_old
     by_gamma = d_c_new * c_old + dh * h_old
@@ -240,7 +243,7 @@ def cell_backward(
         store4(own_at, df, di, do, dg, H, 2 * H, cols, mask)
     else:
         store4(s + row * s_row, df, di, do, dg, H, 2 * H, cols, mask)
-    tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma), dc), mask=mask)
+    tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma) + d_kept, dc), mask=mask)
     tl.store(d_h + b * H + cols, tl.where(live, gamma * dh, dh), mask=mask)
     if LAYER < D:
         tl.store(d_before + b * D + LAYER, tl.where(live, d_zp, dz))
@@ -293,8 +296,8 @@ def weigh(
     share = tl.cdiv(rows, tl.num_programs(1))
     width = cols < WIDTH
     end = tl.minimum((chunk + 1) * share, rows)
-    for_detector = tl.zeros((BLOCK,), tl.float32)
-    for_all = tl.zeros((BLOCK,), tl.float32)
+    for_detector = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
+    for_all = tl.zeros((ROWS, BLOCK), tl.float32)
     for begin in range(chunk * share, end, ROWS):
         r = (begin + tl.arange(0, ROWS)).to(tl.int64)
         across = r < end
@@ -306,7 +309,7 @@ def weigh(
             gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]
         if d_detector is not None:
             d = tl.load(d_detector + r * gate_step, mask=across, other=0.0)
-            for_detector += tl.sum(gated * d[:, None], axis=0)
+            for_detector += gated * d[:, None]
         if stats is not None:
             moments = stats + r * STATS
             scale = tl.load(moments + 1, mask=across, other=0.0)
@@ -315,13 +318,13 @@ def weigh(
             tl.store(again + at, -value * k[:, None], mask=keep)
             mean = tl.load(moments + MEANS, mask=across, other=0.0)
             mean -= k * tl.load(moments, mask=across, other=0.0)
-            for_all += tl.sum(gated * mean[:, None], axis=0)
+            for_all += gated * mean[:, None]
         if weighed is not None:
             tl.store(weighed + at, gated, mask=keep)
     if d_detector is not None:
-        tl.store(sums + chunk * sums_row + cols, for_detector, mask=width)
+        tl.store(sums + chunk * sums_row + cols, tl.sum(for_detector, axis=0), mask=width)
     if stats is not None:
-        tl.store(means + chunk * sums_row + cols, for_all, mask=width)
+        tl.store(means + chunk * sums_row + cols, tl.sum(for_all, axis=0), mask=width)
 
 
 @triton.jit
@@ -347,31 +350,31 @@ def column_sums(
     share = tl.cdiv(rows, tl.num_programs(1))
     width = cols < WIDTH
     end = tl.minimum((chunk + 1) * share, rows)
-    total = tl.zeros((BLOCK,), tl.float32)
-    total_U = tl.zeros((BLOCK,), tl.float32)
-    total_V = tl.zeros((BLOCK,), tl.float32)
-    total_W = tl.zeros((BLOCK,), tl.float32)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
+    total_U = tl.zeros((ROWS, BLOCK), tl.float32)
+    total_V = tl.zeros((ROWS, BLOCK), tl.float32)
+    total_W = tl.zeros((ROWS, BLOCK), tl.float32)
     for begin in range(chunk * share, end, ROWS):
         r = (begin + tl.arange(0, ROWS)).to(tl.int64)
         across = r < end
         keep = across[:, None] & width[None, :]
         value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
-        total += tl.sum(value, axis=0)
+        total += value
         if stats is not None:
             at = stats + r * STATS
-            total_U += tl.sum(value * _mean(at, None, across), axis=0)
+            total_U += value * _mean(at, None, across)
             if not TOP:
-                total_V += tl.sum(value * _mean(at + 2, gate_V + r * gate_step, across), axis=0)
+                total_V += value * _mean(at + 2, gate_V + r * gate_step, across)
             by_W = gate_W
             if gate_W is not None:
                 by_W = gate_W + r * gate_step
-            total_W += tl.sum(value * _mean(at + 4, by_W, across), axis=0)
+            total_W += value * _mean(at + 4, by_W, across)
     at = sums + chunk * sums_row + cols
-    tl.store(at, total, mask=width)
+    tl.store(at, tl.sum(total, axis=0), mask=width)
     if stats is not None:
-        tl.store(at + WIDTH, total_U, mask=width)
-        tl.store(at + 2 * WIDTH, total_V, mask=width)
-        tl.store(at + 3 * WIDTH, total_W, mask=width)
+        tl.store(at + WIDTH, tl.sum(total_U, axis=0), mask=width)
+        tl.store(at + 2 * WIDTH, tl.sum(total_V, axis=0), mask=width)
+        tl.store(at + 3 * WIDTH, tl.sum(total_W, axis=0), mask=width)
 
 
 @triton.jit

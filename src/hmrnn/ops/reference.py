@@ -45,6 +45,7 @@ def layer_step(
     options: Options,
     noise: Tensor | None = None,  # (B, 1)  uniform, for "sample"
     forced: Tensor | None = None,  # (B, 1)  a boundary to take; NaN where the detector decides
+    kept: Tensor | None = None,  # (B, H)  zoneout: ones for units that keep their c; options.zoneout of all if None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """One layer, one time step (equation 1): the new h, c and, where the layer has a detector, z and z̃."""
     # (5), (6), (7): the recurrent, the top-down and the bottom-up contribution
@@ -61,6 +62,9 @@ def layer_step(
     keep = 1 - z
     alpha, beta, gamma = z + keep * z_below, keep * z_below, keep * (1 - z_below)
     c_new = alpha * i * g + beta * f * c + gamma * c
+    if kept is not None or options.zoneout > 0:
+        share = options.zoneout if kept is None else kept
+        c_new = share * c + (1 - share) * c_new
     h_new = alpha * o * squash_cell(c_new, w) + gamma * h
     if not w.has_detector:
         return h_new, c_new, None, None
@@ -85,6 +89,7 @@ def hmlstm(
     lengths: Tensor | None = None,  # (B,)
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
+    kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
 ) -> Result:
     """The whole sequence, one step and one layer after the other."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
@@ -113,6 +118,7 @@ def hmlstm(
                 options=options,
                 noise=None if noise is None else noise[t, :, l : l + 1],
                 forced=None if boundaries is None or l == top else boundaries[t, :, l : l + 1],
+                kept=None if kept is None else kept[l][t].to(c[l].dtype),
             )  # fmt: skip
             if active is not None:  # past its end a sequence stands still
                 here = active[t, :, None]
