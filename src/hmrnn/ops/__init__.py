@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import cuda, reference, sparse
+from hmrnn.ops import cuda, reference, single, sparse
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 
 __all__ = ["ENGINES", "Engine", "LayerWeights", "Options", "Result", "State", "Symbols", "choose_engine", "hmlstm"]
@@ -29,6 +29,8 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
         dtype = torch.get_autocast_dtype(device.type)
     no_cuda = cuda.why_not(device, dtype)
     no_sparse = "soft boundaries leave nothing out" if options.boundary == "soft" else None
+    if options.zoneout > 0:
+        no_sparse = "it has no zoneout"
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
             return "cuda"
@@ -48,6 +50,7 @@ def hmlstm(
     lengths: Tensor | None = None,
     boundaries: Tensor | None = None,
     noise: Tensor | None = None,
+    kept: Sequence[Tensor] | None = None,
     engine: str = "auto",
 ) -> Result:
     """Run an HM-LSTM over a sequence.
@@ -60,9 +63,13 @@ def hmlstm(
         lengths: (B,) steps that count in each sequence; the rest is padding.
         boundaries: (T, B, L-1) boundary states to force; NaN leaves the choice to the detector.
         noise: (T, B, L-1) uniform draws for ``boundary="sample"``; without it the likelier state is taken.
+        kept: for each layer (T, B, H_l), ones for the units that zoneout keeps from moving; see ``options.zoneout``.
         engine: which implementation runs.
     """
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
     run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
-    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
+    if run is sparse.hmlstm and single.why_not(inputs, weights, state, options, lengths, noise) is None:
+        run = single.hmlstm  # one sequence without a gradient: the same numbers by calls that cost little
+    masks = {} if kept is None else {"kept": kept}
+    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, **masks)

@@ -1,0 +1,161 @@
+"""The recurrence of one sequence on a CPU without a gradient, in NumPy, whose calls cost a fraction of torch's.
+
+With a batch of one, a step is a few products of a matrix with a vector, and what torch spends on each call outweighs
+them. As in the sparse engine a layer that copies does no work, and U·h is computed once after each change of h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.boundary import hard_sigmoid
+from hmrnn.errors import InputError
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.reference import LAYER_NORM_EPS
+
+
+def why_not(
+    inputs: Tensor | Symbols,
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    lengths: Tensor | None,
+    noise: Tensor | None,
+) -> str | None:
+    """Why this cannot run here; None if it can."""
+    x = inputs.indices if isinstance(inputs, Symbols) else inputs
+    given = [*state.h, *state.c, *(a for w in weights for a in w if a is not None)]
+    source = inputs.embedding if isinstance(inputs, Symbols) else inputs
+    if x.shape[1] != 1 or lengths is not None:
+        return "it takes one sequence, without padding"
+    if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
+        return "it computes on a CPU, in float32 or float64"
+    if torch.is_grad_enabled() and any(a.requires_grad for a in [source, *given]):
+        return "it has no gradient"
+    if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
+        return "it has neither soft nor drawn boundaries"
+    return None
+
+
+def hmlstm(
+    inputs: Tensor | Symbols,  # (T, 1, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None = None,
+    boundaries: Tensor | None = None,  # (T, 1, L-1), NaN where free
+    noise: Tensor | None = None,
+) -> Result:
+    """The whole sequence, as every engine gives it."""
+    reason = why_not(inputs, weights, state, options, lengths, noise)
+    if reason is not None:
+        raise InputError(f'this sequence cannot be read in NumPy: {reason}; use engine="sparse"')
+    layers = [_Layer(w, h, c, options.zoneout) for w, h, c in zip(weights, state.h, state.c)]
+    top, dtype = len(layers) - 1, layers[0].b.dtype
+    with np.errstate(over="ignore", invalid="ignore"):
+        first, rows = layers[0].read_input(inputs)
+    T = len(rows)
+    hidden = [np.empty((T, layer.H), dtype) for layer in layers]
+    s_z, z = np.empty((T, top), dtype), np.zeros((T, top), bool)
+    forced = None if boundaries is None else boundaries[:, 0].detach().double().numpy()
+    before = (state.z[0] > 0.5).tolist()  # z one step ago
+    slope = dtype.type(float(options.slope))
+    hold, half = options.on_copy == "hold", dtype.type(0.5)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # exp of a closed gate; what is not finite stays so
+        for t in range(T):
+            fed, below = True, first[rows[t]]  # z⁰ = 1; of the first layer this is W·x already
+            above = [layer.h for layer in layers]  # h one step ago
+            for l, layer in enumerate(layers):
+                flush = l < top and before[l]
+                if fed or flush:
+                    s = layer.change(below if fed else None, above[l + 1] if flush else None, is_product=l == 0)
+                else:
+                    s = layer.recurrent()
+                hidden[l][t] = below = layer.h
+                if l == top:
+                    break
+                # (8), (9): the boundary
+                s_z[t, l] = s[-1]
+                fires = bool((slope * s[-1] + 1) / 2 > half) and (fed or flush or not hold)
+                if forced is not None and not math.isnan(forced[t, l]):
+                    fires = bool(forced[t, l] > 0.5)
+                z[t, l] = before[l] = fed = fires
+
+    probabilities = hard_sigmoid(torch.from_numpy(s_z), options.slope)[:, None]
+    state = State(
+        tuple(torch.from_numpy(layer.h.copy())[None] for layer in layers),
+        tuple(torch.from_numpy(layer.c.copy())[None] for layer in layers),
+        torch.tensor([before[:top]], dtype=probabilities.dtype).reshape(1, top),
+    )
+    found = tuple(torch.from_numpy(h)[:, None] for h in hidden)
+    return Result(found, torch.from_numpy(z)[:, None].to(probabilities.dtype), probabilities, state)
+
+
+class _Layer:
+    """One layer as it runs."""
+
+    def __init__(self, w: LayerWeights, h: Tensor, c: Tensor, zoneout: float) -> None:
+        def array(a: Tensor | None) -> np.ndarray | None:
+            return None if a is None else a.detach().numpy()
+
+        self.U, self.W, self.b = w.U.detach().numpy(), w.W.detach().numpy(), w.b.detach().numpy()
+        self.V, self.H, self.zoneout = array(w.V), w.hidden_size, zoneout
+        self.gain_U, self.gain_W, self.gain_V = array(w.gain_U), array(w.gain_W), array(w.gain_V)
+        self.gain_c, self.bias_c = array(w.gain_c), array(w.bias_c)
+        self.h, self.c = h[0].detach().numpy(), c[0].detach().numpy()
+        self._recurrent: np.ndarray | None = None
+
+    def read_input(self, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.ndarray]:
+        """W·x, normalised, of every input that occurs, and which of them each step reads."""
+        if isinstance(inputs, Symbols):
+            occurring, rows = np.unique(inputs.indices[:, 0].numpy(), return_inverse=True)
+            x = inputs.embedding.detach().numpy()[occurring]
+        else:
+            x, rows = inputs[:, 0].detach().numpy(), np.arange(len(inputs))
+        products = x @ self.W.T
+        if self.gain_W is not None:
+            for s in products:
+                self._normalise(s, self.gain_W)
+        return products, rows
+
+    def recurrent(self) -> np.ndarray:
+        """(5) and the bias: what COPY leaves of (4)."""
+        if self._recurrent is None:
+            self._recurrent = self._normalise(self.U @ self.h, self.gain_U) + self.b
+        return self._recurrent
+
+    def change(self, below: np.ndarray | None, above: np.ndarray | None, is_product: bool) -> np.ndarray:
+        """UPDATE, or FLUSH where ``above`` is given: new h and c; the pre-activations of (4)."""
+        s = self.recurrent()
+        if below is not None:
+            s = s + (below if is_product else self._normalise(self.W @ below, self.gain_W))  # (7)
+        if above is not None:
+            assert self.V is not None
+            s = s + self._normalise(self.V @ above, self.gain_V)  # (6)
+        H = self.H
+        f, i, o = (1 / (1 + np.exp(-s[: 3 * H]))).reshape(3, H)
+        c = i * np.tanh(s[3 * H : 4 * H])
+        if above is None:
+            c += f * self.c
+        if self.zoneout > 0:
+            c = self.zoneout * self.c + (1 - self.zoneout) * c
+        squashed = c
+        if self.gain_c is not None:
+            squashed = self._normalise(c.copy(), self.gain_c) + self.bias_c
+        self.h, self.c, self._recurrent = o * np.tanh(squashed), c, None
+        return s
+
+    def _normalise(self, s: np.ndarray, gain: np.ndarray | None) -> np.ndarray:
+        """Layer normalisation of the rows that have a gain, in place."""
+        if gain is not None:
+            part = s[: len(gain)]
+            part -= part.mean()
+            part *= gain / math.sqrt(float(part @ part) / len(part) + LAYER_NORM_EPS)
+        return s

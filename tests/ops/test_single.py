@@ -1,0 +1,84 @@
+"""One sequence in NumPy: the reference's outputs, to the last digits of float64."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from against_reference import Case, make
+from hmrnn import InputError
+from hmrnn.ops import Options, State, Symbols, reference, single, sparse
+
+CASES = [
+    Case(T=60, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, symbols=symbols)
+    for sizes, norm, copy, forced, symbols in itertools.product(
+        ((5,), (6, 4), (5, 3, 4)), (False, True), ("evaluate", "hold"), ("no", "all", "some"), (0, 7)
+    )
+] + [Case(T=60, B=1, layer_norm=norm, zoneout="share") for norm in (False, True)]
+
+
+def call(case: Case, dtype: torch.dtype = torch.float64) -> tuple[tuple, dict]:
+    """The arguments of an engine."""
+    given = make(case)
+    state = State(tuple(h.to(dtype) for h in given.state.h), tuple(c.to(dtype) for c in given.state.c), given.state.z)
+    state = state._replace(z=(state.z > 0.5).to(dtype))
+    weights = [type(w)(*(None if a is None else a.to(dtype) for a in w)) for w in given.weights]
+    source = given.source.to(dtype)
+    inputs = source if given.indices is None else Symbols(given.indices, source)
+    zoneout = 0.0 if case.zoneout == "no" else 0.25
+    options = Options(given.slope, on_copy=case.on_copy, zoneout=zoneout)  # type: ignore[arg-type]
+    return (inputs, weights, state, options), {"boundaries": given.forced}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_and_state_are_the_reference_s(case: Case) -> None:
+    positional, named = call(case)
+    with torch.no_grad():
+        found, expected = single.hmlstm(*positional, **named), reference.hmlstm(*positional, **named)
+    torch.testing.assert_close(found.boundaries, expected.boundaries, rtol=0, atol=0)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-10)
+    for one, other in zip(
+        (*found.hidden, *found.state.h, *found.state.c, found.state.z),
+        (*expected.hidden, *expected.state.h, *expected.state.c, expected.state.z),
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+def test_inputs_are_left_alone_and_a_sequence_can_be_cut() -> None:
+    (x, weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True), torch.float32)
+    before = [a.clone() for a in (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))]
+    with torch.no_grad():
+        whole = single.hmlstm(x, weights, state, options)
+        first = single.hmlstm(x[:17], weights, state, options)
+        second = single.hmlstm(x[17:], weights, first.state, options)
+    for a, b in zip(before, (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))):
+        assert torch.equal(a, b)
+    for l in range(3):
+        assert torch.equal(torch.cat([first.hidden[l], second.hidden[l]]), whole.hidden[l])
+    assert torch.equal(second.state.z, whole.state.z)
+
+
+def test_extremes_stay_what_the_sparse_engine_makes_of_them() -> None:
+    (x, weights, state, options), _ = call(Case(T=6, B=1), torch.float32)
+    x[2], x[4] = 1e30, torch.nan
+    with torch.no_grad():
+        found, expected = (engine.hmlstm(x, weights, state, options) for engine in (single, sparse))
+    torch.testing.assert_close(found.hidden[0][:4], expected.hidden[0][:4])
+    assert torch.equal(found.hidden[0].isnan(), expected.hidden[0].isnan())
+    assert torch.equal(found.boundaries, expected.boundaries)
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    (x, weights, state, options), _ = call(Case(T=3, B=1))
+    for changes, says in (
+        ({"lengths": torch.tensor([2])}, "without padding"),
+        ({"x": x.expand(-1, 2, -1)}, "one sequence"),
+        ({"x": x.half()}, "float32 or float64"),
+        ({"options": Options(boundary="soft")}, "soft"),
+        ({"x": x.clone().requires_grad_()}, "no gradient"),
+    ):
+        arguments = {"x": x, "options": options, "lengths": None, **changes}
+        with pytest.raises(InputError, match=says):
+            single.hmlstm(arguments["x"], weights, state, arguments["options"], lengths=arguments["lengths"])
