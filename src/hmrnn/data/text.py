@@ -34,7 +34,7 @@ from hmrnn.data.sources import (
     find_files,
     find_sources,
     names,
-    read_codes,
+    read_text,
     symbol_kind,
 )
 from hmrnn.data.vocabulary import Vocabulary, unseen_symbols
@@ -58,16 +58,22 @@ class Corpus:
     test: np.ndarray
     replaced: dict[str, int]
     """How many symbols of each split training never showed, so that the unknown symbol stands in their place."""
+    spaces: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """With ``data.remove_spaces``: for each split, 1 where spaces stood right after a symbol. Else empty."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """corpus.json of a cache entry; beside it, symbols.bin holds the indices of the three splits in a row."""
+    """corpus.json of a cache entry; beside it, symbols.bin holds the indices of the three splits in a row.
+
+    With ``spaces``, spaces.bin holds a byte for each of them: 1 where spaces were taken out right after it.
+    """
 
     name: str
     vocabulary: dict[str, Any]
     lengths: tuple[int, int, int]
     replaced: dict[str, int]
+    spaces: bool = False
 
 
 def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
@@ -83,7 +89,9 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
     state = _state(sources)
     cache = Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
     options = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
-    key = _digest([options, [os.path.abspath(path) for path in config.path or sources]])
+    key = _digest(
+        [options, *["remove spaces"] * config.remove_spaces, [os.path.abspath(path) for path in config.path or sources]]
+    )
     entry = cache / f"{key}-{_digest([_CACHE_VERSION, state])}"
     try:
         for _ in range(_ATTEMPTS):
@@ -114,6 +122,16 @@ def read_symbols(
 ) -> np.ndarray:
     """The texts in ``paths``, one after another, as indices into a vocabulary that is already there.
 
+    As :func:`read_symbols_and_spaces`, without the second of its two.
+    """
+    return read_symbols_and_spaces(paths, vocabulary, config, progress)[0]
+
+
+def read_symbols_and_spaces(
+    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The texts in ``paths`` as indices into a vocabulary, and 1 where spaces were taken out right after a symbol.
+
     The files are read in the format of ``config`` (ordinary text if that is the manual), and symbols outside the
     vocabulary are treated as it says: InputError, or the unknown symbol if there is one.
     """
@@ -124,18 +142,19 @@ def read_symbols(
         raise InputError(f"the vocabulary holds {vocabulary.kind}, but the config asks for {symbol_kind(config)}")
     files = find_files(config)
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
-    parts = [np.zeros(0, vocabulary.dtype)]
+    parts = [(np.zeros(0, vocabulary.dtype), np.zeros(0, np.uint8))]
     position = 0
-    for codes in itertools.chain.from_iterable(read_codes(path, config, report) for path in files):
-        parts.append(vocabulary.index(codes, config.unseen, position))
+    for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in files):
+        parts.append((vocabulary.index(codes, config.unseen, position), spaces))
         position += len(codes)
     if position == 0:
         raise InputError(f"{names(files)} is empty; name a file with text in it")
-    return np.concatenate(parts)
+    symbols, removed = map(np.concatenate, zip(*parts))
+    return symbols, removed
 
 
 def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report: Report) -> None:
-    """Read the sources and write corpus.json and symbols.bin."""
+    """Read the sources and write corpus.json, symbols.bin and perhaps spaces.bin."""
     first, counts = _scan(config, sources, report)
     lengths = _split(config, sources, counts)
     ends = np.cumsum(lengths)
@@ -147,15 +166,22 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
 
     replaced = np.zeros(3, np.int64)
     position = 0
-    with open(directory / "symbols.bin", "wb") as file:
-        for codes in itertools.chain.from_iterable(read_codes(path, config, report) for path in sources):
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(directory / "symbols.bin", "wb"))
+        beside = stack.enter_context(open(directory / "spaces.bin", "wb")) if config.remove_spaces else None
+        for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in sources):
             indices = vocabulary.index(codes, config.unseen, position)
             indices.tofile(file)
+            if beside is not None:
+                spaces.tofile(beside)
             unknown = np.flatnonzero(indices == len(vocabulary.symbols)) + position
             replaced += np.bincount(np.searchsorted(ends, unknown, side="right"), minlength=3)
             position += len(codes)
-        os.fsync(file.fileno())
-    entry = _Entry(_title(config), vocabulary.to_dict(), lengths, dict(zip(SPLITS, replaced.tolist())))
+        for written in (file, *([beside] if beside is not None else [])):
+            written.flush()
+            os.fsync(written.fileno())
+    about = _title(config), vocabulary.to_dict(), lengths, dict(zip(SPLITS, replaced.tolist()))
+    entry = _Entry(*about, spaces=config.remove_spaces)
     (directory / "corpus.json").write_bytes(to_json(entry))
 
 
@@ -166,7 +192,7 @@ def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[
     position = 0
     for path in sources:
         start = position
-        for codes in read_codes(path, config, report):
+        for codes, _ in read_text(path, config, report):
             new = np.flatnonzero(first[codes] == _NEVER)
             symbols, at = np.unique(codes[new], return_index=True)
             first[symbols] = position + new[at]
@@ -198,7 +224,8 @@ def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int]) -
 
 
 def _title(config: DataConfig) -> str:
-    return config.format if config.format != "text" else ", ".join(Path(path).name for path in config.path)
+    title = config.format if config.format != "text" else ", ".join(Path(path).name for path in config.path)
+    return f"{title} without spaces" if config.remove_spaces else title
 
 
 def _open(entry: Path) -> Corpus | None:
@@ -208,11 +235,16 @@ def _open(entry: Path) -> Corpus | None:
         vocabulary = Vocabulary.from_dict(about.vocabulary)
         if (entry / "symbols.bin").stat().st_size != sum(about.lengths) * vocabulary.dtype.itemsize:
             return None
+        if about.spaces and (entry / "spaces.bin").stat().st_size != sum(about.lengths):
+            return None
         symbols = np.asarray(np.memmap(entry / "symbols.bin", vocabulary.dtype, "r"))
+        spaces = np.asarray(np.memmap(entry / "spaces.bin", np.uint8, "r")) if about.spaces else None
     except (FileNotFoundError, NotADirectoryError, InputError):
         return None
-    train, valid, test = np.split(symbols, np.cumsum(about.lengths)[:2])
-    return Corpus(about.name, vocabulary, train, valid, test, about.replaced)
+    ends = np.cumsum(about.lengths)[:2]
+    train, valid, test = np.split(symbols, ends)
+    beside = {} if spaces is None else dict(zip(SPLITS, np.split(spaces, ends)))
+    return Corpus(about.name, vocabulary, train, valid, test, about.replaced, beside)
 
 
 def _publish(temporary: Path, entry: Path, key: str) -> None:

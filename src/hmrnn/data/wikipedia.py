@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hmrnn.data.sources import Progress, Report, count_progress, read_blocks
@@ -59,9 +59,21 @@ def clean_wikipedia(
     The dump is read as a stream and may be packed (.xz, .gz, .bz2). ``characters`` cuts the text off at that length:
     10⁸ for text8. ``target`` appears when it is complete. ``progress`` is called with the bytes read and to read.
     """
-    source, target = Path(source).expanduser(), Path(target).expanduser()
     if characters is not None and characters < 1:
         raise InputError(f"characters must be at least 1; got {characters}")
+    return write_cleaned(source, target, _clean, characters=characters, progress=progress)
+
+
+def write_cleaned(
+    source: str | Path,
+    target: str | Path,
+    clean: Callable[[Iterator[bytes]], Iterator[bytes]],
+    *,
+    characters: int | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write what ``clean`` makes of a dump, which it gets in pieces that end after each ``>``; gives its length."""
+    source, target = Path(source).expanduser(), Path(target).expanduser()
     if not source.is_file():
         raise InputError(f"there is no file {source}; give a Wikipedia dump (XML)")
     if target.exists():
@@ -70,7 +82,7 @@ def clean_wikipedia(
     written = 0
     try:
         with open(unfinished, "wb") as file:
-            for text in _clean(_records(source, count_progress(progress, source.stat().st_size))):
+            for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
                 written += file.write(text if characters is None else text[: characters - written])
                 if written == characters:
                     break

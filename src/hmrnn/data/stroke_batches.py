@@ -1,0 +1,95 @@
+"""Padded batches of pen strokes: lines of similar length together, every line once per epoch, few different shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.errors import InputError
+
+_POOL = 32  # batches whose lines are sorted by length together
+_FINEST = 16  # padded lengths are multiples of this
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StrokeBatch:
+    """Some lines side by side, in the units of a scale, and zeros where a line has ended."""
+
+    inputs: np.ndarray
+    """(T, B, 3) float32: all points of a line but the last."""
+    targets: np.ndarray
+    """(T, B, 3) float32: all points but the first."""
+    lengths: np.ndarray
+    """(B,) int64, at least 1: the steps that a network reads of each row."""
+    counted: np.ndarray
+    """(B,) int64: the steps that count; the length of a line, and 0 of a row that only fills up the batch."""
+    rows: np.ndarray
+    """(B,) int64: which line each row is; -1 if it only fills up the batch."""
+
+
+class StrokeBatches:
+    """The batches of each epoch, always of ``batch_size`` rows.
+
+    Lines are drawn into pools, sorted by length within a pool and cut into batches, which come in random order: all of
+    it fixed by ``seed`` and the epoch. Without a seed every epoch is the same, from the shortest line to the longest.
+
+    A batch is as long as its longest line, rounded up to one of ``shapes``: 8 lengths from one power of two to the
+    next. Lines are spread evenly over the batches of an epoch; where one has a line less than rows, a row of length 1
+    that does not count fills it up.
+    """
+
+    def __init__(self, strokes: Strokes, scale: Scale, batch_size: int, *, seed: int | None = None) -> None:
+        if batch_size < 1:
+            raise InputError(f"a batch needs at least 1 row; got {batch_size}")
+        if len(strokes) == 0 or strokes.lengths.min() < 2:
+            raise InputError("batches need lines of at least 2 points: one to read and one to predict")
+        self.strokes, self.scale, self.batch_size, self.seed = strokes, scale, batch_size, seed
+        self.shapes = tuple(sorted({padded_length(n) for n in range(int(strokes.lengths.min()) - 1,
+                                                                    int(strokes.lengths.max()))}))  # fmt: skip
+        self._plan: tuple[int, list[np.ndarray]] = (-1, [])
+
+    def __len__(self) -> int:
+        return -(-len(self.strokes) // self.batch_size)
+
+    def batch(self, epoch: int, index: int) -> StrokeBatch:
+        """Batch ``index`` of an epoch."""
+        if not 0 <= index < len(self):
+            raise InputError(f"an epoch has {len(self)} batches; got index {index}")
+        if self._plan[0] != epoch:
+            self._plan = (epoch, self._arrange(epoch))
+        chosen = self._plan[1][index]
+        B = self.batch_size
+        rows = np.full(B, -1)
+        rows[: len(chosen)] = chosen
+        counted = np.zeros(B, np.int64)
+        counted[: len(chosen)] = self.strokes.lengths[chosen] - 1
+        T = padded_length(int(counted.max()))
+        inputs, targets = np.zeros((2, T, B, 3), np.float32)
+        for b, line in enumerate(chosen):
+            steps = self.scale.apply(self.strokes[line])
+            inputs[: counted[b], b] = steps[:-1]
+            targets[: counted[b], b] = steps[1:]
+        return StrokeBatch(inputs, targets, np.maximum(counted, 1), counted, rows)
+
+    def _arrange(self, epoch: int) -> list[np.ndarray]:
+        """The lines of each batch."""
+        lengths = self.strokes.lengths
+        batches = len(self)
+        edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, if all lines stood in a row
+        if self.seed is None:
+            return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
+        random = np.random.default_rng([self.seed, epoch])
+        lines = random.permutation(len(lengths))
+        for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
+            part = lines[edges[pool[0]] : edges[pool[-1] + 1]]  # a view: it is sorted in place
+            part[:] = part[np.argsort(lengths[part], kind="stable")]
+        arranged = np.split(lines, edges[1:-1])
+        return [arranged[i] for i in random.permutation(batches)]
+
+
+def padded_length(length: int) -> int:
+    """``length`` rounded up to one of 8 values from one power of two to the next (320, 352, ... 512, 576, ...)."""
+    step = max(_FINEST, 1 << max(0, (length - 1).bit_length() - 4))
+    return -(-length // step) * step

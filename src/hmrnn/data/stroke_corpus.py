@@ -1,0 +1,213 @@
+"""Corpora of pen strokes: what a config names, read or from the cache, split for training and measuring."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.data.sources import SPLITS, Progress, count_progress
+from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_archive
+from hmrnn.data.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.errors import InputError
+
+_CACHE_VERSION = 1
+_FEWEST = 2  # points: one to read and one to predict
+
+
+def load_strokes(config: DataConfig, progress: Progress | None = None) -> StrokeCorpus:
+    """The corpus that ``config`` names; XML files and built-in writing come from the cache once they have been there.
+
+    ``progress`` is called with the bytes read so far (lines, of built-in writing) and with those to read.
+    """
+    file = read_collection(config, progress)
+    fewest = config.min_points or (300 if config.format == "iamondb" else _FEWEST)
+    kept = np.flatnonzero(file.strokes.lengths >= fewest)
+    title = _title(config)
+    if not kept.size:
+        raise InputError(
+            f"{title}: every line has fewer than {fewest} points (the longest has {file.strokes.lengths.max()}); "
+            "lower --data.min-points"
+        )
+    strokes = file.strokes.select(kept)
+    split = None if file.split is None else [file.split[i] for i in kept]
+    parts = [strokes.select(part) for part in _split(config, strokes, split, title)]
+    short = len(file.strokes) - len(kept)
+    return StrokeCorpus(title, parts[0], parts[1], parts[2], Scale.of(parts[0]), file.skipped, short)
+
+
+def read_collection(config: DataConfig, progress: Progress | None = None) -> StrokeFile:
+    """All that the files of ``config`` hold, or all that is built in, before anything is left out or split."""
+    Config(data=config).check()
+    if config.format not in STROKE_FORMATS:
+        raise InputError(f"format {config.format} is text; pen strokes have one of {', '.join(STROKE_FORMATS)}")
+    if config.format == "handwritten":
+        from hmrnn.data import handwritten
+
+        key = [config.format, handwritten.VERSION, config.lines]
+        return _cached(config, key, [], lambda: handwritten.write_lines(config.lines, progress=progress))
+    if not config.path:
+        what = "lineStrokes-all.tar.gz, a folder or an archive" if config.format == "iamondb" else "files of strokes"
+        raise InputError(f"format {config.format} needs data, and none was named; give {what} with --data.path")
+    paths = [Path(name).expanduser() for name in config.path]
+    if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
+        from hmrnn.data import iamondb
+
+        sources = iamondb.find_sources(paths)
+        if not sources:
+            raise InputError(
+                f"{', '.join(config.path)} holds nothing of IAM-OnDB: no folder lineStrokes with files like "
+                "a01-000u-01.xml, no lineStrokes-all.tar.gz"
+            )
+        state = _state(sources)
+        report = count_progress(progress, sum(size for _, size, _ in state))
+        key = [config.format, [os.path.abspath(path) for path in paths]]
+        return _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
+    files = _stroke_files(paths)
+    report = count_progress(progress, sum(size for _, size, _ in _state(files)))
+    return _joined([read_file(path, report) for path in files])
+
+
+def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
+    """Write all that the files of ``config`` hold to one compact archive, and return its number of lines."""
+    path = Path(path).expanduser()
+    if path.suffix != ".npz":
+        raise InputError(f"an archive of strokes is called like lines.npz; got {path}")
+    if path.exists():
+        raise InputError(f"{path} is already there; remove it or choose another name")
+    file = read_collection(config, progress)
+    save_archive(file, path)
+    return len(file.strokes)
+
+
+def _stroke_files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(p for p in path.rglob("*") if p.is_file() and is_stroke_file(p))
+        if not found:
+            raise InputError(f"{path} is a folder without .npz, .json or .csv files; name files of strokes")
+        files += found
+    for path in files:
+        if not os.path.isfile(path):
+            raise InputError(f"there is no file {path}, or it is out of reach; check --data.path")
+    return files
+
+
+def _joined(files: Sequence[StrokeFile]) -> StrokeFile:
+    """Several files as one; a split counts only if all have one."""
+    if len(files) == 1:
+        return files[0]
+    sets = [file.strokes for file in files]
+    ends = np.cumsum([0, *(len(s.steps) for s in sets)])
+    offsets = np.concatenate([[0], *(s.offsets[1:] + end for s, end in zip(sets, ends))])
+    names = tuple(name for s in sets for name in s.names)
+    texts = tuple(text for s in sets for text in s.texts or [""] * len(s)) if any(s.texts for s in sets) else None
+    split = tuple(part for file in files for part in file.split or ())
+    strokes = Strokes(offsets, np.concatenate([s.steps for s in sets]), names, texts)
+    return StrokeFile(strokes, split if len(split) == len(names) else None)
+
+
+def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title: str) -> list[np.ndarray]:
+    """Which lines belong to training, validation and test."""
+    if config.format == "iamondb" and config.split == "paper":
+        split = None
+    if config.format == "iamondb" and config.split == "official":
+        from hmrnn.data.iamondb import SETS
+
+        if split is None:
+            raise InputError(
+                "the official split needs trainset.txt, testset_v.txt and testset_f.txt; "
+                "name them beside the lines with --data.path, or take --data.split paper"
+            )
+        split = [SETS.get(name, "none") for name in split]
+    elif split is not None and (wrong := sorted(set(split) - set(SPLITS))):
+        raise InputError(
+            f"{title}: split must be train, valid or test; got {wrong[0]!r}; for IAM-OnDB use format iamondb"
+        )
+    parts = _random_parts(config, strokes) if split is None else [
+        np.array([i for i, part in enumerate(split) if part == name], np.int64) for name in SPLITS
+    ]  # fmt: skip
+    for name, part in zip(SPLITS, parts):
+        if not part.size:
+            raise InputError(
+                f"{title}: of {len(strokes)} lines none is left for the {name} part; training, validation and test "
+                "need one each"
+            )
+    return parts
+
+
+def _random_parts(config: DataConfig, strokes: Strokes) -> list[np.ndarray]:
+    """Lines in the order of a hash of seed and name: it depends neither on other lines nor on any version of NumPy.
+
+    The training and the validation part are rounded down, but each part has a line if there are three; of 11,628 lines
+    that makes 10,465, 581 and 582, as in the paper.
+    """
+    seed = str(config.split_seed).encode()
+    keys = [hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=seed[:64]).digest() for name in strokes.names]
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+    total = len(keys)
+    valid, test = Fraction(str(config.valid_fraction)), Fraction(str(config.test_fraction))
+    validation = max(1, int(total * valid))
+    training = max(1, min(int(total * (1 - valid - test)), total - validation - 1))
+    return [np.sort(part) for part in np.split(order, [training, training + validation])]
+
+
+def _title(config: DataConfig) -> str:
+    if config.format == "strokes":
+        return ", ".join(Path(path).name for path in config.path)
+    return f"iamondb, {config.split} split" if config.format == "iamondb" else config.format
+
+
+def _cached(
+    config: DataConfig, key: object, state: list[tuple[str, int, int]], make: Callable[[], StrokeFile]
+) -> StrokeFile:
+    """What ``make`` gives, kept as an archive in the cache for as long as ``state`` stays the same."""
+    cache = Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
+    prefix = f"strokes-{_digest(key)}"
+    entry = cache / f"{prefix}-{_digest([_CACHE_VERSION, state])}.npz"
+    if entry.is_file():
+        try:
+            return read_file(entry, lambda count: None)
+        except InputError:  # it is damaged, so it is made again
+            entry.unlink(missing_ok=True)
+    file = make()
+    if state and _state([Path(path) for path, _, _ in state]) != state:
+        raise InputError("the files changed while they were read; try again when they are complete")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        save_archive(file, entry)
+        for old in cache.glob(f"{prefix}-*.npz"):
+            if old != entry:
+                old.unlink(missing_ok=True)
+    except (OSError, InputError) as error:
+        reason = getattr(error.__cause__ or error, "strerror", None) or error
+        raise InputError(
+            f"the corpus cache {cache} cannot be used ({reason}); "
+            "set HMRNN_CACHE or --data.cache to a directory that can be written"
+        ) from error
+    return file
+
+
+def _state(sources: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """What changes when a source does: path, size and time of the last change; of one out of reach, its path alone."""
+    state = []
+    for path in sources:
+        try:
+            stat = path.stat()
+            state.append((os.path.abspath(path), stat.st_size, stat.st_mtime_ns))
+        except OSError:  # reported by whoever reads it
+            state.append((os.path.abspath(path), 0, 0))
+    return state
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

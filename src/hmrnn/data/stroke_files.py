@@ -1,0 +1,253 @@
+"""Files of pen strokes: one's own as .npz, JSON or CSV, and the compact archive of a whole corpus."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hmrnn.data.archives import read_npz, read_whole
+from hmrnn.data.sources import Report
+from hmrnn.data.strokes import Strokes, checked, from_points
+from hmrnn.errors import InputError
+
+ENDINGS = (".npz", ".json", ".csv")
+_PACKED = ("", ".xz", ".gz", ".bz2")
+_OWN = ("offsets", "points", "pen_up", "names", "texts", "split")
+_ARCHIVE = ("offsets", "start", "dxy", "pen_up", "names", "texts", "split", "skipped")
+_COLUMNS = ["sequence", "stroke", "x", "y"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StrokeFile:
+    """What a file, or a whole collection of them, holds."""
+
+    strokes: Strokes
+    split: tuple[str, ...] | None = None
+    """To which part each sequence belongs, if the file says so."""
+    start: np.ndarray | None = None
+    """(n, 2): where the first point of each sequence was, if that is known."""
+    skipped: tuple[str, ...] = ()
+    """Which files could not be read, and why."""
+
+
+class _Sequence(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An element of a JSON file."""
+
+    strokes: list[list[tuple[float, float]]]
+    name: str | None = None
+    text: str | None = None
+    split: str | None = None
+
+
+def is_stroke_file(path: Path) -> bool:
+    """Whether the name says so: .npz, .json or .csv, perhaps packed."""
+    return path.name.endswith(tuple(ending + packed for ending in ENDINGS for packed in _PACKED))
+
+
+def read_strokes(path: str | Path) -> Strokes:
+    """The sequences in a file: .npz (one's own, or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
+    path = Path(path).expanduser()
+    if path.suffix == ".xml":
+        from hmrnn.data.iamondb import read_line
+
+        return read_line(path)
+    return read_file(path, lambda count: None).strokes
+
+
+def read_file(path: Path, report: Report) -> StrokeFile:
+    """All that is in a file of strokes; ``report`` is told of the bytes read."""
+    if not is_stroke_file(path):
+        raise InputError(f"{path}: strokes are read from .npz, .json and .csv files; convert it to one of them")
+    if not path.is_file():
+        raise InputError(f"there is no file {path}, or it is out of reach; check --data.path")
+    data = read_whole(path, report)
+    if not data:
+        raise InputError(f"{path} is empty")
+    ending = next(ending for ending in ENDINGS if ending in path.suffixes[-2:])
+    return {".npz": _read_npz, ".json": _read_json, ".csv": _read_csv}[ending](data, str(path))
+
+
+def _read_npz(data: bytes, source: str) -> StrokeFile:
+    arrays = read_npz(data, source, {*_OWN, *_ARCHIVE})
+    needed = ("offsets", "dxy" if "dxy" in arrays else "points", "pen_up")
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise InputError(f"{source} must hold the arrays offsets, points and pen_up; {', '.join(missing)} missing")
+    names, texts, split, skipped = (
+        _strings(arrays.get(name), f"{source}, array {name}") for name in ("names", "texts", "split", "skipped")
+    )
+    offsets, pen_up = arrays["offsets"], arrays["pen_up"]
+    if "dxy" in arrays:
+        strokes = checked(arrays["dxy"], _unpacked(pen_up, len(arrays["dxy"]), source), offsets, names, texts, source)
+    else:
+        strokes = from_points(arrays["points"], pen_up, offsets, names, texts, source)
+    start = arrays.get("start")
+    if start is not None and start.shape != (len(strokes), 2):
+        raise InputError(f"{source}: start must have shape ({len(strokes)}, 2); got {start.shape}")
+    if split is not None and len(split) != len(strokes):
+        raise InputError(f"{source}: {len(strokes)} sequences need as many values of split; got {len(split)}")
+    return StrokeFile(strokes, split, start, skipped or ())
+
+
+def _unpacked(bits: np.ndarray, count: int, source: str) -> np.ndarray:
+    if bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
+        raise InputError(
+            f"{source}: pen_up of an archive must be {-(-count // 8)} bytes, a bit for each of {count} points; "
+            f"got {bits.dtype} {bits.shape}"
+        )
+    return np.unpackbits(bits, count=count)
+
+
+def _strings(array: np.ndarray | None, source: str) -> tuple[str, ...] | None:
+    if array is None:
+        return None
+    if array.ndim != 1 or array.dtype.kind not in "SU":
+        raise InputError(f"{source} must be a list of strings; got {array.dtype} {array.shape}")
+    try:
+        return tuple(value.decode() if isinstance(value, bytes) else value for value in array.tolist())
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source} is not UTF-8: {error}") from error
+
+
+def _read_json(data: bytes, source: str) -> StrokeFile:
+    try:
+        sequences = msgspec.json.decode(data, type=list[_Sequence])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{source} is not a JSON list of {{name, strokes}}, where strokes is a list of lists of [x, y]: {error}"
+        ) from error
+    names = [s.name if s.name is not None else str(i) for i, s in enumerate(sequences, start=1)]
+    for name, sequence in zip(names, sequences):
+        if not any(sequence.strokes):
+            raise InputError(f"{source}: sequence {name} has no point")
+    strokes = _join([s.strokes for s in sequences], names, [s.text for s in sequences], source)
+    split = [s.split for s in sequences]
+    return StrokeFile(strokes, None if None in split else tuple(value or "" for value in split))
+
+
+def _read_csv(data: bytes, source: str) -> StrokeFile:
+    try:
+        rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        header = next(rows, [])
+        if [name.strip() for name in header] != _COLUMNS:
+            raise InputError(f"{source} must begin with the line {','.join(_COLUMNS)}; got {','.join(header)[:80]!r}")
+        sequences: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        before = ("", "")
+        for row in filter(None, rows):
+            where = f"{source}, line {rows.line_num}"
+            if len(row) != len(_COLUMNS):
+                raise InputError(f"{where} must have the {len(_COLUMNS)} values {','.join(_COLUMNS)}; got {len(row)}")
+            name, stroke = row[0], row[1]
+            known = sequences.setdefault(name, {})
+            if (name, stroke) != before and (stroke in known or (known and name != before[0])):
+                raise InputError(f"{where}: the points of a stroke and the strokes of a sequence must stand together")
+            before = (name, stroke)
+            try:
+                known.setdefault(stroke, []).append((float(row[2]), float(row[3])))
+            except ValueError:
+                raise InputError(f"{where}: x and y must be numbers; got {row[2]!r} and {row[3]!r}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{source} is not a CSV file in UTF-8: {error}") from error
+    names = list(sequences)
+    return StrokeFile(_join([list(sequences[name].values()) for name in names], names, None, source))
+
+
+def _join(
+    sequences: Sequence[Sequence[Sequence[tuple[float, float]]]],
+    names: Sequence[str],
+    texts: Sequence[str | None] | None,
+    source: str,
+) -> Strokes:
+    """Strokes from lists of lists of points."""
+    lengths = [[len(stroke) for stroke in sequence if stroke] for sequence in sequences]
+    points = np.array([point for sequence in sequences for stroke in sequence for point in stroke], np.float64)
+    pen_up = np.zeros(len(points), np.uint8)
+    pen_up[np.cumsum([n for sequence in lengths for n in sequence], dtype=np.int64) - 1] = 1
+    offsets = np.cumsum([0, *map(sum, lengths)])
+    known = None if texts is None or not any(texts) else [text or "" for text in texts]
+    return from_points(points.reshape(-1, 2), pen_up, offsets, names, known, source)
+
+
+def save_strokes(strokes: Strokes, path: str | Path) -> None:
+    """Write sequences as .npz, .json or .csv, by the ending of ``path``; each begins at (0, 0)."""
+    path = Path(path).expanduser()
+    if path.suffix == ".npz":
+        points = np.concatenate([strokes.coordinates(i) for i in range(len(strokes))])
+        arrays = {"points": points, "pen_up": strokes.steps[:, 2].astype(np.uint8), **_labels(strokes)}
+        _write(path, _npz(offsets=strokes.offsets, **arrays))
+    elif path.suffix == ".json":
+        texts = strokes.texts or [None] * len(strokes)
+        listed = [
+            _Sequence([[(x, y) for x, y in stroke.tolist()] for stroke in pieces(strokes, i)], name, text)
+            for i, (name, text) in enumerate(zip(strokes.names, texts))
+        ]
+        _write(path, msgspec.json.encode(listed) + b"\n")
+    elif path.suffix == ".csv":
+        if len(set(strokes.names)) < len(strokes):
+            raise InputError(f"{path}: in a .csv file every sequence needs a name of its own; save these as .npz")
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(_COLUMNS)
+        for i, name in enumerate(strokes.names):
+            for k, stroke in enumerate(pieces(strokes, i), start=1):
+                rows.writerows((name, k, x, y) for x, y in stroke.tolist())
+        _write(path, text.getvalue().encode())
+    else:
+        raise InputError(f"{path}: strokes are written as .npz, .json or .csv; choose one of these endings")
+
+
+def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
+    """The strokes of one sequence, from pen down to pen up: points (n, 2) each."""
+    return np.split(strokes.coordinates(i), np.flatnonzero(strokes[i][:-1, 2]) + 1)
+
+
+def save_archive(file: StrokeFile, path: Path) -> None:
+    """Write a corpus as one compact archive; its steps must be whole numbers of 16 bits."""
+    strokes = file.strokes
+    moves = strokes.steps[:, :2]
+    dxy = moves.astype(np.int16)
+    if not np.array_equal(dxy, moves):
+        raise InputError(f"{path}: an archive holds steps that are whole numbers up to 32767; save these as .npz")
+    arrays = {"dxy": dxy, "pen_up": np.packbits(strokes.steps[:, 2].astype(bool)), **_labels(strokes)}
+    if file.start is not None:
+        arrays["start"] = file.start
+    for name, values in (("split", file.split), ("skipped", file.skipped)):
+        if values:
+            arrays[name] = _encoded(values)
+    _write(path, _npz(offsets=strokes.offsets, **arrays))
+
+
+def _labels(strokes: Strokes) -> dict[str, np.ndarray]:
+    texts = {} if strokes.texts is None else {"texts": _encoded(strokes.texts)}
+    return {"names": _encoded(strokes.names), **texts}
+
+
+def _encoded(values: Sequence[str]) -> np.ndarray:
+    return np.array([value.encode() for value in values], np.bytes_)
+
+
+def _npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The file appears when it is complete."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
+    finally:
+        if unfinished.exists():
+            unfinished.unlink()

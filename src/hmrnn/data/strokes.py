@@ -1,0 +1,281 @@
+"""Pen strokes: sequences of steps (Δx, Δy, pen up), and the scale that makes them numbers of about one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hmrnn.errors import InputError
+
+LARGEST = 1e6
+"""Coordinates further than this from zero are refused: no pen moves that far, and float32 steps would lose it."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Strokes:
+    """A set of sequences, each a line of writing or a drawing.
+
+    A step is the way from the point before: Δx, Δy (y grows downwards, as on a screen), and whether the pen leaves the
+    surface after this point. The first step of a sequence is (0, 0, ·) and its last point ends a stroke.
+
+    Example::
+
+        >>> strokes = Strokes.of([[(0, 0, 0), (3, 4, 1), (5, 0, 1)]], names=["a tick and a dot"])
+        >>> len(strokes), strokes.lengths
+        (1, array([3]))
+        >>> strokes.coordinates(0).tolist()
+        [[0.0, 0.0], [3.0, 4.0], [8.0, 4.0]]
+    """
+
+    offsets: np.ndarray
+    """(n + 1,) int64: sequence i is ``steps[offsets[i] : offsets[i + 1]]``."""
+    steps: np.ndarray
+    """(N, 3) float32."""
+    names: tuple[str, ...]
+    texts: tuple[str, ...] | None = None
+    """What is written, "" where that is not known; None if it is known of no sequence."""
+
+    @staticmethod
+    def of(sequences: Sequence[Any], names: Sequence[str] | None = None, texts: Sequence[str] | None = None) -> Strokes:
+        """The set of these sequences, each (n, 3); without names they are called 1, 2, ..."""
+        arrays = [np.asarray(sequence, np.float64).reshape(-1, 3) for sequence in sequences]
+        steps = np.concatenate([np.zeros((0, 3)), *arrays])
+        offsets = np.cumsum([0, *map(len, arrays)])
+        return checked(steps[:, :2], steps[:, 2], offsets, names, texts, "these sequences")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        """The steps of one sequence, (n, 3)."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"there are {len(self)} sequences; got index {i}")
+        i %= len(self)
+        return self.steps[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[i] for i in range(len(self)))
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: the points of each sequence."""
+        return np.diff(self.offsets)
+
+    @functools.cached_property
+    def checksum(self) -> int:
+        """CRC-32 of all steps and lengths."""
+        return zlib.crc32(self.steps.tobytes(), zlib.crc32(self.offsets.tobytes()))
+
+    def coordinates(self, i: int) -> np.ndarray:
+        """(n, 2) float64: the points of one sequence, the first at (0, 0)."""
+        return np.cumsum(self[i][:, :2], axis=0, dtype=np.float64)
+
+    def index(self, name: str) -> int:
+        """Which sequence has this name; InputError if none has."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            some = ", ".join(self.names[:3])
+            raise InputError(f"no sequence is called {name!r}; there are {len(self)}: {some}, ...") from None
+
+    def select(self, indices: Sequence[int] | np.ndarray) -> Strokes:
+        """A set of some of the sequences, in the order given."""
+        chosen = np.asarray(indices, np.int64)
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        # For every step of the new set, its place in this one.
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        return Strokes(
+            offsets,
+            self.steps[places],
+            tuple(self.names[i] for i in chosen),
+            None if self.texts is None else tuple(self.texts[i] for i in chosen),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of Δx and Δy: what a model reads and predicts is ``(step - mean) / deviation``."""
+
+    mean: tuple[float, float]
+    deviation: tuple[float, float]
+
+    @staticmethod
+    def of(strokes: Strokes) -> Scale:
+        """The scale of the steps that a model predicts: all but the first of each sequence."""
+        predicted = np.ones(len(strokes.steps), bool)
+        predicted[strokes.offsets[:-1]] = False
+        moves = strokes.steps[predicted, :2].astype(np.float64)
+        if not len(moves):
+            raise InputError("a scale needs a sequence of at least 2 points; there is none")
+        mean, deviation = moves.mean(axis=0), moves.std(axis=0)
+        for axis, value in zip("xy", deviation):
+            if not value > 0:
+                raise InputError(f"every step of these strokes has the same Δ{axis}; writing needs two dimensions")
+        return Scale((float(mean[0]), float(mean[1])), (float(deviation[0]), float(deviation[1])))
+
+    def apply(self, steps: np.ndarray) -> np.ndarray:
+        """(..., 3) steps as a model reads them, float32; whether the pen is up stays 0 or 1."""
+        scaled = np.array(steps, np.float64)
+        scaled[..., :2] = (scaled[..., :2] - self.mean) / self.deviation
+        return scaled.astype(np.float32)
+
+    def undo(self, steps: np.ndarray) -> np.ndarray:
+        """The inverse of ``apply``."""
+        scaled = np.array(steps, np.float64)
+        scaled[..., :2] = scaled[..., :2] * self.deviation + self.mean
+        return scaled.astype(np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"mean": list(self.mean), "deviation": list(self.deviation)}
+
+    @staticmethod
+    def from_dict(data: Any) -> Scale:
+        """The scale that ``to_dict`` wrote; InputError if ``data`` is anything else."""
+        if not isinstance(data, dict) or set(data) != {"mean", "deviation"}:
+            got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
+            raise InputError(f"a scale has exactly the fields mean and deviation; got {got}")
+        for name, pair in data.items():
+            numbers = isinstance(pair, list) and len(pair) == 2 and all(type(v) in (int, float) for v in pair)
+            if not numbers or not all(math.isfinite(v) and (v > 0 or name == "mean") for v in pair):
+                wanted = "finite" if name == "mean" else "positive"
+                raise InputError(f"the {name} of a scale must be two {wanted} numbers; got {pair!r}")
+        return Scale(tuple(map(float, data["mean"])), tuple(map(float, data["deviation"])))  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StrokeCorpus:
+    """Three sets of sequences, and the scale of the first."""
+
+    name: str
+    train: Strokes
+    valid: Strokes
+    test: Strokes
+    scale: Scale
+    skipped: tuple[str, ...] = ()
+    """Which files could not be read, and why."""
+    short: int = 0
+    """How many sequences were left out, as they have fewer points than ``data.min_points``."""
+
+    def __str__(self) -> str:
+        """What the corpus holds, for people."""
+        parts = (self.train, self.valid, self.test)
+        lengths = np.concatenate([part.lengths for part in parts])
+        left_out = f"; {self.short:,} shorter ones left out" if self.short else ""
+        lines = [
+            f"{self.name}: {len(lengths):,} lines of {lengths.min()} to {lengths.max()} points, "
+            f"{lengths.mean():.1f} on average{left_out}"
+        ]
+        for name, part in zip(("train", "valid", "test"), parts):
+            points, pieces = len(part.steps), part.steps[:, 2].sum()
+            lines.append(
+                f"{name:5} {len(part):>8,} lines, {points:>11,} points, {points / len(part):.1f} per line, "
+                f"{points / pieces:.1f} per stroke"
+            )
+        (x, y), (dx, dy) = self.scale.mean, self.scale.deviation
+        lines.append(f"a step of the training part: Δx {x:.2f} ± {dx:.2f}, Δy {y:.2f} ± {dy:.2f}")
+        if self.skipped:
+            lines.append(f"{len(self.skipped):,} files skipped:")
+            lines += [f"  {reason}" for reason in self.skipped[:10]]
+            lines += [f"  and {len(self.skipped) - 10} more"] if len(self.skipped) > 10 else []
+        return "\n".join(lines)
+
+
+def from_points(
+    points: np.ndarray,
+    pen_up: np.ndarray,
+    offsets: np.ndarray,
+    names: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    source: str,
+) -> Strokes:
+    """Strokes from points (N, 2) instead of steps; otherwise as ``checked``."""
+    _check_shapes(points, pen_up, offsets, source)
+    _check_numbers(points, "coordinate", source)
+    points = points.astype(np.float64)
+    moves = np.diff(points, axis=0, prepend=points[:1])
+    return checked(moves, pen_up, offsets, names, texts, source)
+
+
+def checked(
+    moves: np.ndarray,
+    pen_up: np.ndarray,
+    offsets: np.ndarray,
+    names: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    source: str,
+) -> Strokes:
+    """Strokes from arrays of unknown origin; InputError, which calls them ``source``, where they do not fit together.
+
+    ``moves`` is (N, 2); whatever it says of the first point of a sequence is taken as 0, and of ``pen_up`` at the last
+    one as 1.
+    """
+    _check_shapes(moves, pen_up, offsets, source)
+    _check_numbers(moves, "step", source)
+    count = len(offsets) - 1
+    for what, given in (("names", names), ("texts", texts)):
+        if given is not None and len(given) != count:
+            raise InputError(f"{source}: {count} sequences need as many {what}; got {len(given)}")
+        try:
+            "".join(given or ()).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{source}: {what} must be text that UTF-8 can write; {error.reason}") from error
+    steps = np.empty((len(moves), 3), np.float32)
+    steps[:, :2] = moves
+    steps[:, 2] = pen_up
+    steps[offsets[:-1], :2] = 0
+    steps[offsets[1:] - 1, 2] = 1
+    return Strokes(
+        offsets.astype(np.int64),
+        steps,
+        tuple(names) if names is not None else tuple(map(str, range(1, count + 1))),
+        tuple(texts) if texts is not None else None,
+    )
+
+
+def _check_shapes(points: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, source: str) -> None:
+    total = len(points)
+    if points.ndim != 2 or points.shape[1] != 2 or points.dtype.kind not in "iuf":
+        raise InputError(f"{source}: points must be numbers of shape (N, 2); got {points.dtype} {points.shape}")
+    if pen_up.shape != (total,) or pen_up.dtype.kind not in "biuf":
+        raise InputError(
+            f"{source}: pen_up must have a value for each of the {total} points; got {pen_up.dtype} {pen_up.shape}"
+        )
+    wrong = np.flatnonzero((pen_up != 0) & (pen_up != 1))
+    if wrong.size:
+        raise InputError(f"{source}: pen_up must be 0 or 1; got {pen_up[wrong[0]]} at point {wrong[0]}")
+    if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
+        raise InputError(
+            f"{source}: offsets must be whole numbers, one more than there are sequences; "
+            f"got {offsets.dtype} {offsets.shape}"
+        )
+    if len(offsets) == 1:
+        raise InputError(f"{source} holds no sequence")
+    whole = [int(offsets[0]), int(offsets[-1])]
+    if whole != [0, total]:
+        raise InputError(f"{source}: offsets must go from 0 to the {total} points there are; they go from "
+                         f"{whole[0]} to {whole[1]}")  # fmt: skip
+    lengths = np.diff(offsets.astype(np.int64))
+    wrong = np.flatnonzero(lengths < 1)
+    if wrong.size:
+        raise InputError(
+            f"{source}: offsets must ascend, as every sequence has at least one point; "
+            f"sequence {wrong[0] + 1} has {lengths[wrong[0]]}"
+        )
+
+
+def _check_numbers(values: np.ndarray, what: str, source: str) -> None:
+    """Finite, and no further from zero than a pen can be; for steps twice that."""
+    bound = LARGEST if what == "coordinate" else 2 * LARGEST
+    bad = np.flatnonzero(~(np.abs(values.astype(np.float64)).max(axis=1, initial=0) <= bound))
+    if bad.size:
+        shown = ", ".join(f"{value:g}" for value in values[bad[0]])
+        raise InputError(f"{source}: every {what} must lie between {-bound:g} and {bound:g}; "
+                         f"point {bad[0]} has ({shown})")  # fmt: skip
