@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig, from_json, to_json
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 
@@ -37,7 +37,7 @@ def test_every_field_is_explained() -> None:
     """The docstrings under the fields are the help of the command line."""
     import inspect
 
-    for kind in (DataConfig, ModelConfig, TrainConfig):
+    for kind in (DataConfig, ModelConfig, TrainConfig, RegulariseConfig):
         lines = inspect.getsource(kind).splitlines()
         for field in dataclasses.fields(kind):
             at = next(k for k, line in enumerate(lines) if line.startswith(f"    {field.name}:"))
@@ -75,6 +75,27 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "cool_down", 1.5, "train.cool_down is a share of all updates, at most 1; got 1.5"),
     ("train", "seed", -1, "train.seed must lie between 0 and"),
     ("train", "seed", 2**64, "train.seed must lie between 0 and"),
+    (
+        "train",
+        "detector_bias",
+        (0.0, 1.0, 2.0),
+        r"must hold one number for all detectors, 2, one each, or none; got \(0.0",
+    ),
+    ("train", "detector_bias", (math.nan,), r"train.detector_bias must hold one number .* got \(nan,\)"),
+    ("regularise", "weight_drop", 1.0, "regularise.weight_drop must be at least 0 and less than 1; got 1.0"),
+    ("regularise", "dropout_embedding", -0.1, "regularise.dropout_embedding must be at least 0 and less than 1"),
+    (
+        "regularise",
+        "dropout_between",
+        math.nan,
+        "regularise.dropout_between must be at least 0 and less than 1; got nan",
+    ),
+    ("regularise", "dropout_output", 1.5, "regularise.dropout_output must be at least 0 and less than 1"),
+    ("regularise", "average", 1.0, "regularise.average must be at least 0 and less than 1; got 1.0"),
+    ("regularise", "weight_decay", -1.0, "regularise.weight_decay must not be negative"),
+    ("regularise", "rate_weight", -1.0, "regularise.rate_weight must not be negative"),
+    ("regularise", "rate_targets", (0.5,), r"rate_targets must hold 2 rates between 0 and 1, .* or none; got \(0.5,\)"),
+    ("regularise", "rate_targets", (0.5, 1.5), r"rate_targets must hold 2 rates between 0 and 1, .* got \(0.5, 1.5\)"),
     ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),
     ("data", "test_fraction", 0.95, "must be positive and leave something for training"),
     ("data", "valid_fraction", math.nan, "must be positive and leave something for training"),

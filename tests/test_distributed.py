@@ -58,7 +58,10 @@ def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:
 def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped by a signal, resumed, finished: weights, state, optimizer and metrics are those of one process."""
     (tmp_path / "story.txt").write_text(tiny.text(900))
-    changes = {"batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5}
+    changes: dict[str, Any] = {
+        "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5, "weight_decay": 0.3,
+        "average": 0.9, "detector_bias": (0.1, 5.0),
+    }  # fmt: skip
     out = tmp_path / "two"
     flags = tiny.flags(tiny.config(epochs=1000, **changes))
     process = start(tmp_path, "train", "story.txt", "--out", out, *flags)
@@ -87,15 +90,19 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, atol=2e-6, rtol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
     one, two = (tensors(tmp_path / name, "training.safetensors") for name in ("one", "two"))
-    assert two.keys() - one.keys() == {"random.cpu.1", "window.1"}
+    assert two.keys() - one.keys() == {"random.cpu.1", "window.1", "epoch.1"}
     assert two["state.h.0"].shape == (16, 6)
     for name, value in one.items():
-        if name.startswith(("state", "optimizer")):
+        if name.startswith(("state", "optimizer", "average")):
             torch.testing.assert_close(two[name], value, atol=5e-6, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
     lines = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two")]
     assert len(lines[0]) == len(lines[1])
+    assert "detector" in {line["event"] for line in lines[0]}
     for ours, theirs in zip(*lines):
         assert (ours["event"], ours["step"]) == (theirs["event"], theirs["step"])
+        if ours["event"] == "detector":
+            assert (ours["layer"], ours["condition"]) == (theirs["layer"], theirs["condition"]) == (2, "always")
+            continue
         assert theirs["bits"] == pytest.approx(ours["bits"], abs=1e-5)
         assert theirs["rates"] == pytest.approx(ours["rates"], abs=1e-6)
 

@@ -186,7 +186,8 @@ def test_initialisation() -> None:
             if l < 2:
                 assert 0 < matrix[-1].abs().max() <= (6 / (1 + matrix.shape[1])) ** 0.5  # Glorot
         assert w.b.abs().max() == 0
-        assert all(gain is None or (gain == 1).all() for gain in (w.gain_U, w.gain_V, w.gain_W, w.gain_c))
+        assert all(gain is None or (gain == 1).all() for gain in (w.gain_W, w.gain_c))
+        assert all(gain is None or (gain == 0.1).all() for gain in (w.gain_U, w.gain_V))
         assert w.bias_c is not None
         assert w.bias_c.abs().max() == 0
 

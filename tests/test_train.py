@@ -19,11 +19,12 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation
 from hmrnn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
+from hmrnn.task import Validation
+from hmrnn.task_text import Streams
 from hmrnn.train import choose_device, read_metrics, train
-from hmrnn.trainer import Streams, Trainer
+from hmrnn.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def test_two_updates_by_hand(clip_norm: float) -> None:
     trainer.step()
 
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
-    streams = torch.from_numpy(trainer.corpus.train[: 4 * 54 + 1].astype(np.int64))  # (220 - 1) // 4 = 54 each
+    streams = torch.from_numpy(trainer.task.corpus.train[: 4 * 54 + 1].astype(np.int64))  # (220 - 1) // 4 = 54 each
     state, carried = None, []
     for k in range(2):
         at = torch.arange(4) * 54 + torch.arange(5 * k, 5 * k + 5)[:, None]
@@ -81,13 +82,13 @@ def test_two_updates_by_hand(clip_norm: float) -> None:
 
 def test_state_starts_anew_with_each_epoch() -> None:
     trainer = tiny.trainer(tiny.config(slope_rate=0.5, slope_max=1.8))
-    chunks = trainer.streams.chunks
+    chunks = trainer.task.chunks
     slopes = []
     for _ in range(2 * chunks + 1):
         trainer.step()
         slopes.append(trainer.model.rnn.slope)
     assert slopes == [1.0] * chunks + [1.5] * chunks + [pytest.approx(1.8)]
-    inputs, _ = trainer.streams[0]
+    inputs, _ = trainer.task.batch(0, 0)
     assert (trainer.progress.epoch, trainer.progress.chunk) == (2, 1)
     before = trainer.state.h[0].clone()
     trainer.progress.chunk = 0  # the same chunk again, at what would be the start of an epoch
@@ -180,7 +181,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     "cool-down": {"cool_down": 0.8},
     "accumulation": {"accumulate": 2, "boundary": "sample"},
     "bf16": {"precision": "bf16"},
-}
+    "regularised": {
+        "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
+        "weight_decay": 0.5, "average": 0.9, "rate_targets": (0.3, 0.1), "detector_bias": (0.2, -0.1), "accumulate": 2,
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
@@ -276,12 +281,12 @@ def test_plateaus_divide_the_rate_and_end_the_run() -> None:
     best, rate, finished = judged(trainer, 2.7)
     assert (best, rate) == (False, 0.25)
     assert finished == "validation stopped improving after 1 division(s) of the rate"
-    assert (trainer.progress.best_bits, trainer.progress.best_step) == (2.6, 7)
+    assert (trainer.progress.best, trainer.progress.best_step) == (2.6, 7)
 
 
 def scripted(trainer: Trainer, bits: list[float]) -> Trainer:
     values = iter(bits)
-    trainer.validate = lambda progress=None: Evaluation(1, next(values), (0.0, 0.0), (1.0, 0.0, 0.0))  # type: ignore
+    trainer.validate = lambda progress=None: Validation(next(values), (0.0, 0.0), (1.0, 0.0, 0.0), 1)  # type: ignore
     return trainer
 
 
@@ -370,10 +375,10 @@ def test_resume_wants_the_same_text(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(), stop=after(2))
     other = tiny.corpus(seed=1)
     assert len(other.train) == len(tiny.corpus().train)
-    with pytest.raises(InputError, match="not the one this run began with"):
+    with pytest.raises(InputError, match="not those this run began with"):
         tiny.run(tmp_path, tiny.config(), resume=True, text=other)
     renamed = dataclasses.replace(tiny.corpus(), vocabulary=hmrnn.data.Vocabulary("characters", tuple("ABCDEFGHI")))
-    with pytest.raises(InputError, match="not the one this run began with"):
+    with pytest.raises(InputError, match="not those this run began with"):
         tiny.run(tmp_path, tiny.config(), resume=True, text=renamed)
 
 
@@ -391,8 +396,8 @@ def test_batches_are_cut_evenly() -> None:
 
 def test_validation_reads_what_it_is_told_to() -> None:
     trainer = tiny.trainer(tiny.config())
-    assert trainer.validate().symbols == 62
-    assert tiny.trainer(tiny.config(validation_symbols=40)).validate().symbols == 39
+    assert trainer.validate().count == 62
+    assert tiny.trainer(tiny.config(validation_symbols=40)).validate().count == 39
     assert trainer.model.training
 
 
@@ -427,7 +432,7 @@ def test_the_model_of_a_run_depends_on_the_seed_alone() -> None:
 
 def test_the_rate_cools_down_in_a_straight_line() -> None:
     trainer = tiny.trainer(tiny.config(epochs=2, cool_down=0.5, learning_rate=0.01))
-    total = 2 * trainer.streams.chunks
+    total = 2 * trainer.task.chunks
     used = []
     while trainer.progress.step < total:
         trainer.step()

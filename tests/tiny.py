@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
@@ -34,23 +34,21 @@ def corpus(train: int = 220, valid: int = 63, seed: int = 0) -> Corpus:
 
 
 def config(**changes: Any) -> Config:
-    """A tiny config; ``changes`` are fields of its model or its training."""
+    """A tiny config; ``changes`` are fields of its model, its regularisation or its training."""
     model = ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
     train = TrainConfig(
         epochs=2, batch_size=4, length=5, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
     )
-    of_model = {field.name for field in dataclasses.fields(ModelConfig)} & changes.keys()
-    return Config(
-        DataConfig(),
-        dataclasses.replace(model, **{name: changes[name] for name in of_model}),
-        dataclasses.replace(train, **{name: value for name, value in changes.items() if name not in of_model}),
-    )
+    parts = {kind: {f.name for f in dataclasses.fields(kind)} for kind in (ModelConfig, RegulariseConfig, TrainConfig)}
+    assert changes.keys() <= set().union(*parts.values()), changes
+    m, r, t = ({name: changes[name] for name in changes.keys() & names} for names in parts.values())
+    return Config(DataConfig(), dataclasses.replace(model, **m), dataclasses.replace(train, **t), RegulariseConfig(**r))
 
 
 def flags(config: Config) -> list[str]:
-    """The command-line flags that turn the preset for text files into ``config``."""
-    result = []
-    for part in ("model", "train"):
+    """The command-line flags that turn the preset for text files into ``config``, and no report."""
+    result = ["--no-report"]
+    for part in ("model", "train", "regularise"):
         for name, value in dataclasses.asdict(getattr(config, part)).items():
             flag = f"--{part}.{name.replace('_', '-')}"
             if isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,11 +12,14 @@ from hmrnn.errors import InputError
 from hmrnn.ops import State
 
 if TYPE_CHECKING:
-    from hmrnn.rnn import HMLSTM
+    from hmrnn.networks import RNN
+
+LARGEST, LARGEST_NORMALISED = 1e31, 1e15
+"""Of x in size, without and with layer normalisation: what float32 can multiply by a row of weights, or also square."""
 
 
-def check_input(rnn: HMLSTM, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
-    b = rnn.b[0]
+def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
+    b = next(rnn.parameters())
     if not isinstance(x, Tensor):
         raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
     shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
@@ -39,7 +42,28 @@ def check_input(rnn: HMLSTM, x: Tensor, embedding: Tensor | None, sequence: bool
         check_kind("x", x, b)
 
 
-def check_state(rnn: HMLSTM, state: State, B: int) -> None:
+def check_values(x: Tensor, lengths: Tensor | None, layer_norm: bool) -> None:
+    """What counts of ``x``, (T, B, size) or (B, size), must be finite and small enough for all that is made of it.
+
+    Looked at on a CPU alone: a GPU would have to be waited for.
+    """
+    if x.device.type != "cpu" or not x.is_floating_point() or x.numel() == 0 or torch.compiler.is_compiling():
+        return
+    limit = LARGEST_NORMALISED if layer_norm else LARGEST
+    low, high = (float(value) for value in torch.aminmax(x.detach()))
+    if -limit <= low and high <= limit:  # neither holds for NaN
+        return
+    wrong = ~(x.abs() <= limit)  # (..., B, size)
+    if lengths is not None:
+        wrong &= (torch.arange(len(x))[:, None] < lengths)[..., None]
+    if bool(wrong.any()):
+        *when, b, k = wrong.nonzero()[0].tolist()
+        where = f"step {when[0]} of sequence {b}" if when else f"sequence {b}"
+        reason = f"at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
+        raise InputError(f"x must be finite and {reason}; got {x[*when, b, k].item():g} in {where}, at position {k}")
+
+
+def check_state(rnn: RNN, state: State, B: int) -> None:
     if not isinstance(state, State):
         raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
     expected = [(B, size) for size in rnn.hidden_sizes]
@@ -47,10 +71,11 @@ def check_state(rnn: HMLSTM, state: State, B: int) -> None:
         shapes = [tuple(a.shape) for a in tensors]
         if shapes != expected:
             raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
-    if tuple(state.z.shape) != (B, rnn.num_layers - 1):
-        raise InputError(f"state.z must have shape ({B}, {rnn.num_layers - 1}); got {tuple(state.z.shape)}")
+    if tuple(state.z.shape) != (B, rnn.num_boundaries):
+        raise InputError(f"state.z must have shape ({B}, {rnn.num_boundaries}); got {tuple(state.z.shape)}")
+    parameter = next(rnn.parameters())
     for a in (*state.h, *state.c, state.z):
-        check_kind("state", a, rnn.b[0])
+        check_kind("state", a, parameter)
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device) -> Tensor | None:
@@ -70,17 +95,16 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
     return lengths.to(device)
 
 
-def check_boundaries(rnn: HMLSTM, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+def check_boundaries(rnn: RNN, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     if boundaries is None:
         return None
-    expected = (*shape, rnn.num_layers - 1)
+    expected = (*shape, rnn.num_boundaries)
     if tuple(boundaries.shape) != expected:
         order = "B" if len(shape) == 1 else "B, T" if rnn.batch_first else "T, B"
-        raise InputError(
-            f"boundaries must have shape ({order}, layers - 1) = {expected}; got {tuple(boundaries.shape)}"
-        )
-    boundaries = boundaries.to(rnn.b[0].dtype)
-    check_kind("boundaries", boundaries, rnn.b[0])
+        raise InputError(f"boundaries must have shape ({order}, detectors) = {expected}; got {tuple(boundaries.shape)}")
+    parameter = next(rnn.parameters())
+    boundaries = boundaries.to(parameter.dtype)
+    check_kind("boundaries", boundaries, parameter)
     return boundaries
 
 
@@ -104,3 +128,13 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
     return value
+
+
+def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """One size per layer, from one size for all or a sequence of them."""
+    sizes = tuple(hidden_size) if isinstance(hidden_size, Iterable) else (hidden_size,)
+    if len(sizes) == 1:
+        sizes = sizes * num_layers
+    if len(sizes) != num_layers:
+        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {len(sizes)}: {sizes}")
+    return tuple(positive("hidden_size", size) for size in sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -10,7 +11,9 @@ import msgspec
 from hmrnn.errors import InputError
 
 T = TypeVar("T")
-Format = Literal["manual", "text", "ptb", "text8", "enwik8"]
+Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten"]
+STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
+"""The formats of pen strokes; the others are text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,17 +22,28 @@ class DataConfig:
 
     format: Format = "text"
     """manual: the Python manual inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols
-    separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M."""
+    separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M.
+    strokes: pen strokes in .npz, .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting."""
     path: tuple[str, ...] = ()
-    """Files, or one directory; .xz, .gz and .bz2 are unpacked on the fly. Not used by "manual"."""
+    """Files, or one directory; .xz, .gz and .bz2 are unpacked on the fly. Not used by "manual" and "handwritten"."""
     bytes: bool = False
     """Model the bytes of the files instead of their characters."""
     valid_fraction: float = 0.05
-    """Share of the symbols kept for validation, for formats without a split of their own."""
+    """Share of the symbols, or lines of strokes, kept for validation, for formats without a split of their own."""
     test_fraction: float = 0.05
-    """Share of the symbols kept for the test, after the validation part."""
+    """Share of the symbols, or lines of strokes, kept for the test, after the validation part."""
     unseen: Literal["replace", "error"] = "replace"
     """A symbol of the validation or test part that training never showed: replace it by the unknown symbol, or stop."""
+    remove_spaces: bool = False
+    """Take the spaces out of the text (line ends stay), for finding words: evaluate --boundaries scores them."""
+    min_points: int | None = None
+    """Lines of strokes with fewer points are left out; if not given, 300 of iamondb (as in the paper), 2 of others."""
+    split: Literal["paper", "official"] = "paper"
+    """Of iamondb. paper: 90 % of the lines, 5 % and 5 %, drawn by a seed. official: by its lists of forms."""
+    split_seed: int = 1
+    """Draws the lines of strokes that are kept for validation and test."""
+    lines: int = 3000
+    """Lines of built-in handwriting."""
     cache: str | None = None
     """Where encoded corpora are kept; HMRNN_CACHE or ~/.cache/hmrnn if not given."""
 
@@ -38,10 +52,10 @@ class DataConfig:
 class ModelConfig:
     """What is built: embedding -> HM-LSTM -> gated output module -> softmax."""
 
-    rnn: Literal["hm-lstm"] = "hm-lstm"
-    """The recurrent network."""
+    rnn: Literal["hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn"] = "hm-lstm"
+    """The recurrent network: the HM-LSTM or a baseline. hrnn is an HM-LSTM that is told where words and lines end."""
     embedding_size: int = 128
-    """Size of the vector a symbol is read as."""
+    """Size of the vector a symbol is read as. Not used by strokes, whose points are read as they are."""
     hidden_size: tuple[int, ...] = (512,)
     """Size of every layer, or one size per layer, the lowest first."""
     num_layers: int = 3
@@ -49,11 +63,17 @@ class ModelConfig:
     output_size: int = 512
     """Size of the output embedding (equation 12)."""
     layer_norm: bool = True
-    """Layer normalisation inside the recurrence."""
+    """Layer normalisation inside the recurrence, of hm-lstm, hrnn and cw-rnn; ln-lstm always has it, the rest never."""
     boundary: Literal["step", "sample", "soft"] = "step"
     """How a detector decides: a threshold, a Bernoulli draw, or not at all (its real value is used)."""
     on_copy: Literal["hold", "evaluate"] = "evaluate"
     """What a detector says when its layer copies: nothing, or what equation 4 has left."""
+    modules: int = 4
+    """Clockwork modules of a layer, with periods 1, 2, 4 and so on; only cw-rnn has them."""
+    time_constant: float = 64.0
+    """Steps that the slowest unit of a layer of leaky remembers; those of the others lie between 1 and this."""
+    mixtures: int = 20
+    """Gaussians that predict the next point of strokes. Not used by text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +97,7 @@ class TrainConfig:
     patience: int = 1
     """Validations without improvement that make a plateau."""
     min_improvement: float = 0.0
-    """Bits per character by which a validation must beat the best one to count as an improvement."""
+    """Bits per character, or nats per sequence of strokes, by which a validation must beat the best one to count."""
     clip_norm: float = 1.0
     """The norm of the gradient is clipped at this; 0 leaves it alone."""
     slope_rate: float = 0.0
@@ -104,6 +124,35 @@ class TrainConfig:
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints, beside the one at every validation."""
+    detector_bias: tuple[float, ...] = ()
+    """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
+    skip_nonfinite: bool = False
+    """Leave out updates whose loss or gradient is not finite, and count them; otherwise they end the run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RegulariseConfig:
+    """What keeps a model from learning its training part by heart; nothing, unless it is asked for."""
+
+    weight_drop: float = 0.0
+    """Share of the recurrent weights (U) that are zero in an update, but for the detectors' rows (DropConnect)."""
+    dropout_embedding: float = 0.0
+    """Share of the embedding that is zero, for each sequence of an update."""
+    dropout_between: float = 0.0
+    """Share of a layer's units that the gates of the layer above do not see in an update."""
+    dropout_output: float = 0.0
+    """Share of the units of all layers that the output module does not see, for each sequence of an update."""
+    zoneout: float = 0.0
+    """Share of the cells that stay as they were when their layer moves, drawn at every step."""
+    weight_decay: float = 0.0
+    """Times the rate, this share of every matrix is taken off in an update; the detectors' rows are left alone."""
+    average: float = 0.0
+    """Validation and the best model take the mean of the weights over all updates, each of which counts this many times
+    as much as the next one (such as 0.999); 0: the weights as they are."""
+    rate_targets: tuple[float, ...] = ()
+    """Rate prior: the boundary rates to pull the detectors to, one per detector, the lowest first; empty: none."""
+    rate_weight: float = 1.0
+    """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +162,18 @@ class Config:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
 
     def check(self) -> None:
         """Raise InputError on values that cannot work."""
-        m, t, d = self.model, self.train, self.data
+        m, t, d, r = self.model, self.train, self.data, self.regularise
         for name, value in (
             ("model.embedding_size", m.embedding_size),
             ("model.num_layers", m.num_layers),
             ("model.output_size", m.output_size),
+            ("model.mixtures", m.mixtures),
+            ("model.modules", m.modules),
+            ("model.time_constant", m.time_constant),
             *((f"model.hidden_size[{i}]", size) for i, size in enumerate(m.hidden_size)),
             ("train.epochs", t.epochs),
             ("train.batch_size", t.batch_size),
@@ -131,6 +184,8 @@ class Config:
         ):
             if value < 1:
                 raise InputError(f"{name} must be at least 1; got {value}")
+            if value > 2**31:
+                raise InputError(f"{name} must be at most {2**31}; got {value}")
         if len(m.hidden_size) not in (1, m.num_layers):
             raise InputError(
                 f"model.hidden_size must hold 1 or {m.num_layers} sizes (model.num_layers); got {m.hidden_size}"
@@ -152,6 +207,8 @@ class Config:
             ("train.validation_symbols", t.validation_symbols),
             ("train.threads", t.threads),
             ("train.checkpoint_every", t.checkpoint_every),
+            ("regularise.weight_decay", r.weight_decay),
+            ("regularise.rate_weight", r.rate_weight),
         ):
             if not number >= 0:
                 raise InputError(f"{name} must not be negative; got {number}")
@@ -159,6 +216,25 @@ class Config:
             raise InputError(
                 "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
                 f"got {d.valid_fraction} and {d.test_fraction}"
+            )
+        if d.min_points is not None and d.min_points < 2:
+            raise InputError(f"data.min_points must be at least 2, one to read and one to predict; got {d.min_points}")
+        if d.lines < 3:
+            raise InputError(f"data.lines must be at least 3, for training, validation and test; got {d.lines}")
+        if not 0 <= d.split_seed <= 2**62:
+            raise InputError(f"data.split_seed must lie between 0 and 2**62; got {d.split_seed}")
+        for name in ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "average"):
+            if not 0 <= getattr(r, name) < 1:
+                raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
+        if len(r.rate_targets) not in (0, m.num_layers - 1) or not all(0 <= target <= 1 for target in r.rate_targets):
+            raise InputError(
+                f"regularise.rate_targets must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or "
+                f"none; got {r.rate_targets}"
+            )
+        if len(t.detector_bias) not in (0, 1, m.num_layers - 1) or not all(map(math.isfinite, t.detector_bias)):
+            raise InputError(
+                f"train.detector_bias must hold one number for all detectors, {m.num_layers - 1}, one each, or none; "
+                f"got {t.detector_bias}"
             )
         if not t.cool_down <= 1:
             raise InputError(f"train.cool_down is a share of all updates, at most 1; got {t.cool_down}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -14,10 +14,14 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from hmrnn import checks, ops
 from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
-from hmrnn.checks import one_of, positive
+from hmrnn.checks import layer_sizes, one_of, positive
+from hmrnn.dropout import drop_columns, drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.reference import layer_step
+
+RECURRENT_GAIN = 0.1
+"""Where the gains of U and V start with layer norm. At 1 the gradient of fresh weights explodes; see docs/decisions.md."""
 
 
 class Operation(enum.IntEnum):
@@ -88,11 +92,16 @@ class HMLSTM(nn.Module):
         on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
             (nothing was read, so no segment ends).
         batch_first: x is (B, T, input_size), and so is everything that comes out.
+        weight_drop: share of the numbers in the gate rows of every U that are zero, while training (DropConnect).
+        dropout: share of a layer's units that the gates of the layer above do not see, while training. Both are drawn
+            once per call, for all its time steps and sequences, and spare the detectors' rows.
+        zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
+            every unit keeps that share of it.
         engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
-          indices, (T, B).
+          indices, (T, B). On a CPU, numbers that are not finite or too large are refused; see docs/model.md.
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
         - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
         - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
@@ -125,16 +134,23 @@ class HMLSTM(nn.Module):
         boundary: Boundary = "step",
         on_copy: OnCopy = "evaluate",
         batch_first: bool = False,
+        weight_drop: float = 0.0,
+        dropout: float = 0.0,
+        zoneout: float = 0.0,
         engine: str = "auto",
     ) -> None:
         super().__init__()
         self.input_size = positive("input_size", input_size)
         self.num_layers = positive("num_layers", num_layers)
+        self.num_boundaries = num_layers - 1
         self.hidden_sizes = layer_sizes(hidden_size, num_layers)
         self.layer_norm = layer_norm
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.batch_first = batch_first
+        self.weight_drop = probability("weight_drop", weight_drop)
+        self.dropout = probability("dropout", dropout)
+        self.zoneout = probability("zoneout", zoneout)
         self.engine = one_of("engine", engine, ops.ENGINES)
         self.register_buffer("a", torch.tensor(1.0))
 
@@ -154,9 +170,17 @@ class HMLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Orthogonal gate blocks, Glorot detector rows, zero biases, unit gains."""
+        """Orthogonal gate blocks, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V."""
         for w in self.layers():
             _reset(w)
+
+    @torch.no_grad()
+    def set_detector_bias(self, values: Sequence[float]) -> None:
+        """Start the detectors' biases from one value for all, or from one per detector, the lowest first."""
+        if len(values) not in (1, self.num_boundaries):
+            raise InputError(f"expected a bias for all detectors or {self.num_boundaries}, one each; got {values}")
+        for l in range(self.num_boundaries):
+            self.b[l][-1] = values[l % len(values)]
 
     @property
     def slope(self) -> float:
@@ -178,7 +202,7 @@ class HMLSTM(nn.Module):
         ]
 
     def options(self) -> Options:
-        return Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
+        return Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy, zoneout=self.zoneout)
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros, as every sequence starts."""
@@ -209,15 +233,17 @@ class HMLSTM(nn.Module):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
+        checks.check_values(x, lengths, self.layer_norm)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
-            self.layers(),
+            self._dropped() if self.training else self.layers(),
             state,
             self.options(),
             lengths=lengths,
             boundaries=boundaries,
             noise=self._noise(T, B),
+            kept=self._kept(T, B),
             engine=self.engine,
         )
         active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
@@ -241,6 +267,7 @@ class HMLSTM(nn.Module):
         the new state, which rows of which layers changed, and the detectors' z̃.
         """
         checks.check_input(self, x, None, sequence=False)
+        checks.check_values(x, None, self.layer_norm)
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
         noise = self._noise(1, x.shape[0])
@@ -254,12 +281,30 @@ class HMLSTM(nn.Module):
         parts += [f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}"]
         if self.batch_first:
             parts.append("batch_first=True")
+        parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
         chosen = ops.choose_engine(self.engine, self.a.device, self.options(), self.a.dtype)
         parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen != self.engine else ""))
         return ", ".join(parts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _dropped(self) -> list[LayerWeights]:
+        """The parameters without what weight drop and dropout take from them this time."""
+        layers = self.layers()
+        for l, w in enumerate(layers):
+            if self.weight_drop > 0:
+                w = w._replace(U=drop_weights(w.U, self.weight_drop, 4 * w.hidden_size))
+            if self.dropout > 0 and l > 0:
+                w = w._replace(W=drop_columns(w.W, self.dropout, 4 * w.hidden_size))
+            layers[l] = w
+        return layers
+
+    def _kept(self, T: int, B: int) -> list[Tensor] | None:
+        """The units that zoneout keeps from moving, drawn while training."""
+        if self.zoneout == 0 or not self.training:
+            return None
+        return [torch.rand(T, B, size, device=self.a.device) < self.zoneout for size in self.hidden_sizes]
 
     def _noise(self, T: int, B: int) -> Tensor | None:
         if self.boundary != "sample" or not self.training:
@@ -344,16 +389,6 @@ class HMLSTMCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}"
 
 
-def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
-    """One size per layer, from one size for all or a sequence of them."""
-    sizes = tuple(hidden_size) if isinstance(hidden_size, Iterable) else (hidden_size,)
-    if len(sizes) == 1:
-        sizes = sizes * num_layers
-    if len(sizes) != num_layers:
-        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {len(sizes)}: {sizes}")
-    return tuple(positive("hidden_size", size) for size in sizes)
-
-
 def _new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
     def empty(*shape: int) -> nn.Parameter:
         return nn.Parameter(torch.empty(*shape))
@@ -378,9 +413,9 @@ def _reset(w: LayerWeights) -> None:
         if w.has_detector:
             nn.init.xavier_uniform_(matrix[-1:])
     nn.init.zeros_(w.b)
-    for gain in (w.gain_U, w.gain_V, w.gain_W, w.gain_c):
+    for gain, value in ((w.gain_U, RECURRENT_GAIN), (w.gain_V, RECURRENT_GAIN), (w.gain_W, 1.0), (w.gain_c, 1.0)):
         if gain is not None:
-            nn.init.ones_(gain)
+            nn.init.constant_(gain, value)
     if w.bias_c is not None:
         nn.init.zeros_(w.bias_c)
 

@@ -1,4 +1,4 @@
-"""The training loop: truncated backpropagation with the state carried over, the paper's schedules, and nothing lost."""
+"""The training loop: updates, validations, the paper's schedules, checkpoints, and nothing lost."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hmrnn.trainer import Trainer
 def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Iterator[dict[str, Any]]:
     """Train until done, or until SIGINT or SIGTERM asks to stop; everything is saved by then.
 
-    Yields what happens, for whoever wants to show it: the lines of metrics.jsonl ("train", "valid"), a "step" after
-    every update and one "end" with the reason, and the signal if there was one.
+    Yields what happens, for whoever wants to show it: the lines of metrics.jsonl ("train", "valid", "detector" for one
+    that collapses), a "step" after every update and one "end" with the reason, and the signal if there was one.
     """
     if resume:
         trainer.restore(run.newest_state())
@@ -33,21 +33,26 @@ def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Itera
 
 
 def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
-    t, p = trainer.config.train, trainer.progress
+    t, p, task = trainer.config.train, trainer.progress, trainer.task
     began = saved = window_began = time.monotonic()
     before, window_step = p.seconds, p.step
 
-    def check_finite(bits: float) -> None:
-        weights = trainer.model.parameters()
-        if not math.isfinite(bits) or not all(bool(w.isfinite().all()) for w in weights):
+    def check_finite(measure: float = 0.0) -> None:
+        trouble = trainer.watch.trouble(p.step, t.skip_nonfinite)
+        weights = trainer.model.named_parameters()
+        wrong = [name for name, weight in weights if not weight.isfinite().all()] if trouble is None else []
+        if wrong or not math.isfinite(measure):
+            trouble = f"{f'the weight {wrong[0]}' if wrong else 'the validation'} is not finite at step {p.step}"
+        if trouble is not None:
+            skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by --train.skip-nonfinite"
             raise InputError(
-                f"the loss is not finite at step {p.step}; start again with a lower train.learning_rate or "
-                f"train.clip_norm (the last checkpoint in {run.path} is intact)"
+                f"{trouble}; start again with a lower train.learning_rate or train.clip_norm{skip} (the last checkpoint "
+                f"in {run.path} is intact, and --resume goes on from it)"
             )
 
     def save(best: bool = False) -> None:
         nonlocal saved
-        check_finite(0.0)
+        check_finite()
         p.seconds = before + time.monotonic() - began
         if best:
             run.save("best", p.step, trainer.snapshot(training=False))
@@ -60,26 +65,33 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
             epoch_ends = p.chunk == 0
             due = epoch_ends if t.validate_every == 0 else p.step % t.validate_every == 0
             due = due or (epoch_ends and p.epoch >= t.epochs)
-            where = {"step": p.step, "epoch": p.epoch + p.chunk / trainer.streams.chunks}
+            where = {"step": p.step, "epoch": p.epoch + p.chunk / task.chunks}
+            means, skipped = None, p.skipped
             if p.step % t.log_every == 0 or due:
-                bits, rates = trainer.window_means()
-                check_finite(bits)
+                check_finite()
+                means = trainer.window_means()
+            if means is not None:
+                measure, rates = means
                 now = time.monotonic()
-                speed = (p.step - window_step) * t.batch_size * t.length / max(now - window_began, 1e-9)
+                speed = (p.step - window_step) * task.symbols / max(now - window_began, 1e-9)
                 window_began, window_step = now, p.step
                 line = {
-                    "event": "train", **where, "bits": bits, "rates": rates, "learning_rate": trainer.rate(),
+                    "event": "train", **where, task.unit: measure, "rates": rates, "learning_rate": trainer.rate(),
                     "slope": trainer.model.rnn.slope, "symbols_per_second": round(speed),
                     "seconds": round(before + now - began, 3),
-                }  # fmt: skip
+                } | ({"skipped": p.skipped - skipped} if t.skip_nonfinite else {})  # fmt: skip
+                p.metrics_bytes = write_line(line)
+                yield line
+            for change in trainer.changed_detectors() if epoch_ends else ():
+                line = {"event": "detector", **where, **change}
                 p.metrics_bytes = write_line(line)
                 yield line
             if due:
                 result = trainer.validate()
-                check_finite(result.bits)
-                best = trainer.judge(result.bits)
+                check_finite(result.measure)
+                best = trainer.judge(result.measure)
                 line = {
-                    "event": "valid", **where, "bits": result.bits, "rates": list(result.rates),
+                    "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
                     "updates": list(result.updates), "best": best, "learning_rate": trainer.rate(),
                 }  # fmt: skip
                 p.metrics_bytes = write_line(line)

@@ -1,29 +1,27 @@
-"""Trainer: model, optimizer, text and progress of a run; one update, one validation, and what going on later takes."""
+"""Trainer: task, optimizer and progress of a run; one update, one validation, and what going on later takes."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import zlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hmrnn.boundary import annealed_slope
+from hmrnn.capture import CapturedUpdate
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.text import Corpus
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation, evaluate
-from hmrnn.models import LanguageModel
+from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
+from hmrnn.regularise import Average, advice, condition, decay, prepare, rate_prior
+from hmrnn.rnn import HMLSTM
+from hmrnn.task import Validation, make_task
 
 
 @dataclasses.dataclass
@@ -40,7 +38,8 @@ class Progress:
     """Times the rate has been divided."""
     stale: int = 0
     """Validations since the best one."""
-    best_bits: float | None = None
+    best: float | None = None
+    """The best validation, in the unit of the task."""
     best_step: int = 0
     window_steps: int = 0
     """Updates since the last line of metrics."""
@@ -48,134 +47,152 @@ class Progress:
     """Time spent in training, over all sittings."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl when this was written; later lines belong to steps that will be done again."""
+    conditions: list[str] = dataclasses.field(default_factory=list)
+    """Of the detectors, over the last epoch: "silent", "always" or "alive"."""
+    skipped: int = 0
+    """Updates that were left out because loss or gradient was not finite, up to the last line of metrics."""
     corpus: int = 0
-    """CRC-32 of the training and validation parts: a run can only go on with the text it began with."""
+    """CRC-32 of the training and validation parts: a run can only go on with the data it began with."""
     finished: str | None = None
     """Why the run ended, once it has."""
 
 
-class Streams:
-    """A text cut into ``batch_size`` equal parts that are read side by side, ``length`` symbols at a time."""
-
-    def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
-        self.length = length
-        per_stream = (len(symbols) - 1) // batch_size
-        self.chunks = per_stream // length
-        if self.chunks < 1:
-            raise InputError(
-                f"the training part holds {len(symbols)} symbols, but {batch_size} streams of {length} need at least "
-                f"{batch_size * length + 1}; give more text or lower train.batch_size or train.length"
-            )
-        self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
-        self.symbols, self.on_gpu = symbols, None
-        if device.type == "cuda":  # the text itself lives there: a chunk costs no copy from the host
-            kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
-            self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
-
-    def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets (T, B) of a chunk."""
-        if self.on_gpu is not None:
-            symbols, first = self.on_gpu
-            at_gpu = first + chunk * self.length
-            return symbols[at_gpu].long(), symbols[at_gpu + 1].long()
-        at = self.first + chunk * self.length
-        inputs, targets = (torch.from_numpy(self.symbols[at + k].astype(np.int64)) for k in (0, 1))
-        return inputs, targets
-
-
 class Trainer:
-    """A run: model, optimizer, data and progress. ``train`` drives it."""
+    """A run: task, optimizer and progress. ``train`` drives it."""
 
-    def __init__(self, config: Config, corpus: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         if t.batch_size % (world * t.accumulate):
             raise InputError(
                 f"train.batch_size {t.batch_size} must be a multiple of processes x train.accumulate "
                 f"= {world} x {t.accumulate}"
             )
-        self.config, self.corpus, self.device, self.rank, self.world = config, corpus, device, rank, world
-        torch.manual_seed(t.seed)
-        self.model = LanguageModel(len(corpus.vocabulary), config.model, engine=t.engine).to(device)
+        self.config, self.device, self.rank, self.world = config, device, rank, world
+        self.task = make_task(config, data, device, rank, world)
+        self.model: Any = self.task.model
+        prepare(self.model, config)
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
         on_gpu: dict[str, Any] = {"fused": True, "capturable": True} if device.type == "cuda" else {}
         rate = torch.tensor(t.learning_rate, device=device) if on_gpu else t.learning_rate
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, **on_gpu)
+        if on_gpu:  # where this is 1, the fused step does nothing
+            self.optimizer.found_inf = torch.zeros((), device=device)  # type: ignore[attr-defined]
+        self.watch = Watch(self.model, device)
         self.captured = CapturedUpdate(self.update) if device.type == "cuda" and world == 1 else None
         rows = t.batch_size // world
-        self.streams = Streams(corpus.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
-        self.state: State = self.model.rnn.initial_state(rows)
-        checksum = zlib.crc32(corpus.valid.data, zlib.crc32(corpus.train.data))
-        self.progress = Progress(learning_rate=t.learning_rate, corpus=checksum)
-        self.window = torch.zeros(config.model.num_layers, dtype=torch.float64, device=device)  # loss, boundary rates
+        self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
+        self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
+        detectors = self.model.rnn.num_boundaries
+        self.window = torch.zeros(1 + detectors, dtype=torch.float64, device=device)  # loss, boundary rates
+        self.epoch = torch.zeros_like(self.window)  # updates, boundary rates
+        average = config.regularise.average
+        self.average = Average(self.model, average) if average > 0 else None
 
     @property
     def engine(self) -> str:
-        return choose_engine(self.model.rnn.engine, self.device, self.model.rnn.options())
+        for module in self.model.modules():
+            if isinstance(module, HMLSTM):
+                return choose_engine(module.engine, self.device, module.options())
+        return "torch"
 
     def step(self) -> None:
-        """The next update: the next chunk of every stream."""
+        """The next update."""
         p, t = self.progress, self.config.train
         if p.chunk == 0:
-            for a in (*self.state.h, *self.state.c, self.state.z):
+            for a in _named(self.state).values():
                 a.zero_()
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if t.cool_down > 0:
             self._set_rate()
-        (self.captured or self.update)(*self.streams[p.chunk])
+        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
         p.step += 1
         p.window_steps += 1
         p.chunk += 1
-        if p.chunk == self.streams.chunks:
+        if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
 
-    def update(self, inputs: Tensor, targets: Tensor) -> None:
-        """Forward, backward, clipping and Adam for a chunk (T, B), in ``accumulate`` parts; the state is carried over.
+    def update(self, batch: tuple[Tensor, ...]) -> None:
+        """Forward, backward, clipping, Adam and decay for a batch, in ``accumulate`` parts; the state is carried over.
 
-        Reads and writes tensors that stay where they are, and never waits for a GPU, so that it can be captured.
+        If its loss or gradient is not finite, the update is noted by ``watch``, and nothing else changes. Reads and
+        writes tensors that stay where they are, and never waits for a GPU, so that it can be captured.
         """
-        t = self.config.train
+        t, r = self.config.train, self.config.regularise
         self.optimizer.zero_grad()
-        parts = zip(*(a.chunk(t.accumulate, dim=1) for a in (inputs, targets)), _split(self.state, t.accumulate))
         carried = []
-        for k, (x, y, state) in enumerate(parts):
+        sums = torch.zeros_like(self.window)
+        for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), _split_state(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast():
-                logits, out, state = self.network(x, state)
-                loss = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten()) / t.accumulate
+                loss, rates, state = self.task.loss(self.network, part, state)
+                prior = rate_prior(rates, r.rate_targets, r.rate_weight) if r.rate_targets else 0.0
             with self._sync(last):
-                loss.backward()
+                ((loss + prior) / t.accumulate).backward()
             carried.append(state.detach())
-            rates = out.boundaries.detach().mean((0, 1)) / t.accumulate
-            self.window += torch.cat([loss.detach()[None], rates]).double()
-        _copy(self.state, _join(carried))
+            sums += torch.cat([loss.detach()[None], rates.detach()]).double() / t.accumulate
+        good, norm = self.watch.note(sums[0], self.world)
+        if self.device.type == "cpu" and not good:
+            return
+        self.window += torch.where(good, sums, 0)
+        self.epoch += torch.where(good, torch.cat([torch.ones_like(sums[:1]), sums[1:]]), 0)
+        if self.state is not None:
+            _copy(self.state, _join(carried), good)
         if t.clip_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), t.clip_norm)
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), t.clip_norm, norm)
+        if self.device.type == "cuda":
+            self.optimizer.found_inf.copy_(~good)  # type: ignore[attr-defined]
         self.optimizer.step()
+        if r.weight_decay > 0:
+            rate = self.optimizer.param_groups[0]["lr"]
+            decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
+        if self.average is not None:
+            self.average.update(good)
 
-    def window_means(self) -> tuple[float, list[float]]:
-        """Bits per symbol and boundary rates since the last call, averaged over processes."""
+    def window_means(self) -> tuple[float, list[float]] | None:
+        """The measure and the boundary rates since the last call, averaged over processes.
+
+        None if all updates since then were left out: there is nothing to say yet.
+        """
+        made = self.progress.window_steps - self.watch.skipped()
+        if made == 0:
+            return None
         if self.world > 1:
             dist.all_reduce(self.window)
-        loss, *rates = (self.window / (self.world * max(1, self.progress.window_steps))).tolist()
+        loss, *rates = (self.window / (self.world * made)).tolist()
         self.window.zero_()
         self.progress.window_steps = 0
-        return loss / math.log(2), rates
+        self.progress.skipped += self.watch.report()
+        return self.task.measure(loss), rates
 
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Evaluation:
-        t = self.config.train
-        symbols = self.corpus.valid[: t.validation_symbols or None]
-        return evaluate(
-            self.model, symbols, streams=t.batch_size, warmup=t.length, chunk=t.length, precision=t.precision,
-            progress=progress, share=(self.rank, self.world),
-        )  # fmt: skip
+    def changed_detectors(self) -> list[dict[str, Any]]:
+        """At the end of an epoch: which detectors have fallen silent, fire always or have come back since the last."""
+        if self.world > 1:
+            dist.all_reduce(self.epoch)
+        updates, *sums = self.epoch.tolist()
+        self.epoch.zero_()
+        if self.config.model.rnn == "hrnn" or updates == 0:  # its boundaries are given
+            return []
+        before = self.progress.conditions or ["alive"] * len(sums)
+        rates = [total / updates for total in sums]
+        self.progress.conditions = [condition(rate) for rate in rates]
+        return [
+            {"layer": l, "condition": condition(rate), "rate": rate, "message": advice(l, rate)}
+            for l, (rate, old) in enumerate(zip(rates, before), start=1)
+            if condition(rate) != old
+        ]
 
-    def judge(self, bits: float) -> bool:
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        """Measure the model, or the average of its weights where there is one."""
+        with self.average.applied() if self.average is not None else contextlib.nullcontext():
+            return self.task.validate(progress)
+
+    def judge(self, measure: float) -> bool:
         """Take note of a validation: True if it is the best; divides the rate, or ends the run, on a plateau."""
         p, t = self.progress, self.config.train
-        best = p.best_bits is None or bits < p.best_bits - t.min_improvement
+        best = p.best is None or measure < p.best - t.min_improvement
         if best:
-            p.best_bits, p.best_step, p.stale = bits, p.step, 0
+            p.best, p.best_step, p.stale = measure, p.step, 0
         else:
             p.stale += 1
         self._apply_limits()
@@ -195,9 +212,12 @@ class Trainer:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a run beside its weights; a collective call under torchrun."""
         result = {f"window.{rank}": window for rank, window in enumerate(_gather(self.window, self.world))}
-        for kind, group in (("h", self.state.h), ("c", self.state.c), ("z", (self.state.z,))):
-            for l, part in enumerate(group):
-                result[f"state.{kind}.{l}"] = torch.cat(_gather(part, self.world))
+        result |= {f"epoch.{rank}": epoch for rank, epoch in enumerate(_gather(self.epoch, self.world))}
+        result["watch"] = self.watch.counts
+        if self.average is not None:
+            result |= {f"average.{name}": tensor for name, tensor in self.average.tensors().items()}
+        for name, part in _named(self.state).items():
+            result[f"state.{name}"] = torch.cat(_gather(part, self.world))
         for rank, random in enumerate(_gather(torch.get_rng_state().to(self.device), self.world)):
             result[f"random.cpu.{rank}"] = random
         if self.device.type == "cuda":
@@ -212,11 +232,9 @@ class Trainer:
         """Go back to where ``saved`` was written."""
         assert saved.progress is not None
         assert saved.training is not None
-        corpus = saved.progress.get("corpus"), saved.vocabulary
-        if corpus != (self.progress.corpus, self.corpus.vocabulary):
+        if (saved.progress.get("corpus"), saved.vocabulary) != (self.task.checksum, self.task.saved()):
             raise InputError(
-                "the training or validation text is not the one this run began with; bring that text back, or start "
-                "a new run"
+                "the training or validation data are not those this run began with; bring them back, or start a new run"
             )
         made_by = sum(name.startswith("random.cpu.") for name in saved.training)
         if made_by != self.world:
@@ -224,19 +242,19 @@ class Trainer:
                 f"this run was made by {made_by} process(es) and can only go on with as many; got {self.world}"
             )
         try:
-            self.progress = Progress(**saved.progress)
+            renamed = {"best_bits": "best"}
+            self.progress = Progress(**{renamed.get(name, name): value for name, value in saved.progress.items()})
             self.model.load_state_dict(saved.weights)
             tensors = {name: tensor.to(self.device) for name, tensor in saved.training.items()}
             self.window = tensors[f"window.{self.rank}"]
-            rows = slice(self.rank * len(self.state.z), (self.rank + 1) * len(self.state.z))
-            layers = range(self.config.model.num_layers)
-            h, c = (tuple(tensors[f"state.{kind}.{l}"][rows] for l in layers) for kind in "hc")
-            _copy(self.state, State(h, c, tensors["state.z.0"][rows]))
+            self.epoch = tensors.get(f"epoch.{self.rank}", self.epoch)  # which older runs did not keep
+            self.watch.counts = tensors.get("watch", self.watch.counts)
+            if self.average is not None:
+                self.average.restore(_under("average.", tensors))
+            for name, part in _named(self.state).items():
+                part.copy_(tensors[f"state.{name}"][self.rank * len(part) : (self.rank + 1) * len(part)])
             for name, parameter in self.model.named_parameters():
-                prefix = f"optimizer.{name}."
-                self.optimizer.state[parameter] = {
-                    key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)
-                }
+                self.optimizer.state[parameter] = _under(f"optimizer.{name}.", tensors)
             torch.set_rng_state(saved.training[f"random.cpu.{self.rank}"])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(saved.training[f"random.cuda.{self.rank}"], self.device)
@@ -249,18 +267,17 @@ class Trainer:
             self._apply_limits()
 
     def snapshot(self, *, training: bool) -> Checkpoint:
-        """What is written to disk now."""
+        """What is written to disk now: a state that training can go on from, or the model that is used."""
         weights = dict(self.model.state_dict())
         if not training:
-            return Checkpoint(self.config, self.corpus.vocabulary, weights)
-        return Checkpoint(
-            self.config, self.corpus.vocabulary, weights, dataclasses.asdict(self.progress), self.tensors()
-        )
+            weights |= self.average.weights if self.average is not None else {}
+            return Checkpoint(self.config, self.task.saved(), weights)
+        return Checkpoint(self.config, self.task.saved(), weights, dataclasses.asdict(self.progress), self.tensors())
 
     def rate(self) -> float:
         """The learning rate of the next update."""
         p, t = self.progress, self.config.train
-        total = t.epochs * self.streams.chunks
+        total = t.epochs * self.task.chunks
         left = (total - p.step) / (t.cool_down * total) if t.cool_down > 0 else 1.0
         return p.learning_rate * min(1.0, max(0.0, left))
 
@@ -282,35 +299,6 @@ class Trainer:
         return contextlib.nullcontext()
 
 
-class CapturedUpdate:
-    """An update as one CUDA graph: a few are run as they are, the rest replay the capture of the next one."""
-
-    WARM_UP = 3
-
-    def __init__(self, update: Callable[[Tensor, Tensor], None]) -> None:
-        self.update, self.calls = update, 0
-        self.stream = torch.cuda.Stream()
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.static: tuple[Tensor, Tensor]
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> None:
-        if self.graph is None and self.calls < self.WARM_UP:
-            self.calls += 1
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
-                self.update(inputs, targets)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        if self.graph is None:
-            self.static = inputs.clone(), targets.clone()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=self.stream):
-                self.update(*self.static)
-        for static, now in zip(self.static, (inputs, targets)):
-            static.copy_(now)
-        self.graph.replay()
-
-
 def _gather(part: Tensor, world: int) -> list[Tensor]:
     if world == 1:
         return [part]
@@ -319,14 +307,33 @@ def _gather(part: Tensor, world: int) -> list[Tensor]:
     return parts
 
 
-def _split(state: State, parts: int) -> list[State]:
-    h, c = (list(zip(*(a.chunk(parts) for a in group))) for group in (state.h, state.c))
-    return [State(*args) for args in zip(h, c, state.z.chunk(parts))]
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _copy(target: State, source: State) -> None:
-    for mine, theirs in zip((*target.h, *target.c, target.z), (*source.h, *source.c, source.z)):
-        mine.copy_(theirs)
+def _split(batch: tuple[Tensor, ...], parts: int) -> list[tuple[Tensor, ...]]:
+    """Equal shares of the sequences of a batch of tensors (T, B, ...) and (B,)."""
+    return list(zip(*(a.chunk(parts, dim=min(1, a.dim() - 1)) for a in batch)))
+
+
+def _split_state(state: State | None, parts: int) -> list[State | None]:
+    if state is None:
+        return [None] * parts
+    h, c = ([a.chunk(parts) for a in group] for group in (state.h, state.c))
+    return [State(tuple(a[k] for a in h), tuple(a[k] for a in c), z) for k, z in enumerate(state.z.chunk(parts))]
+
+
+def _named(state: State | None) -> dict[str, Tensor]:
+    """The tensors of a state, as checkpoints name them."""
+    if state is None:
+        return {}
+    groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
+    return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
+
+
+def _copy(target: State, source: State, good: Tensor) -> None:
+    for mine, theirs in zip(_named(target).values(), _named(source).values()):
+        mine.copy_(torch.where(good, theirs, mine))
 
 
 def _join(states: list[State]) -> State:

@@ -1,0 +1,63 @@
+"""CapturedUpdate: whole updates as CUDA graphs, one for each shape of batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Batch = tuple[Tensor, ...]
+LIMIT = 32
+"""How many shapes get a graph; a batch of yet another shape is run as it is."""
+
+
+@dataclasses.dataclass
+class _Shape:
+    """What is known about the batches of one shape."""
+
+    calls: int = 0
+    static: Batch = ()
+    graph: torch.cuda.CUDAGraph | None = None
+
+
+class CapturedUpdate:
+    """An update as a CUDA graph: a few batches of a shape are run as they are, the rest replay the capture of the next.
+
+    ``update`` may change only tensors that stay where they are. The graphs never run side by side and keep nothing but
+    what is in those tensors, so they share their memory.
+    """
+
+    WARM_UP = 3
+
+    def __init__(self, update: Callable[[Batch], None]) -> None:
+        self.update = update
+        self.stream = torch.cuda.Stream()
+        self.shapes: dict[tuple[tuple[torch.Size, torch.dtype], ...], _Shape] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, batch: Batch) -> None:
+        key = tuple((a.shape, a.dtype) for a in batch)
+        if key not in self.shapes and len(self.shapes) == LIMIT:
+            self._run(batch)
+            return
+        known = self.shapes.setdefault(key, _Shape())
+        if known.graph is None and known.calls < self.WARM_UP:
+            known.calls += 1
+            self._run(batch)
+            return
+        if known.graph is None:
+            known.static = tuple(a.clone() for a in batch)
+            known.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(known.graph, pool=self.pool, stream=self.stream):
+                self.update(known.static)
+        for static, now in zip(known.static, batch):
+            static.copy_(now)
+        known.graph.replay()
+
+    def _run(self, batch: Batch) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
+            self.update(batch)
+        torch.cuda.current_stream().wait_stream(self.stream)

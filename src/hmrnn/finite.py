@@ -1,0 +1,91 @@
+"""Updates whose loss or gradient is not finite: noticed and counted where they happen, told of later."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+IN_A_ROW = 100
+"""So many skipped updates one after the other end a run that skips them: nothing would come after."""
+
+
+class Watch:
+    """Counts of the updates since the last report, and the loss and gradients of the first that was not finite.
+
+    All of it is in tensors on the device that stay where they are: noticing waits for nothing and can be captured.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.parameters = dict(model.named_parameters())
+        self.counts = torch.zeros(4, dtype=torch.int64, device=device)
+        """Updates; those not finite; which was the first of these, from 1; how many of them came last in a row."""
+        self.loss = torch.zeros((), device=device)
+        self.norms = torch.zeros(len(self.parameters), device=device)
+
+    @torch.no_grad()
+    def note(self, loss: Tensor, world: int) -> tuple[Tensor, Tensor]:
+        """After the backward pass: whether this update is finite, and the norm of the gradient; both are scalars.
+
+        A norm that is not finite counts, too, if every number of the gradient is: it could only be clipped to zero.
+        """
+        none = torch.zeros_like(self.loss)
+        gradients = [none if p.grad is None else p.grad for p in self.parameters.values()]
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = torch.linalg.vector_norm(norms)
+        good = loss.isfinite() & norm.isfinite()
+        if world > 1:  # the loss is that of this process alone
+            agreed = good.to(torch.int32)
+            dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
+            good = agreed.bool()
+        updates, bad, first, row = self.counts
+        updates += 1
+        begins = ~good & (bad == 0)
+        first.copy_(torch.where(begins, updates, first))
+        bad += ~good
+        row.copy_(torch.where(good, 0, row + 1))
+        self.loss.copy_(torch.where(begins, loss, self.loss))
+        self.norms.copy_(torch.where(begins, norms, self.norms))
+        return good, norm
+
+    def skipped(self) -> int:
+        """Updates since the last report that were not finite; waits for the device, as all below."""
+        return int(self.counts[1])
+
+    def report(self) -> int:
+        """As :meth:`skipped`; then the counts begin anew, but for those in a row."""
+        skipped = self.skipped()
+        self.counts[:3] = 0
+        return skipped
+
+    def trouble(self, step: int, skip: bool) -> str | None:
+        """What went wrong, and at which update, if that ends the run; ``step`` is the number of the last update."""
+        updates, bad, first, row = self.counts.tolist()
+        if bad == 0 or (skip and row < IN_A_ROW):
+            return None
+        what = f"{describe(list(self.parameters), self.norms.tolist(), float(self.loss))} not finite"
+        return f"{what} " + (
+            f"in any of {row} updates up to step {step}" if skip else f"at step {step - updates + first}"
+        )
+
+
+def describe(names: Sequence[str], norms: Sequence[float], loss: float) -> str:
+    """The subject of "... not finite": the loss, the gradients that are not, or their norm and where it is largest."""
+    wrong = [name for name, norm in zip(names, norms) if not math.isfinite(norm)]
+    more = f" and {len(wrong) - 1} more parameters" if len(wrong) > 1 else ""
+    where = "every layer" if len(wrong) == len(names) else f"{_with_layer(wrong[0])}{more}" if wrong else ""
+    if not math.isfinite(loss):
+        return f"the loss, and with it the gradient of {where}, is" if wrong else "the loss is"
+    if wrong:
+        return f"the gradient of {where} is"
+    return f"the norm of the gradient, which is largest in {_with_layer(names[norms.index(max(norms))])}, is"
+
+
+def _with_layer(name: str) -> str:
+    """A parameter by its name, and the layer of the recurrent network that it belongs to, counted from 1."""
+    found = re.match(r"rnn\..*?\b(\d+)\b", name)
+    return f"{name} (layer {int(found[1]) + 1})" if found else name

@@ -1,0 +1,125 @@
+"""What a run does against learning its data by heart, and against detectors that collapse."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.rnn import HMLSTM
+
+SILENT, ALWAYS = 0.002, 0.98
+"""Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
+
+
+def prepare(model: Any, config: Config) -> None:
+    """Set up a new model as a config asks: its dropout, and the bias of its detectors."""
+    r, bias = config.regularise, config.train.detector_bias
+    for name, value, part, attribute in (
+        ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
+        ("regularise.dropout_between", r.dropout_between, model.rnn, "dropout"),
+        ("regularise.zoneout", r.zoneout, model.rnn, "zoneout"),
+        ("regularise.dropout_output", r.dropout_output, model.output, "dropout"),
+        ("regularise.dropout_embedding", r.dropout_embedding, model, "dropout_embedding"),
+    ):
+        if value > 0 and not hasattr(part, attribute):
+            raise InputError(f"{name} is {value}, but a {type(part).__name__} has nothing to drop there; set it to 0")
+        if hasattr(part, attribute):
+            setattr(part, attribute, value)
+    for name, values in (("regularise.rate_targets", r.rate_targets), ("train.detector_bias", bias)):
+        if values and model.rnn.num_boundaries == 0:
+            raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} has no detectors; leave it empty")
+    if bias:
+        model.rnn.set_detector_bias(bias)
+
+
+@torch.no_grad()
+def decay(model: nn.Module, share: Tensor | float) -> None:
+    """Take ``share`` off every matrix; biases, gains and the detectors' rows are left alone."""
+    detecting = {
+        id(matrix)
+        for module in model.modules()
+        if isinstance(module, HMLSTM)
+        for w in module.layers()
+        if w.has_detector
+        for matrix in (w.U, w.V, w.W)
+    }
+    for p in model.parameters():
+        if p.dim() > 1:
+            (p[:-1] if id(p) in detecting else p).mul_(1 - share)
+
+
+def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
+    """A loss that pulls boundary rates (detectors,) to their targets; its gradient reaches the detectors through z."""
+    return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
+
+
+class Average:
+    """The mean of the weights after each update so far, an update counting ``decay`` times as much as the next one.
+
+    Reads and writes tensors that stay where they are, so that an update can be captured.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.parameters = dict(model.named_parameters())
+        self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.updates = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device)
+
+    @torch.no_grad()
+    def update(self, good: Tensor | bool = True) -> None:
+        """Take the weights of now into the mean; an update that is not ``good`` is none."""
+        self.updates += good
+        share = (1 - self.decay) / (1 - self.decay**self.updates)  # 1 for the first
+        if isinstance(good, Tensor):
+            share = torch.where(good, share, 0)
+        for name, p in self.parameters.items():
+            self.weights[name].lerp_(p, share.to(p.dtype))
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the mean as its weights for a while."""
+        raw = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self._give_model(self.weights)
+        try:
+            yield
+        finally:
+            self._give_model(raw)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"updates": self.updates, **{f"weights.{name}": weight for name, weight in self.weights.items()}}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        for name, mine in self.tensors().items():
+            mine.copy_(tensors[name])
+
+    @torch.no_grad()
+    def _give_model(self, weights: dict[str, Tensor]) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(weights[name])
+
+
+def condition(rate: float) -> str:
+    """What a detector's rate over an epoch says about it: "silent", "always" or "alive"."""
+    return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
+
+
+def advice(layer: int, rate: float) -> str:
+    """What a detector's condition means and what to try; ``layer`` is counted from 1."""
+    what = {
+        "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} sleeps",
+        "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads each of them",
+        "alive": f"finds segments again, at rate {rate:.4f}",
+    }[condition(rate)]
+    sign = {"silent": "positive", "always": "negative"}.get(condition(rate))
+    if sign is None:
+        return f"the detector of layer {layer} {what}"
+    return (
+        f"the detector of layer {layer} {what}; if it stays so, start again with a {sign} train.detector_bias, a rate "
+        "prior (regularise.rate_targets) or another slope schedule (train.slope_rate)"
+    )

@@ -1,0 +1,98 @@
+"""TextTask: predict the next symbol of a text that is read in streams, side by side."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.config import Config
+from hmrnn.data.text import Corpus
+from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.evaluate import evaluate
+from hmrnn.models import LanguageModel
+from hmrnn.ops import State
+from hmrnn.task import Validation
+
+
+class Streams:
+    """A text cut into ``batch_size`` equal parts that are read side by side, ``length`` symbols at a time."""
+
+    def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
+        self.length = length
+        per_stream = (len(symbols) - 1) // batch_size
+        self.chunks = per_stream // length
+        if self.chunks < 1:
+            raise InputError(
+                f"the training part holds {len(symbols)} symbols, but {batch_size} streams of {length} need at least "
+                f"{batch_size * length + 1}; give more text or lower train.batch_size or train.length"
+            )
+        self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
+        self.symbols, self.on_gpu = symbols, None
+        if device.type == "cuda":  # the text itself lives there: a chunk costs no copy from the host
+            kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
+            self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
+
+    def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets (T, B) of a chunk."""
+        if self.on_gpu is not None:
+            symbols, first = self.on_gpu
+            at_gpu = first + chunk * self.length
+            return symbols[at_gpu].long(), symbols[at_gpu + 1].long()
+        at = self.first + chunk * self.length
+        inputs, targets = (torch.from_numpy(self.symbols[at + k].astype(np.int64)) for k in (0, 1))
+        return inputs, targets
+
+
+class TextTask:
+    """See :class:`hmrnn.task.Task`; measured in bits per symbol."""
+
+    unit, per, symbol = "bits", "character", "character"
+    carries_state = True
+
+    def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        t = config.train
+        self.config, self.corpus, self.share = config, data, (rank, world)
+        vocabulary = data.vocabulary
+        self.model = LanguageModel(len(vocabulary), config.model, engine=t.engine, vocabulary=vocabulary).to(device)
+        rows = t.batch_size // world
+        self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
+        self.chunks = self.streams.chunks
+        self.symbols: float = t.batch_size * t.length
+        self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
+
+    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        return self.streams[chunk]
+
+    def loss(
+        self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None
+    ) -> tuple[Tensor, Tensor, State]:
+        inputs, targets = batch
+        logits, out, state = network(inputs, state)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        return loss, out.boundaries.mean((0, 1)), state
+
+    def measure(self, loss: float) -> float:
+        return loss / math.log(2)
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        t = self.config.train
+        result = evaluate(
+            self.model, self.corpus.valid[: t.validation_symbols or None], streams=t.batch_size, warmup=t.length,
+            chunk=t.length, precision=t.precision, progress=progress, share=self.share,
+        )  # fmt: skip
+        return Validation(result.bits, result.rates, result.updates, result.symbols)
+
+    def saved(self) -> Vocabulary:
+        return self.corpus.vocabulary
+
+    def describe(self) -> str:
+        corpus = self.corpus
+        return f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct"

@@ -1,0 +1,196 @@
+"""Updates whose loss or gradient is not finite: they change nothing, are told of or counted, and the run stays whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from hmrnn import commands, finite
+from hmrnn.errors import InputError
+from hmrnn.finite import describe
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics, train
+from hmrnn.trainer import Trainer
+
+EVERYTHING: dict[str, Any] = {"weight_decay": 0.5, "average": 0.9, "accumulate": 2, "boundary": "sample"}
+
+
+def spoil(trainer: Trainer, parameter: str, factor: float, at: Callable[[int], bool]) -> None:
+    """Multiply the gradient of a parameter in the updates whose numbers, from 1, ``at`` picks."""
+    weight = dict(trainer.model.named_parameters())[parameter]
+    weight.register_hook(lambda gradient: gradient * (factor if at(trainer.progress.step + 1) else 1.0))
+
+
+def everything(trainer: Trainer) -> list[torch.Tensor]:
+    tensors = {**trainer.model.state_dict(), **trainer.tensors()}
+    return [tensors[name].clone() for name in sorted(tensors) if not name.startswith(("random", "watch"))]
+
+
+@pytest.mark.parametrize("factor", [math.inf, math.nan, 1e25])
+def test_it_changes_nothing_but_the_count(factor: float) -> None:
+    trainer = tiny.trainer(tiny.config(**EVERYTHING))
+    spoil(trainer, "rnn.U.1", factor, lambda step: step in (4, 5))
+    for _ in range(3):
+        trainer.step()
+    before = everything(trainer)
+    trainer.step()
+    trainer.step()
+    assert trainer.watch.counts.tolist() == [5, 2, 4, 2]
+    assert all(torch.equal(a, b) for a, b in zip(before, everything(trainer), strict=True))
+    trainer.step()
+    assert trainer.watch.counts.tolist() == [6, 2, 4, 0]
+    assert not torch.equal(before[-1], everything(trainer)[-1])
+    assert trainer.watch.trouble(6, skip=True) is None
+    means = trainer.window_means()
+    assert means is not None
+    assert 0 < means[0] < 5  # of the four that were made
+    assert trainer.progress.skipped == 2
+    assert trainer.watch.counts.tolist() == [0, 0, 0, 0]
+
+
+def test_the_first_update_of_all_may_be_one() -> None:
+    trainer = tiny.trainer(tiny.config())
+    spoil(trainer, "rnn.U.0", math.inf, lambda step: step == 1)
+    trainer.step()
+    assert trainer.window_means() is None
+    trainer.step()
+    assert trainer.window_means() is not None
+    assert all(bool(p.isfinite().all()) for p in trainer.model.parameters())
+
+
+STOPS: dict[str, tuple[str, float, str]] = {
+    "a layer": ("rnn.W.1", math.nan, r"the gradient of rnn\.W\.1 \(layer 2\) is not finite at step 7"),
+    "the output": ("softmax.bias", math.inf, r"the gradient of softmax\.bias is not finite at step 7"),
+    "the norm alone": ("rnn.V.0", 1e25, r"the gradient of rnn\.V\.0 \(layer 1\) is not finite at step 7"),
+}
+
+
+@pytest.mark.parametrize(("parameter", "factor", "message"), STOPS.values(), ids=STOPS)
+def test_a_run_stops_with_the_step_the_layer_and_advice(
+    tmp_path: Path, parameter: str, factor: float, message: str
+) -> None:
+    trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=4)), RunDirectory(tmp_path)
+    spoil(trainer, parameter, factor, lambda step: step >= 7)
+    advice = r"; start again with a lower train\.learning_rate or train\.clip_norm, or .* by --train\.skip-nonfinite"
+    with here.open(), pytest.raises(InputError, match=message + advice) as info:
+        list(train(trainer, here))
+    assert f"the last checkpoint in {tmp_path} is intact, and --resume goes on from it" in str(info.value)
+    assert (here.newest_state().progress or {})["step"] == 5
+    assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [4, 5, 5]
+
+
+def test_what_is_said() -> None:
+    names = ["embedding.weight", "rnn.U.0", "rnn.U.1", "rnn.layers.2.weight"]
+    assert describe(names, [1, 2, 3, 4], math.nan) == "the loss is"
+    assert describe(names, [math.nan] * 4, math.inf) == "the loss, and with it the gradient of every layer, is"
+    assert describe(names, [math.inf] * 4, 1.0) == "the gradient of every layer is"
+    assert (
+        describe(names, [1, math.inf, 1, math.nan], 1.0) == "the gradient of rnn.U.0 (layer 1) and 1 more parameters is"
+    )
+    largest = "the norm of the gradient, which is largest in rnn.layers.2.weight (layer 3), is"
+    assert describe(names, [1, 1e19, 1, 2e19], 1.0) == largest
+
+
+def run(directory: Path, changes: dict[str, Any], bad: tuple[int, ...], **how: Any) -> tiny.Event:
+    """As ``tiny.run`` with some updates spoilt; a resumed run has them spoilt, too."""
+    config = tiny.config(skip_nonfinite=True, validate_every=7, **changes)
+    trainer, here = tiny.trainer(config), RunDirectory(directory)
+    spoil(trainer, "rnn.U.2", math.nan, lambda step: step in bad)
+    event: tiny.Event = {}
+    with here.open():
+        for event in train(trainer, here, resume=how.get("resume", False)):
+            if event["event"] == "step" and event["step"] == how.get("stop"):
+                tiny.os.kill(tiny.os.getpid(), tiny.signal.SIGTERM)
+    return event
+
+
+def test_such_updates_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    bad = (1, 6, 7, 9, 10, 11, 12)
+    end = run(tmp_path / "whole", EVERYTHING, bad)
+    assert end["reason"] == "all 2 epochs are done"
+    lines = [line for line in read_metrics(tmp_path / "whole" / "metrics.jsonl") if line["event"] == "train"]
+    assert [(line["step"], line["skipped"]) for line in lines] == [
+        (4, 1), (7, 2), (8, 0), (14, 4), (16, 0), (20, 0),
+    ]  # fmt: skip
+    assert all(math.isfinite(line["bits"]) for line in lines)
+    run(tmp_path / "parts", EVERYTHING, bad, stop=6)
+    run(tmp_path / "parts", EVERYTHING, bad, stop=11, resume=True)
+    run(tmp_path / "parts", EVERYTHING, bad, resume=True)
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    assert whole["metrics"] == parts["metrics"]
+    final = [name for name in whole if name.startswith("last-00000020")]
+    assert final
+    assert all(whole[name] == parts[name] for name in final)
+    assert RunDirectory(tmp_path / "whole").newest_progress()["skipped"] == 7
+
+
+def test_a_run_that_skips_does_not_do_so_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finite, "IN_A_ROW", 6)
+    with pytest.raises(InputError, match=r"rnn\.U\.2 \(layer 3\) is not finite in any of 6 updates up to step 8; "):
+        run(tmp_path, {}, tuple(range(3, 30)))
+    assert run(tmp_path / "other", {}, tuple(range(3, 8)))["reason"] == "all 2 epochs are done"
+
+
+def test_skipping_may_begin_later_and_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+
+    class Spoilt(Trainer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            spoil(self, "rnn.U.0", math.inf, lambda step: step == 7)
+
+    monkeypatch.setattr(commands, "Trainer", Spoilt)
+    flags = tiny.flags(tiny.config(epochs=2, batch_size=16, length=10, log_every=2))
+    assert tiny.hmrnn("train", "story.txt", *flags) == 2
+    assert "the gradient of rnn.U.0 (layer 1) is not finite at step 7; start again" in capsys.readouterr().err
+    assert tiny.hmrnn("train", "story.txt", "--resume", "--train.skip-nonfinite") == 0
+    shown = capsys.readouterr().out
+    assert ", 1 updates skipped" in shown
+    assert "; 1 updates were not finite and skipped" in shown
+
+
+def test_adam_leaves_out_what_it_is_told_to() -> None:
+    """On a GPU, inside a captured update, it is Adam's own kernel that does nothing where ``found_inf`` is 1."""
+    p = torch.nn.Parameter(torch.ones(3))
+    adam: Any = torch.optim.Adam([p], lr=0.1, fused=True)
+    adam.found_inf = torch.ones(())
+    p.grad = torch.full((3,), math.nan)
+    adam.step()
+    assert p.tolist() == [1.0] * 3
+    assert {name: value.sum().item() for name, value in adam.state[p].items()} == {
+        "step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0,
+    }  # fmt: skip
+    adam.found_inf.zero_()
+    p.grad = torch.ones(3)
+    adam.step()
+    assert p.tolist() == pytest.approx([0.9] * 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("step", [2, 9], ids=["run", "replayed"])
+def test_on_a_gpu(step: int) -> None:
+    """A weight that is not finite for one update: the captured update must leave all that it keeps as it was."""
+    trainer = Trainer(tiny.config(**EVERYTHING, epochs=9), tiny.corpus(), torch.device("cuda"))
+    while trainer.progress.step < step:
+        trainer.step()
+    before, weight = everything(trainer), trainer.model.softmax.weight.data[0, 0].clone()
+    trainer.model.softmax.weight.data[0, 0] = math.nan
+    trainer.step()
+    trainer.model.softmax.weight.data[0, 0] = weight
+    assert all(torch.equal(a, b) for a, b in zip(before, everything(trainer), strict=True))
+    assert trainer.watch.trouble(step + 1, skip=False) == (
+        f"the loss, and with it the gradient of every layer, is not finite at step {step + 1}"
+    )
+    trainer.step()
+    assert trainer.watch.counts.tolist() == [step + 2, 1, step + 1, 0]
+    assert not torch.equal(before[-1], everything(trainer)[-1])

@@ -1,0 +1,417 @@
+"""Masks and what they spare, decay, the average of the weights, the rate prior, and what is said of dead detectors."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import hmrnn
+import tiny
+from hmrnn import checkpoint, commands, ops
+from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json
+from hmrnn.dropout import drop_columns, drop_units, drop_weights
+from hmrnn.errors import InputError
+from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
+from hmrnn.ops import LayerWeights
+from hmrnn.regularise import Average, advice, condition, decay, prepare, rate_prior
+from hmrnn.rnn import HMLSTM
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics
+
+ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
+
+
+def seeded(function: Any, *arguments: Any, seed: int = 3) -> Any:
+    torch.manual_seed(seed)
+    return function(*arguments)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5])
+def test_weights_are_dropped_one_by_one(p: float) -> None:
+    matrix = 1 + torch.rand(2001, 50)
+    matrix.requires_grad_()
+    got = seeded(drop_weights, matrix, p, 2000)
+    factor = (got / matrix).detach()
+    assert torch.equal(factor[2000:], torch.ones(1, 50))
+    kept = factor[:2000] > 0
+    torch.testing.assert_close(factor[:2000][kept], torch.full((int(kept.sum()),), 1 / (1 - p)))
+    assert float(kept.float().mean()) == pytest.approx(1 - p, abs=0.01)  # 10⁵ draws: a deviation of 0.0016
+    assert float(factor.mean()) == pytest.approx(1, abs=0.02)
+    assert not torch.equal(kept[0], kept[1])
+    (gradient,) = torch.autograd.grad(got.sum(), matrix)
+    torch.testing.assert_close(gradient, factor)
+    assert torch.equal(seeded(drop_weights, matrix, p, 2000), got)
+    assert not torch.equal(seeded(drop_weights, matrix, p, 2000, seed=4), got)
+
+
+def test_columns_are_dropped_whole() -> None:
+    matrix = 1 + torch.rand(5, 20000)
+    factor = seeded(drop_columns, matrix, 0.25, 4) / matrix
+    assert torch.equal(factor[4], torch.ones(20000))
+    assert torch.equal(factor[0] > 0, factor[3] > 0)
+    assert set(factor[:4].mul(3).round().unique().tolist()) == {0.0, 4.0}  # 0 and 4/3
+    assert float((factor[0] > 0).float().mean()) == pytest.approx(0.75, abs=0.01)
+
+
+def test_units_are_dropped_for_all_steps_of_a_sequence() -> None:
+    x = 1 + torch.rand(7, 40, 500)
+    factor = seeded(drop_units, x, 0.5) / x
+    assert torch.equal(factor.round(), factor[:1].round().expand_as(factor))
+    assert set(factor.round().unique().tolist()) == {0.0, 2.0}
+    assert not torch.equal(factor[0, 0].round(), factor[0, 1].round())
+    assert float(factor.mean()) == pytest.approx(1, abs=0.03)
+
+
+def layers_used(monkeypatch: pytest.MonkeyPatch, rnn: HMLSTM) -> list[LayerWeights]:
+    """The weights that a pass of ``rnn`` hands to the engine."""
+    used: list[Sequence[LayerWeights]] = []
+    run = ops.hmlstm
+
+    def note(inputs: Tensor, weights: Sequence[LayerWeights], *arguments: Any, **options: Any) -> Any:
+        used.append(weights)
+        return run(inputs, weights, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ops, "hmlstm", note)
+        rnn(torch.randn(3, 2, rnn.input_size))
+    return list(used[0])
+
+
+def test_a_network_drops_gate_rows_and_spares_its_detectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn = HMLSTM(40, (30, 20, 25), weight_drop=0.5, dropout=0.5, layer_norm=True)
+    for w, used in zip(rnn.layers(), layers_used(monkeypatch, rnn)):
+        gates = 4 * w.hidden_size
+        factor = used.U / w.U
+        assert set(factor[:gates].round().unique().tolist()) == {0.0, 2.0}
+        assert torch.equal(used.U[gates:], w.U[gates:])
+        if used.W is not w.W:
+            columns = (used.W / w.W)[:gates].round()
+            assert set(columns.unique().tolist()) == {0.0, 2.0}
+            assert torch.equal(columns, columns[:1].expand_as(columns))
+            assert torch.equal(used.W[gates:], w.W[gates:])
+        for name in ("V", "b", "gain_U", "gain_W", "gain_V", "gain_c", "bias_c"):
+            assert getattr(used, name) is getattr(w, name)
+    used = layers_used(monkeypatch, rnn)
+    assert used[0].W is rnn.W[0]  # below the first layer is no layer
+    assert used[1].W is not rnn.W[1]
+    assert used[2].W is not rnn.W[2]
+    for used_layer, layer in zip(layers_used(monkeypatch, rnn.eval()), rnn.layers()):
+        assert all(mine is theirs for mine, theirs in zip(used_layer, layer))
+    assert "weight_drop=0.5, dropout=0.5" in repr(rnn)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_engines_agree_under_the_same_draws(layer_norm: bool) -> None:
+    rnn = HMLSTM(4, (6, 5, 3), weight_drop=0.4, dropout=0.3, layer_norm=layer_norm, engine="sparse").double()
+    other = copy.deepcopy(rnn)
+    other.engine = "reference"
+    x = torch.randn(12, 3, 4, dtype=torch.float64)
+    for network in (rnn, other):
+        out, _ = seeded(network, x)
+        (out.hidden[2].sum() + (out.boundaries.mean((0, 1)) ** 2).sum()).backward()
+    assert torch.equal(seeded(rnn, x)[0].boundaries, seeded(other, x)[0].boundaries)
+    for (name, p), q in zip(rnn.named_parameters(), other.parameters()):
+        torch.testing.assert_close(p.grad, q.grad, atol=1e-12, rtol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
+    assert not torch.equal(seeded(rnn, x)[0].hidden[0], seeded(rnn, x, seed=4)[0].hidden[0])
+    rnn.eval()
+    assert torch.equal(seeded(rnn, x)[0].hidden[0], seeded(rnn, x, seed=4)[0].hidden[0])
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+def test_shares_that_leave_nothing(value: float) -> None:
+    for name in ("weight_drop", "dropout"):
+        with pytest.raises(InputError, match=f"^{name} must be at least 0 and less than 1; got {value}"):
+            HMLSTM(3, 4, **{name: value})
+
+
+def test_the_output_module_drops_units_of_each_sequence() -> None:
+    output = GatedOutput((6, 5), 8, dropout=0.5)
+    hidden = [torch.randn(7, 3, size) for size in (6, 5)]
+    got = seeded(output, hidden)
+    torch.manual_seed(3)
+    thinned = [drop_units(h, 0.5) for h in hidden]
+    plain = copy.deepcopy(output).eval()
+    assert torch.equal(got, plain(thinned))
+    assert not torch.equal(got, plain(hidden))
+    assert torch.equal(output.eval()(hidden), plain(hidden))
+
+
+def test_the_embedding_is_dropped_or_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ModelConfig(embedding_size=40, hidden_size=(6,), num_layers=2, output_size=5)
+    model = LanguageModel(9, config)
+    symbols = torch.randint(9, (5, 3))
+    seen: list[tuple[Tensor, Any]] = []
+    forward = model.rnn.forward
+
+    def note(x: Tensor, *arguments: Any, embedding: Tensor | None = None) -> Any:
+        seen.append((x, embedding))
+        return forward(x, *arguments, embedding=embedding)
+
+    monkeypatch.setattr(model.rnn, "forward", note)
+    model(symbols)
+    model.dropout_embedding = 0.5
+    model(symbols)
+    model.eval()(symbols)
+    for x, embedding in (seen[0], seen[2]):
+        assert x is symbols
+        assert embedding is model.embedding.weight
+    x, embedding = seen[1]
+    assert embedding is None
+    factor = (x / model.embedding(symbols)).detach().round()
+    assert set(factor.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(factor, factor[:1].expand_as(factor))
+
+
+def test_settings_reach_the_model() -> None:
+    model = tiny.trainer(tiny.config(**ALL)).model
+    assert (model.rnn.weight_drop, model.rnn.dropout, model.output.dropout, model.dropout_embedding) == (
+        0.3, 0.4, 0.3, 0.2,
+    )  # fmt: skip
+    plain = tiny.trainer(tiny.config()).model
+    assert plain.rnn.weight_drop == plain.rnn.dropout == plain.output.dropout == plain.dropout_embedding == 0
+    changed, same = (tiny.trainer(tiny.config(**c)).model.state_dict() for c in ({"detector_bias": (0.5, -2.0)}, {}))
+    for name, weight in same.items():
+        if name in ("rnn.b.0", "rnn.b.1"):
+            assert changed[name][-1] == (0.5 if name[-1] == "0" else -2.0)
+            assert torch.equal(changed[name][:-1], weight[:-1])
+        else:
+            assert torch.equal(changed[name], weight)
+    rnn = tiny.trainer(tiny.config(detector_bias=(0.25,))).model.rnn
+    assert [b[-1].item() for b in rnn.b[:2]] == [0.25, 0.25]
+    with pytest.raises(InputError, match=r"expected a bias for all detectors or 2, one each; got \(1.0, 2.0, 3.0\)"):
+        rnn.set_detector_bias((1.0, 2.0, 3.0))
+
+
+def test_settings_that_a_model_has_no_use_for() -> None:
+    for name, values in (("detector_bias", (0.5,)), ("rate_targets", (0.5, 0.1))):
+        with pytest.raises(
+            InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru has no detectors; leave it empty"
+        ):
+            tiny.trainer(tiny.config(rnn="gru", **{name: values}))
+    strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
+    prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
+    assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
+    with pytest.raises(
+        InputError, match=r"dropout_embedding is 0\.2, but a HandwritingModel has nothing to drop there"
+    ):
+        prepare(strokes, tiny.config(dropout_embedding=0.2))
+
+
+def test_decay_spares_biases_gains_and_detectors() -> None:
+    model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    decay(model, 0.25)
+    decayed = {"embedding.weight", "softmax.weight", "output.gates.weight"}
+    decayed |= {f"output.embeddings.{l}.weight" for l in range(3)}
+    detecting = {f"rnn.{kind}.{l}" for kind in "UVW" for l in range(2)}
+    decayed |= detecting | {"rnn.U.2", "rnn.W.2"}
+    for name, p in model.named_parameters():
+        expected = before[name] * (0.75 if name in decayed else 1.0)
+        if name in detecting:
+            expected[-1] = before[name][-1]
+        torch.testing.assert_close(p.detach(), expected, msg=lambda m, name=name: f"{name}: {m}")
+    assert decayed < before.keys()
+
+
+def test_decay_follows_the_rate_after_adam() -> None:
+    plain, decayed = (tiny.trainer(tiny.config(cool_down=1.0, weight_decay=wd)) for wd in (0.0, 0.5))
+    for trainer in (plain, decayed):
+        trainer.step()
+    torch.testing.assert_close(decayed.model.softmax.weight, plain.model.softmax.weight * (1 - 0.02 * 0.5))
+    torch.testing.assert_close(decayed.model.rnn.U[0][-1], plain.model.rnn.U[0][-1], atol=0, rtol=0)
+    half = decayed.task.chunks  # of all updates: the rate has fallen to one half
+    for trainer in (plain, decayed):
+        trainer.progress.step = half
+    before = copy.deepcopy(decayed.model.state_dict())
+    plain.model.load_state_dict(before)
+    plain.optimizer.load_state_dict(copy.deepcopy(decayed.optimizer.state_dict()))
+    for mine, theirs in zip((*plain.state.h, *plain.state.c), (*decayed.state.h, *decayed.state.c)):
+        mine.copy_(theirs)
+    for trainer in (plain, decayed):
+        trainer.step()
+    torch.testing.assert_close(decayed.model.softmax.weight, plain.model.softmax.weight * (1 - 0.01 * 0.5))
+
+
+def test_average_is_its_recurrence() -> None:
+    trainer = tiny.trainer(tiny.config(average=0.8))
+    seen = []
+    for _ in range(5):
+        trainer.step()
+        seen.append(trainer.model.softmax.weight.detach().double().numpy().copy())
+    powers = 0.8 ** np.arange(4, -1, -1)
+    expected = np.tensordot(powers / powers.sum(), np.stack(seen), 1)
+    assert trainer.average is not None
+    np.testing.assert_allclose(trainer.average.weights["softmax.weight"].numpy(), expected, rtol=1e-5, atol=1e-7)
+    one = Average(trainer.model, 0.999)
+    one.update()
+    assert all(torch.equal(one.weights[name], p) for name, p in trainer.model.named_parameters())
+
+
+def test_validation_and_the_best_model_take_the_average(tmp_path: Path) -> None:
+    trainer = tiny.trainer(tiny.config(average=0.9))
+    for _ in range(6):
+        trainer.step()
+    assert trainer.average is not None
+    raw = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    averaged = copy.deepcopy(trainer.model)
+    averaged.load_state_dict({**raw, **trainer.average.weights})
+    places = [p.data_ptr() for p in trainer.model.parameters()]
+    got = trainer.validate().measure
+    assert got != trainer.task.validate().measure
+    assert all(torch.equal(weight, raw[name]) for name, weight in trainer.model.state_dict().items())
+    assert [p.data_ptr() for p in trainer.model.parameters()] == places  # where a captured update looks for them
+    trainer.model.load_state_dict(averaged.state_dict())
+    assert got == trainer.task.validate().measure
+
+    tiny.run(tmp_path, tiny.config(average=0.9))
+    best, last = (
+        checkpoint.read(checkpoint.find(tmp_path, kind), training=kind == "last") for kind in ("best", "last")
+    )
+    assert last.training is not None
+    assert torch.equal(best.weights["rnn.U.0"], last.training["average.weights.rnn.U.0"])
+    assert not torch.equal(best.weights["rnn.U.0"], last.weights["rnn.U.0"])
+    assert best.weights["rnn.a"] == last.weights["rnn.a"]
+    bits = [line["bits"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
+    text = tiny.corpus()
+    assert hmrnn.load(tmp_path).score(text.vocabulary.decode(text.valid)).bits == pytest.approx(bits[-1], abs=0.02)
+
+
+@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("slope", [1.0, 1.5])
+def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
+    """Weights at zero: s_z is the bias alone, z̃ = (a·b + 1) / 2, and dz̃/db = a / 2 reaches b through every z."""
+    rnn = HMLSTM(2, 3, num_layers=3, engine=engine).double()
+    rnn.slope = slope
+    for p in rnn.parameters():
+        torch.nn.init.zeros_(p)
+    rnn.set_detector_bias((0.25, -0.25))
+    out, _ = rnn(torch.randn(1, 4, 2, dtype=torch.float64))
+    rates = out.boundaries.mean((0, 1))
+    assert rates.tolist() == [1.0, 0.0]
+    loss = rate_prior(rates, (0.3, 0.1), 5.0)
+    assert loss.item() == pytest.approx(5 * (0.7**2 + 0.1**2))
+    loss.backward()
+    assert rnn.b[0].grad is not None
+    assert rnn.b[1].grad is not None
+    assert rnn.b[0].grad[-1].item() == pytest.approx(5 * 2 * 0.7 * slope / 2)
+    assert rnn.b[1].grad[-1].item() == pytest.approx(5 * 2 * -0.1 * slope / 2)
+
+
+def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
+    rates = {}
+    for targets in ((0.9, 0.8), (0.1, 0.05)):
+        trainer = tiny.trainer(tiny.config(rate_targets=targets, rate_weight=30.0, learning_rate=0.01))
+        for _ in range(60):
+            trainer.step()
+        trainer.window_means()
+        for _ in range(10):
+            trainer.step()
+        rates[targets] = trainer.window_means()[1]
+    for targets, got in rates.items():
+        assert got == pytest.approx(targets, abs=0.15), targets
+    plain, pulled = (tiny.trainer(tiny.config(**c)) for c in ({}, {"rate_targets": (1.0, 1.0), "rate_weight": 9.0}))
+    for trainer in (plain, pulled):
+        trainer.step()
+    assert plain.window_means() == pulled.window_means()
+    assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
+
+
+def test_conditions_of_detectors() -> None:
+    rates = [0.0, 0.0019, 0.002, 0.5, 0.98, 0.981, 1.0]
+    assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
+    assert advice(2, 0.0005) == (
+        "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
+        "if it stays so, start again with a positive train.detector_bias, a rate prior (regularise.rate_targets) or "
+        "another slope schedule (train.slope_rate)"
+    )
+    assert "with a negative train.detector_bias" in advice(1, 0.99)
+    assert advice(1, 0.25) == "the detector of layer 1 finds segments again, at rate 0.2500"
+
+
+def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "load_corpus", lambda config, progress: tiny.corpus())
+        assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    found = [line for line in lines if line["event"] == "detector"]
+    assert [(line["step"], line["layer"], line["condition"], line["rate"]) for line in found] == [
+        (10, 1, "always", 1.0), (10, 2, "silent", 0.0),
+    ]  # fmt: skip
+    shown = capsys.readouterr().out
+    for line in found:
+        assert f"epoch 1.00  {line['message']}\n" in shown
+        assert line["message"] == advice(line["layer"], line["rate"])
+
+
+def test_detectors_that_come_back() -> None:
+    trainer = tiny.trainer(tiny.config(detector_bias=(3.0, -3.0), learning_rate=1e-5))
+
+    def changes() -> list[tuple[int, str]]:
+        trainer.step()
+        return [(change["layer"], change["condition"]) for change in trainer.changed_detectors()]
+
+    assert changes() == [(1, "always"), (2, "silent")]
+    assert changes() == []
+    trainer.model.rnn.set_detector_bias((0.0, 3.0))
+    assert changes() == [(1, "alive"), (2, "always")]
+    assert changes() == []
+
+
+def test_given_boundaries_are_nobodys_fault() -> None:
+    text = dataclasses.replace(tiny.corpus(), train=np.full(220, 3, np.uint8))  # one word without an end
+    trainer = tiny.trainer(tiny.config(rnn="hrnn"), text)
+    trainer.step()
+    assert trainer.epoch.tolist() == [1.0, 0.0, 0.0]
+    assert trainer.changed_detectors() == []
+
+
+def test_an_epochs_rates_are_those_of_all_its_updates() -> None:
+    trainer = tiny.trainer(tiny.config(accumulate=2))
+    rates = []
+    for _ in range(trainer.task.chunks):
+        trainer.step()
+        rates.append(trainer.window_means()[1])
+    updates, *sums = trainer.epoch.tolist()
+    assert updates == trainer.task.chunks
+    assert [total / updates for total in sums] == pytest.approx(np.mean(rates, axis=0))
+
+
+def test_older_runs_still_load_and_go_on(tmp_path: Path) -> None:
+    """Those whose config has no such section, and whose progress and state know nothing of conditions and epochs."""
+    config = tiny.config()
+    tiny.run(tmp_path / "whole", config)
+    tiny.run(tmp_path / "parts", config, stop=lambda e: e["event"] == "step" and e["step"] == 10)
+    here = RunDirectory(tmp_path / "parts")
+    saved = here.newest_state()
+    assert saved.progress is not None
+    assert saved.training is not None
+    saved.progress["best_bits"] = saved.progress.pop("best")
+    del saved.progress["conditions"], saved.training["epoch.0"]
+    checkpoint.write(tmp_path / "parts" / "last-00000010", saved)
+    for path in (tmp_path / "parts").rglob("config.json"):
+        old = json.loads(path.read_bytes())
+        del old["regularise"], old["train"]["detector_bias"]
+        assert from_json(json.dumps(old).encode(), Config, "here") == config
+        if path.parent.name == "parts":
+            path.write_text(json.dumps(old))
+    assert here.config() == config
+    tiny.run(tmp_path / "parts", config, resume=True)
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    assert parts["last-00000010/training.safetensors"] != whole["last-00000010/training.safetensors"]
+    assert all(parts[name] == whole[name] for name in whole if not name.startswith("last-00000010/training"))
+
+
+def test_resume_refuses_another_regularisation() -> None:
+    changed = dataclasses.replace(tiny.config(), regularise=RegulariseConfig(weight_drop=0.1))
+    with pytest.raises(InputError, match=r"it cannot change regularise\.weight_drop"):
+        commands._check_resumable(tiny.config(), changed)
