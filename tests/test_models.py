@@ -1,4 +1,4 @@
-"""LanguageModel: equations 11 and 12 against NumPy, and gradients everywhere."""
+"""Models: equations 11 and 12 against NumPy, gradients everywhere, and the likelihood of strokes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.models import GatedOutput, LanguageModel
+from hmrnn.mixture import Mixture
+from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
 from literal import sigm
 
 SIZES, SYMBOLS, T, B = (6, 5, 4), 11, 12, 4
@@ -90,3 +91,52 @@ def test_state_lengths_and_boundaries_are_passed_on() -> None:
     assert padded.hidden[0][3:].abs().max() == 0
     with pytest.raises(InputError, match=r"^x must hold symbol indices"):
         model(symbols.double())
+
+
+def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:
+    model = HandwritingModel(dataclasses.replace(CONFIG, mixtures=3)).double()
+    points = torch.randn(T, B, 3, dtype=torch.float64)
+    points[..., 2] = (points[..., 2] > 0).double()
+    lengths = torch.tensor([T, 5, 2, 9])
+    mixture, out, _ = model(points)
+    got, same = model.log_likelihood(points, lengths)
+    assert got.shape == (T - 1, B)
+    assert mixture.means.shape == (T, B, 3, 2)
+    torch.testing.assert_close(same.hidden[2], out.hidden[2][:-1], rtol=0, atol=1e-12)
+    expected, _ = model.rnn(points)
+    vector = model.output(expected.hidden) @ model.density.weight.T + model.density.bias
+    by_hand = Mixture.from_vector(vector[:-1]).log_density(points[1:])
+    for n, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(got[: length - 1, n], by_hand[: length - 1, n], rtol=0, atol=1e-12)
+        assert (got[length - 1 :, n] == 0).all()
+    torch.testing.assert_close(model.log_likelihood(points)[0], by_hand, rtol=0, atol=1e-12)
+
+
+def test_padding_of_strokes_is_never_seen() -> None:
+    """Neither the likelihood nor a gradient depends on what stands behind the end of a line."""
+    model = HandwritingModel(dataclasses.replace(CONFIG, mixtures=2)).double()
+    points = torch.randn(T, 2, 3, dtype=torch.float64)
+    lengths = torch.tensor([T, 4])
+    results = []
+    for fill in (0.0, 100.0):
+        model.zero_grad()
+        padded = points.clone()
+        padded[4:, 1] = fill
+        total = model.log_likelihood(padded, lengths)[0].sum()
+        total.backward()
+        results.append([total.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    for a, b in zip(*results):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    alone = model.log_likelihood(points[:4, 1:])[0].sum() + model.log_likelihood(points[:, :1])[0].sum()
+    torch.testing.assert_close(results[0][0], alone.detach(), rtol=1e-12, atol=0)
+
+
+def test_mixture_is_computed_in_float32_under_autocast() -> None:
+    model = HandwritingModel(dataclasses.replace(CONFIG, mixtures=2))
+    points = torch.randn(T, B, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixture, _, _ = model(points)
+        result, _ = model.log_likelihood(points)
+    assert mixture.means.dtype == result.dtype == torch.float32
+    plain, _ = model.log_likelihood(points)
+    assert (result - plain).abs().mean() < 0.05

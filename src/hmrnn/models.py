@@ -1,4 +1,4 @@
-"""LanguageModel: embedding -> recurrent network -> the paper's gated output module -> softmax."""
+"""LanguageModel and HandwritingModel: recurrent network -> the paper's gated output module -> softmax or mixture."""
 
 from __future__ import annotations
 
@@ -9,19 +9,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
+from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.dropout import drop_units, probability
+from hmrnn.errors import InputError
+from hmrnn.mixture import Mixture, head_size
+from hmrnn.networks import given_boundaries, make_rnn
 from hmrnn.ops import State
-from hmrnn.rnn import HMLSTM, Output, layer_sizes
+from hmrnn.rnn import Output
+
+POINT_SIZE = 3
+"""Δx, Δy, pen_up."""
 
 
 class GatedOutput(nn.Module):
-    """Equations 11 and 12: every layer's h, weighed by a gate that looks at all of them, then ReLU."""
+    """Equations 11 and 12: every layer's h, weighed by a gate that looks at all of them, then ReLU.
 
-    def __init__(self, hidden_sizes: Sequence[int], output_size: int) -> None:
+    ``dropout`` is the share of the units of each sequence that it does not see, while training; h is then (T, B, H).
+    """
+
+    def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = probability("dropout", dropout)
         self.gates = nn.Linear(sum(hidden_sizes), len(hidden_sizes), bias=False)  # w of (11)
         self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
 
     def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        if self.training and self.dropout > 0:
+            hidden = [drop_units(h, self.dropout) for h in hidden]
         g = torch.sigmoid(self.gates(torch.cat(list(hidden), dim=-1)))  # (..., L)
         return self.combine(g, [embed(h) for embed, h in zip(self.embeddings, hidden)])
 
@@ -38,6 +52,7 @@ class LanguageModel(nn.Module):
         num_symbols: size of the vocabulary.
         config: sizes and options.
         engine: which implementation of the recurrence runs.
+        vocabulary: the symbols themselves; only "hrnn" asks, which must know the spaces and line ends among them.
 
     Example::
 
@@ -47,20 +62,24 @@ class LanguageModel(nn.Module):
         torch.Size([100, 8, 27])
     """
 
-    def __init__(self, num_symbols: int, config: ModelConfig, *, engine: str = "auto") -> None:
+    given: Tensor | None
+    """(symbols, L-1): the boundaries that a symbol brings with it, NaN where the detector decides; None if all do."""
+
+    def __init__(
+        self, num_symbols: int, config: ModelConfig, *, engine: str = "auto", vocabulary: Vocabulary | None = None
+    ) -> None:
         super().__init__()
         self.num_symbols = num_symbols
         self.config = config
         self.embedding = nn.Embedding(num_symbols, config.embedding_size)
-        self.rnn = HMLSTM(
-            config.embedding_size,
-            layer_sizes(config.hidden_size, config.num_layers),
-            config.num_layers,
-            layer_norm=config.layer_norm,
-            boundary=config.boundary,
-            on_copy=config.on_copy,
-            engine=engine,
-        )
+        self.dropout_embedding = 0.0  # share of each sequence's embedding that the network does not see, while training
+        self.rnn = make_rnn(config.embedding_size, config, engine)
+        given = None
+        if config.rnn == "hrnn":
+            if vocabulary is None or len(vocabulary) != num_symbols:
+                raise InputError(f"hrnn needs a vocabulary of {num_symbols} symbols, to see where words and lines end")
+            given = given_boundaries(vocabulary, self.rnn.num_boundaries)
+        self.register_buffer("given", given, persistent=False)
         self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
         self.softmax = nn.Linear(config.output_size, num_symbols)
 
@@ -72,5 +91,69 @@ class LanguageModel(nn.Module):
         boundaries: Tensor | None = None,
     ) -> tuple[Tensor, Output, State]:
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
-        out, state = self.rnn(symbols, state, lengths, boundaries, embedding=self.embedding.weight)
+        boundaries = self.boundaries(symbols) if boundaries is None else boundaries
+        if self.training and self.dropout_embedding > 0:
+            x = drop_units(self.embedding(symbols), self.dropout_embedding)
+            out, state = self.rnn(x, state, lengths, boundaries)
+        else:
+            out, state = self.rnn(symbols, state, lengths, boundaries, embedding=self.embedding.weight)
         return self.softmax(self.output(out.hidden)), out, state
+
+    def boundaries(self, symbols: Tensor) -> Tensor | None:
+        """(..., L-1): the boundaries that the symbols bring with them, if any do."""
+        return None if self.given is None else self.given[symbols.long().clamp(0, self.num_symbols - 1)]
+
+
+class HandwritingModel(nn.Module):
+    """The distribution of the next pen movement, given those so far: HM-LSTM -> gated output module -> mixture density.
+
+    A point is (Δx, Δy, pen_up) in normalised coordinates and is read as it is, so ``config.embedding_size`` is unused.
+
+    Args:
+        config: sizes and options; ``mixtures`` is the number of Gaussians.
+        engine: which implementation of the recurrence runs.
+
+    Example::
+
+        >>> model = HandwritingModel(ModelConfig(hidden_size=(64,), output_size=64, mixtures=5))
+        >>> mixture, out, state = model(torch.randn(100, 8, 3))
+        >>> mixture.means.shape
+        torch.Size([100, 8, 5, 2])
+    """
+
+    def __init__(self, config: ModelConfig, *, engine: str = "auto") -> None:
+        super().__init__()
+        self.config = config
+        if config.rnn == "hrnn":
+            raise InputError("model.rnn hrnn is told where words and lines of a text end; strokes have neither")
+        self.rnn = make_rnn(POINT_SIZE, config, engine)
+        self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
+        self.density = nn.Linear(config.output_size, head_size(config.mixtures))
+
+    def forward(
+        self,
+        points: Tensor,  # (T, B, 3)
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        boundaries: Tensor | None = None,
+    ) -> tuple[Mixture, Output, State]:
+        """The distribution (T, B) of the point that follows each one, the network's output and its state."""
+        out, state = self.rnn(points, state, lengths, boundaries)
+        return self.expect(self.output(out.hidden)), out, state
+
+    def expect(self, embedding: Tensor) -> Mixture:
+        """The distribution that an output embedding stands for; in float32 under autocast, too."""
+        with torch.autocast(embedding.device.type, enabled=False):
+            return Mixture.from_vector(self.density(embedding.to(self.density.weight.dtype)))
+
+    def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
+        """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.
+
+        ``lengths`` (B,) counts points. Padding comes last, so nothing that counts has seen it.
+        """
+        mixture, out, _ = self(points[:-1])
+        result = mixture.log_density(points[1:])
+        if lengths is None:
+            return result, out
+        counted = torch.arange(1, len(points), device=points.device)[:, None] < lengths  # (T-1, B)
+        return torch.where(counted, result, 0.0), out

@@ -1,0 +1,291 @@
+"""What the HM-LSTM is compared with: LSTM, layer-norm LSTM and GRU, called as HMLSTM is and answering as it does.
+
+The networks with fixed time scales are in :mod:`hmrnn.timescales`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from hmrnn import checks
+from hmrnn.checks import layer_sizes, positive
+from hmrnn.dropout import drop_weights, probability
+from hmrnn.errors import InputError
+from hmrnn.ops import State, choose_engine
+from hmrnn.ops.streaming import Step
+from hmrnn.rnn import HMLSTM, Operation, Output
+
+
+class Baseline(nn.Module):
+    """A stack of recurrent layers without detectors: every layer reads the one below at every step.
+
+    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, with no detector to report on: ``boundaries``,
+    ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in the padding).
+    ``state.c`` holds zeros where a network has no cell.
+
+    Args:
+        input_size: size of x at one time step.
+        hidden_size: size of every layer, or one size per layer (the lowest first).
+        num_layers: number of layers.
+        weight_drop: share of the recurrent weights that are zero, while training (DropConnect).
+        dropout: share of a layer's units that the layer above does not see, while training. Both are drawn once per
+            call, for all its time steps and sequences.
+        engine: "auto": there is but one implementation, PyTorch's.
+    """
+
+    num_boundaries = 0
+    batch_first = False
+    looks_up = False
+    """Whether ``layer`` takes symbols and their embedding; else it gets the embedded symbols."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        weight_drop: float = 0.0,
+        dropout: float = 0.0,
+        engine: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.input_size = positive("input_size", input_size)
+        self.num_layers = positive("num_layers", num_layers)
+        self.hidden_sizes = layer_sizes(hidden_size, num_layers)
+        self.weight_drop = probability("weight_drop", weight_drop)
+        self.dropout = probability("dropout", dropout)
+        self.slope = 1.0  # of detectors it does not have: schedules may set it, nothing reads it
+        if engine != "auto":
+            raise InputError(
+                f'{type(self).__name__} has no engines to choose from; got engine "{engine}", leave it at "auto"'
+            )
+
+    @property
+    def engine(self) -> str:
+        """What runs."""
+        return "torch"
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros, as every sequence starts."""
+        p = next(self.parameters())
+        h, c = (tuple(p.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
+        return State(h, c, p.new_zeros(batch_size, 0))
+
+    def forward(
+        self,
+        x: Tensor,
+        state: State | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        boundaries: Tensor | None = None,
+        *,
+        embedding: Tensor | None = None,
+    ) -> tuple[Output, State]:
+        checks.check_input(self, x, embedding, sequence=True)
+        checks.check_boundaries(self, boundaries, x.shape[:2])
+        T, B = x.shape[:2]
+        state = self.initial_state(B) if state is None else state
+        checks.check_state(self, state, B)
+        lengths = checks.check_lengths(lengths, T, B, x.device)
+        operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
+        if lengths is not None:  # whatever the padding holds, nothing of it is read
+            padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
+            x = x.masked_fill(padding if embedding is not None else padding[..., None], 0)
+            operations = operations.masked_fill(padding[..., None], Operation.COPY)
+        if embedding is not None and not self.looks_up:
+            x, embedding = F.embedding(x, embedding), None
+
+        hidden: list[Tensor] = []
+        ends: list[tuple[Tensor, Tensor]] = []
+        for l in range(self.num_layers):
+            below = x if l == 0 else self._thinned(hidden[-1])
+            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
+            hidden.append(steps)
+            ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
+        h_end, c_end = zip(*ends)
+        none = state.z.new_zeros(T, B, 0)
+        return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
+
+    @abstractmethod
+    def layer(
+        self,
+        l: int,
+        x: Tensor,  # (T, B, size below); padding is zero
+        h: Tensor,  # (B, H)
+        c: Tensor,  # (B, H)
+        lengths: Tensor | None,  # (B,)
+        embedding: Tensor | None,  # given only where ``looks_up``: then x holds symbols, (T, B)
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c at the ends."""
+
+    def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
+        """One time step without a gradient, for streaming; ``x`` is (B, input_size)."""
+        checks.check_input(self, x, None, sequence=False)
+        checks.check_boundaries(self, boundaries, x.shape[:1])
+        with torch.no_grad():
+            _, state = self(x[None], state)
+        return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
+
+    def _thinned(self, h: Tensor) -> Tensor:
+        """(T, B, H) without the units that dropout takes: the layer above has no use for some columns of its W."""
+        if self.dropout == 0 or not self.training:
+            return h
+        return h * F.dropout(h.new_ones(1, 1, h.shape[-1]), self.dropout)
+
+    def _dropped(self, U: Tensor) -> Tensor:
+        """The recurrent weights without those that weight drop takes."""
+        return drop_weights(U, self.weight_drop, len(U)) if self.weight_drop > 0 and self.training else U
+
+    def extra_repr(self) -> str:
+        sizes = self.hidden_sizes
+        shown = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
+        return f"{self.input_size}, {shown}, num_layers={self.num_layers}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+class _OfTorch(Baseline):
+    """One layer of PyTorch's own per layer, as the output module reads all of them.
+
+    On a CPU they run in float32 under autocast, too: not every CPU has a kernel for less.
+    """
+
+    kind: type[nn.LSTM] | type[nn.GRU]
+    gates: int
+
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 3, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        below = (input_size, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(self.kind(*sizes) for sizes in zip(below, self.hidden_sizes))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Orthogonal gate blocks and zero biases, as in HMLSTM."""
+        for name, parameter in self.layers.named_parameters():
+            if "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                for block in parameter.chunk(self.gates):
+                    nn.init.orthogonal_(block)
+
+    @torch.no_grad()
+    def load_stacked(self, stacked: nn.RNNBase) -> None:
+        """Take the weights of a stacked PyTorch network of the same kind and sizes."""
+        if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
+            raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
+        if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
+            raise InputError(f"the sizes must be those of {self}; got {stacked}")
+        for l, layer in enumerate(self.layers):
+            for name, parameter in layer.named_parameters():
+                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
+
+    def layer(
+        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
+            if lengths is None:
+                return self._run(l, x, h, c)
+            packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+            steps, h, c = self._run(l, packed, h, c)
+            return pad_packed_sequence(steps, total_length=len(x))[0], h, c
+
+    def _run(self, l: int, x: Any, h: Tensor, c: Tensor) -> tuple[Any, Tensor, Tensor]:
+        """Layer ``l``, without the recurrent weights that are dropped."""
+        layer = self.layers[l]
+        layer.training = torch.is_grad_enabled()  # it drops nothing, but cuDNN gives no gradient outside training
+        before = self._before(h, c)
+        if self.weight_drop > 0 and self.training:
+            dropped = self._dropped(layer.get_parameter("weight_hh_l0"))
+            steps, after = torch.func.functional_call(layer, {"weight_hh_l0": dropped}, (x, before))
+        else:
+            steps, after = layer(x, before)
+        return (steps, *((after[0][0], after[1][0]) if isinstance(after, tuple) else (after[0], c)))
+
+    @abstractmethod
+    def _before(self, h: Tensor, c: Tensor) -> Any:
+        """The state as PyTorch's layer takes it."""
+
+
+class LSTM(_OfTorch):
+    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it; ``load_stacked`` takes the weights of one.
+
+    .. math::
+        i, f, g, o = \sigma(\cdot), \sigma(\cdot), \tanh(\cdot), \sigma(\cdot) \text{ of the four parts of }
+        W x_t + U h_{t-1} + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh c_t
+
+    Arguments and outputs: see :class:`Baseline`.
+    """
+
+    kind, gates = nn.LSTM, 4
+
+    def _before(self, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        return h[None], c[None]
+
+
+class GRU(_OfTorch):
+    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
+
+    .. math::
+        r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad
+        n = \tanh(W_n x_t + b_n + r (U_n h_{t-1} + b'_n)) \qquad h_t = (1 - u) n + u h_{t-1}
+
+    Arguments and outputs: see :class:`Baseline`.
+    """
+
+    kind, gates = nn.GRU, 3
+
+    def _before(self, h: Tensor, c: Tensor) -> Tensor:
+        return h[None]
+
+
+class LayerNormLSTM(Baseline):
+    r"""A stacked LSTM with layer normalisation (Ba, Kiros and Hinton, 2016).
+
+    .. math::
+        f, i, o, g = \sigma, \sigma, \sigma, \tanh \text{ of the four parts of }
+        LN(U h_{t-1}) + LN(W x_t) + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh LN(c_t)
+
+    Each layer is an :class:`hmrnn.HMLSTM` of one layer. That has no detector and so makes an UPDATE at every step,
+    which is this; and it runs on all its engines.
+
+    Arguments and outputs: see :class:`Baseline`; ``engine`` is that of :class:`hmrnn.HMLSTM`.
+    """
+
+    looks_up = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        engine: str = "auto",
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        below = (input_size, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(
+            HMLSTM(*sizes, num_layers=1, layer_norm=True, engine=engine) for sizes in zip(below, self.hidden_sizes)
+        )
+
+    @property
+    def engine(self) -> str:
+        first = cast(HMLSTM, self.layers[0])
+        return choose_engine(first.engine, first.a.device, first.options(), first.a.dtype)
+
+    def layer(
+        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        layer = cast(HMLSTM, self.layers[l])
+        layer.training, layer.weight_drop = self.training, self.weight_drop
+        out, state = layer(x, State((h,), (c,), h.new_zeros(len(h), 0)), lengths, embedding=embedding)
+        return out.hidden[0], state.h[0], state.c[0]

@@ -1,0 +1,310 @@
+"""The baselines: PyTorch's numbers with PyTorch's weights, the equations literally, and one face for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from hmrnn import ops
+from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
+from hmrnn.errors import InputError
+from hmrnn.ops import State
+from hmrnn.rnn import Operation
+from hmrnn.timescales import ClockworkRNN, LeakyRNN
+from literal import layer_norm, sigm
+
+T, B, INPUT, SIZES = 13, 4, 3, (16, 12, 20)
+LENGTHS = (13, 1, 7, 8)
+NETWORKS: dict[str, Callable[..., Baseline]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "ln-lstm": LayerNormLSTM,
+    "cw-rnn": lambda *sizes, **options: ClockworkRNN(*sizes, **options),
+    "ln-cw-rnn": lambda *sizes, **options: ClockworkRNN(*sizes, layer_norm=True, **options),
+    "leaky": LeakyRNN,
+}
+every_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+def network(name: str, **options: Any) -> Baseline:
+    """With random numbers in every parameter: zero biases and unit gains would hide what is not read."""
+    rnn = NETWORKS[name](INPUT, SIZES, 3, **options).double()
+    with torch.no_grad():
+        for p in rnn.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return rnn
+
+
+def inputs() -> Tensor:
+    return torch.randn(T, B, INPUT, dtype=torch.float64)
+
+
+def gradients(rnn: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    names, parameters = zip(*rnn.named_parameters())
+    return dict(zip(names, torch.autograd.grad(loss, parameters)))
+
+
+def close(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_weights_of_a_stacked_torch_network_give_its_numbers(
+    ours: Any, theirs: Any, lengths: tuple[int, ...] | None
+) -> None:
+    stacked = theirs(INPUT, 6, 3).double()
+    rnn = ours(INPUT, 6, 3).double()
+    rnn.load_stacked(stacked)
+    x = inputs()
+    given = x if lengths is None else pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
+    expected, ends = stacked(given)
+    expected = expected if lengths is None else pad_packed_sequence(expected, total_length=T)[0]
+    h_end, c_end = ends if isinstance(ends, tuple) else (ends, torch.zeros_like(ends))
+    out, state = rnn(x, lengths=lengths)
+    close(out.hidden[2], expected)
+    close(torch.stack(state.h), h_end)
+    close(torch.stack(state.c), c_end)
+    theirs_by_name = gradients(stacked, expected.pow(3).sum())
+    for name, gradient in gradients(rnn, out.hidden[2].pow(3).sum()).items():
+        _, l, kind = name.split(".")
+        close(gradient, theirs_by_name[kind.replace("_l0", f"_l{l}")])
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    for stacked in (nn.GRU(INPUT, 6, 3), nn.LSTM(INPUT, 6, 3, bidirectional=True), nn.LSTM(INPUT, 6, 3, bias=False)):
+        with pytest.raises(InputError, match=r"^expected a one-way nn.LSTM with biases"):
+            LSTM(INPUT, 6, 3).load_stacked(stacked)
+    with pytest.raises(InputError, match=r"^the sizes must be those of LSTM\(3, 6, num_layers=3\); got LSTM\(3, 6, "):
+        LSTM(INPUT, 6, 3).load_stacked(nn.LSTM(INPUT, 6, 2))
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_torch_layers_start_like_hmlstm(kind: Any) -> None:
+    for name, p in kind(INPUT, 6, 2).named_parameters():
+        if "bias" in name:
+            assert not p.any()
+        else:
+            for block in p.chunk(kind.gates):
+                products = block.T @ block if block.shape[0] >= block.shape[1] else block @ block.T
+                torch.testing.assert_close(products, torch.eye(len(products)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["reference", "sparse"])
+def test_layer_norm_lstm_is_its_equations(engine: str) -> None:
+    rnn = network("ln-lstm", engine=engine)
+    x = inputs()
+    out, state = rnn(x)
+    below = x.numpy()
+    for l, size in enumerate(SIZES):
+        w = {name: p.detach().numpy() for name, p in rnn.layers[l].layers()[0]._asdict().items() if p is not None}
+        h, c = np.zeros((B, size)), np.zeros((B, size))
+        steps = np.zeros((T, B, size))
+        for t in range(T):
+            for n in range(B):
+                s = layer_norm(w["U"] @ h[n], w["gain_U"]) + layer_norm(w["W"] @ below[t, n], w["gain_W"]) + w["b"]
+                f, i, o, g = np.split(s, 4)
+                c[n] = sigm(f) * c[n] + sigm(i) * np.tanh(g)
+                h[n] = sigm(o) * np.tanh(layer_norm(c[n], w["gain_c"], w["bias_c"]))
+                steps[t, n] = h[n]
+        np.testing.assert_allclose(out.hidden[l].detach().numpy(), steps, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(state.h[l].detach().numpy(), h, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(state.c[l].detach().numpy(), c, rtol=0, atol=1e-12)
+        below = steps
+
+
+def test_layer_norm_lstm_looks_symbols_up() -> None:
+    rnn, table = network("ln-lstm"), torch.randn(9, INPUT, dtype=torch.float64, requires_grad=True)
+    symbols = torch.randint(9, (T, B))
+    by_symbol, _ = rnn(symbols, embedding=table)
+    by_vector, _ = rnn(table[symbols])
+    close(by_symbol.hidden[2], by_vector.hidden[2])
+    close(*(torch.autograd.grad(out.hidden[2].pow(3).sum(), table)[0] for out in (by_symbol, by_vector)))
+
+
+@every_network
+def test_outputs_have_the_shapes_of_hmlstm(name: str) -> None:
+    rnn = network(name)
+    out, state = rnn(inputs())
+    assert (rnn.hidden_sizes, rnn.num_layers, rnn.num_boundaries) == (SIZES, 3, 0)
+    assert [tuple(h.shape) for h in out.hidden] == [(T, B, size) for size in SIZES]
+    assert out.boundaries.shape == out.probabilities.shape == (T, B, 0)
+    assert out.operations.shape == (T, B, 3)
+    assert (out.operations == Operation.UPDATE).all()
+    assert [tuple(a.shape) for a in (*state.h, *state.c, state.z)] == [(B, size) for size in SIZES * 2] + [(B, 0)]
+    for h, steps in zip(state.h, out.hidden):
+        assert torch.equal(h, steps[-1])
+
+
+@every_network
+def test_symbols_are_looked_up_in_the_embedding(name: str) -> None:
+    rnn, table = network(name), torch.randn(9, INPUT, dtype=torch.float64)
+    symbols = torch.randint(9, (T, B))
+    close(rnn(symbols, embedding=table)[0].hidden[2], rnn(table[symbols])[0].hidden[2])
+
+
+@every_network
+@pytest.mark.parametrize("cut", [1, 5, 8])
+def test_a_sequence_in_parts_gives_what_it_gives_whole(name: str, cut: int) -> None:
+    rnn, x = network(name), inputs()
+    whole, end = rnn(x)
+    first, state = rnn(x[:cut])
+    second, last = rnn(x[cut:], state)
+    for l in range(3):
+        close(torch.cat([first.hidden[l], second.hidden[l]]), whole.hidden[l])
+        close(last.h[l], end.h[l])
+        close(last.c[l], end.c[l])
+
+
+@every_network
+def test_every_sequence_ends_at_its_own_length(name: str) -> None:
+    """And whatever its padding holds, nothing of it is read; it may even go on from there."""
+    rnn, x = network(name), inputs()
+    padded = x.clone()
+    for n, length in enumerate(LENGTHS):
+        padded[length:, n] = torch.nan
+    padded.requires_grad_()
+    out, state = rnn(padded, lengths=LENGTHS)
+    rest = torch.randn(3, B, INPUT, dtype=torch.float64)
+    after, _ = rnn(rest, state)
+    for n, length in enumerate(LENGTHS):
+        alone, end = rnn(x[:length, n, None])
+        on, _ = rnn(rest[:, n, None], end)
+        for l in range(3):
+            close(out.hidden[l][:length, n], alone.hidden[l][:, 0])
+            assert not out.hidden[l][length:, n].any()
+            close(state.h[l][n], end.h[l][0])
+            close(state.c[l][n], end.c[l][0])
+            close(after.hidden[l][:, n], on.hidden[l][:, 0])
+        assert (out.operations[length:, n] == Operation.COPY).all()
+    (gradient,) = torch.autograd.grad(sum(h.pow(3).sum() for h in out.hidden), padded)
+    assert bool(gradient.isfinite().all())
+    assert [int(gradient[:, n].abs().sum(-1).count_nonzero()) for n in range(B)] == list(LENGTHS)
+
+
+@every_network
+def test_streaming_takes_the_same_steps(name: str) -> None:
+    rnn, x = network(name, dropout=0.5, weight_drop=0.5).eval(), inputs()
+    out, _ = rnn(x)
+    state: State | None = None
+    for t in range(T):
+        step = rnn.step(x[t], state)
+        state = step.state
+        assert not state.h[2].requires_grad
+        close(state.h[2], out.hidden[2][t])
+        assert step.changed.shape == (B, 3)
+        assert step.changed.all()
+        assert step.probabilities.shape == (B, 0)
+
+
+@every_network
+def test_gradient_reaches_every_parameter_and_the_state(name: str) -> None:
+    rnn = network(name)
+    state = rnn.initial_state(B)
+    before = tuple(torch.randn_like(h).requires_grad_() for h in state.h)
+    out, _ = rnn(inputs(), State(before, state.c, state.z))
+    loss = sum((h.pow(3).sum() for h in out.hidden), start=torch.zeros(()))
+    for h, gradient in zip(before, torch.autograd.grad(loss, before, retain_graph=True)):
+        assert bool(gradient.any(0).all()), h.shape
+    for parameter, gradient in gradients(rnn, loss).items():
+        assert bool(gradient.reshape(len(gradient), -1).any(1).all()), parameter
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the CPU has no bfloat16 of its own
+@every_network
+def test_autocast_keeps_the_state_in_float32(name: str) -> None:
+    rnn, x = network(name).float(), inputs().float()
+    exact, _ = rnn(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = rnn(x[:5])
+        out, state = rnn(x[5:], state.detach())
+    assert 0 <= (out.hidden[2].float() - exact.hidden[2][5:]).abs().mean() < 0.03
+    assert {a.dtype for a in (*state.h, *state.c)} == {torch.float32}
+
+
+def recurrent(rnn: Baseline) -> list[Tensor]:
+    """The recurrent weights of all layers."""
+    return [p for name, p in rnn.named_parameters() if ".U." in f".{name}" or "weight_hh" in name]
+
+
+@every_network
+def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str) -> None:
+    """What has no gradient was dropped; a network that has lost the same weights for good says the same."""
+    rnn, x = network(name, weight_drop=0.4), inputs()
+    out, _ = rnn(x)
+    matrices = recurrent(rnn)
+    kept = [g != 0 for g in torch.autograd.grad(sum(h.pow(3).sum() for h in out.hidden), matrices)]
+    share = float(torch.cat([k.flatten() for k in kept]).double().mean())
+    assert 0.5 < share < 0.7
+    assert not torch.equal(rnn(x)[0].hidden[2], out.hidden[2])
+    rnn.eval()
+    assert torch.equal(rnn(x)[0].hidden[2], rnn(x)[0].hidden[2])
+    with torch.no_grad():
+        for matrix, k in zip(matrices, kept):
+            matrix.mul_(k.double() / 0.6)
+    close(rnn(x)[0].hidden[2], out.hidden[2])
+
+
+@every_network
+def test_dropout_hides_units_from_the_layer_above(name: str) -> None:
+    """The same ones from all sequences at all steps; the first layer reads all of x, and the output all layers."""
+    rnn, x = network(name, dropout=0.5), inputs()
+    inner = {"lstm": "layers.{}.weight_ih_l0", "gru": "layers.{}.weight_ih_l0", "ln-lstm": "layers.{}.W.0"}
+    W = [rnn.get_parameter(inner.get(name, "W.{}").format(l)) for l in range(3)]
+    out, _ = rnn(x)
+    kept = [g.any(0) for g in torch.autograd.grad(sum(h.pow(3).sum() for h in out.hidden), W)]
+    assert kept[0].all()
+    assert 0 < int(kept[1].sum()) < SIZES[0]
+    assert 0 < int(kept[2].sum()) < SIZES[1]
+    rnn.eval()
+    with torch.no_grad():
+        for matrix, k in zip(W[1:], kept[1:]):
+            matrix.mul_(k.double() / 0.5)
+    close(rnn(x)[0].hidden[2], out.hidden[2])
+
+
+@every_network
+def test_slope_is_harmless(name: str) -> None:
+    rnn, x = network(name), inputs()
+    before = rnn(x)[0].hidden[2]
+    rnn.slope = 3.0
+    assert rnn.slope == 3.0
+    assert torch.equal(rnn(x)[0].hidden[2], before)
+
+
+def test_engines() -> None:
+    assert [network(name).engine for name in NETWORKS] == ["torch", "torch", "sparse", "torch", "torch", "torch"]
+    assert network("ln-lstm", engine="reference").engine == "reference"
+    with pytest.raises(InputError, match=r'^LSTM has no engines to choose from; got engine "sparse", leave it at'):
+        network("lstm", engine="sparse")
+    with pytest.raises(InputError, match=r"^engine must be one of " + ", ".join(ops.ENGINES)):
+        network("ln-lstm", engine="quick")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda rnn: rnn(inputs(), boundaries=torch.zeros(T, B, 2)), r"boundaries .* \(13, 4, 0\); got \(13, 4, 2\)$"),
+        (lambda rnn: rnn(inputs()[0]), r"x must have shape \(T, B, 3\); got \(4, 3\); for one sequence"),
+        (lambda rnn: rnn(inputs().float()), r"x is torch.float32 but the parameters are torch.float64"),
+        (lambda rnn: rnn(inputs(), rnn.initial_state(2)), r"state.h must hold tensors of shapes \[\(4, 16\)"),
+        (lambda rnn: rnn(inputs(), lengths=[14] * B), r"lengths must lie between 1 and T = 13"),
+        (lambda rnn: rnn.step(inputs()), r"x must have shape \(B, 3\); got \(13, 4, 3\)"),
+        (lambda rnn: network("lstm", dropout=1.0), r"dropout must be at least 0 and less than 1; got 1.0"),
+    ],
+)
+def test_what_does_not_fit_is_said(call: Callable[[Baseline], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(network("lstm"))
+
+
+def test_repr_names_the_sizes() -> None:
+    assert repr(LSTM(3, 5, 2)) == "LSTM(3, 5, num_layers=2)"
+    assert repr(ClockworkRNN(3, (4, 8), 2)) == "ClockworkRNN(3, (4, 8), num_layers=2, modules=4, layer_norm=False)"
+    assert repr(LeakyRNN(3, 4, 1)) == "LeakyRNN(3, 4, num_layers=1, time_constant=64)"

@@ -1,0 +1,188 @@
+"""Every network of ``--model.rnn`` trains, is saved and loaded, scores and writes; hrnn takes what a text gives it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+import tiny
+from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
+from hmrnn.config import ModelConfig
+from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.generate import Reader
+from hmrnn.models import LanguageModel
+from hmrnn.networks import given_boundaries, make_rnn
+from hmrnn.segment import segment
+from hmrnn.timescales import ClockworkRNN, LeakyRNN
+
+KINDS = {
+    "hm-lstm": hmrnn.HMLSTM,
+    "lstm": LSTM,
+    "ln-lstm": LayerNormLSTM,
+    "gru": GRU,
+    "cw-rnn": ClockworkRNN,
+    "leaky": LeakyRNN,
+    "hrnn": hmrnn.HMLSTM,
+}
+WITHOUT_DETECTORS = [kind for kind, made in KINDS.items() if made is not hmrnn.HMLSTM]
+TEXT = "the cat sat\non the mat\n\nit was fat "
+LINES = Vocabulary("characters", tuple(sorted(set(TEXT))))
+HRNN = ModelConfig(rnn="hrnn", embedding_size=4, hidden_size=(6,), num_layers=4, output_size=5)
+
+
+def config(kind: str, **changes: object) -> hmrnn.config.Config:
+    return tiny.config(rnn=kind, hidden_size=(8,), modules=2, **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_reach_the_network(kind: str) -> None:
+    settings = ModelConfig(rnn=kind, hidden_size=(8, 16), num_layers=2, modules=2, time_constant=9.0)
+    rnn = make_rnn(3, settings)
+    assert type(rnn) is KINDS[kind]
+    assert (rnn.input_size, rnn.hidden_sizes, rnn.num_layers) == (3, (8, 16), 2)
+    assert rnn.num_boundaries == (0 if kind in WITHOUT_DETECTORS else 1)
+    if isinstance(rnn, ClockworkRNN):
+        assert (rnn.num_modules, rnn.layer_norm) == (2, True)
+        plain = make_rnn(3, dataclasses.replace(settings, layer_norm=False))
+        assert isinstance(plain, ClockworkRNN)
+        assert not plain.layer_norm
+    if isinstance(rnn, LeakyRNN):
+        assert rnn.time_constant == 9.0
+
+
+def test_every_kind_is_here() -> None:
+    assert typing.get_args(typing.get_type_hints(ModelConfig)["rnn"]) == tuple(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
+    """The slope is annealed all the same, for the detectors of those that have some."""
+    end = tiny.run(tmp_path / "run", config(kind, slope_rate=0.5, epochs=1))
+    assert end["reason"] == "all 1 epochs are done"
+    metrics = tiny.read_metrics(tmp_path / "run" / "metrics.jsonl")
+    trained, valid = (next(line for line in metrics if line["event"] == event) for event in ("train", "valid"))
+    detectors = 0 if kind in WITHOUT_DETECTORS else 2
+    assert len(trained["rates"]) == len(valid["rates"]) == detectors
+    assert trained["bits"] < 3.3  # 9 symbols: log2(9) is 3.17
+    model = hmrnn.load(tmp_path / "run")
+    assert type(model.network.rnn) is KINDS[kind]
+    score = model.score("abc de fgh a hhg cab")
+    assert score.bits < 4
+    assert len(score.rates) == detectors
+    if detectors == 0:
+        assert score.updates == (1.0, 1.0, 1.0)
+        assert score.saved == 0
+    assert len(model.generate("abc ", 20, seed=1)) == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
+    model = LanguageModel(9, config(kind).model, vocabulary=tiny.VOCABULARY).double().train()
+    symbols = torch.randint(9, (20,))
+    with torch.no_grad():
+        expected = model.eval()(symbols[:, None])[0][-1, 0]
+    reader = Reader(model.train())
+    for symbol in symbols.tolist():
+        reader.read(symbol)
+    torch.testing.assert_close(reader.logits(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["cw-rnn", "gru"])
+def test_an_interrupted_run_goes_on_exactly(kind: str, tmp_path: Path) -> None:
+    """With chunks of 5 steps and periods up to 4, no two chunks in a row start at the same time of the clock."""
+    wanted = dataclasses.replace(config(kind), model=dataclasses.replace(config(kind).model, modules=4))
+    tiny.run(tmp_path / "whole", wanted)
+    tiny.run(tmp_path / "parts", wanted, stop=lambda event: event["event"] == "step" and event["step"] == 7)
+    tiny.run(tmp_path / "parts", wanted, resume=True)
+    assert tiny.contents(tmp_path / "whole") == tiny.contents(tmp_path / "parts")
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "book.txt").write_text(tiny.text(600))
+    run = tmp_path / "run"
+    small = tiny.flags(config("cw-rnn", layer_norm=True, epochs=1))
+    assert tiny.hmrnn("train", tmp_path / "book.txt", "--out", run, *small) == 0
+    assert "engine torch on cpu" in capsys.readouterr().out
+    assert tiny.hmrnn("evaluate", "-m", run, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rates"], result["updates"], result["saved"]) == ([], [1.0, 1.0, 1.0], 0.0)
+    assert tiny.hmrnn("evaluate", "-m", run) == 0
+    assert "updates saved  0.0%" in capsys.readouterr().out
+    assert tiny.hmrnn("generate", "-m", run, "abc", "--length", 5) == 0
+    assert len(capsys.readouterr().out) == 9
+    for command in (("segment", "-m", run, "abc"), ("plot", "-m", run, "abc", "--out", tmp_path / "figure.png")):
+        assert tiny.hmrnn(*command) == 2
+        assert "a network without detectors finds no segments; got model.rnn cw-rnn" in capsys.readouterr().err
+    assert tiny.hmrnn("train", tmp_path / "book.txt", "--out", run, "--overwrite", "--model.rnn", "rnn") == 2
+
+
+@pytest.mark.parametrize("kind", WITHOUT_DETECTORS)
+def test_no_detectors_no_segments(kind: str) -> None:
+    model = LanguageModel(9, config(kind, num_layers=1).model)
+    with pytest.raises(InputError, match=rf"^a network without detectors finds no segments; got model.rnn {kind}, "):
+        segment(model, np.zeros(3, np.int64), "aaa")
+
+
+def test_hrnn_segments_are_words_and_lines() -> None:
+    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES)
+    found = segment(model, LINES.encode(TEXT), TEXT, chunk=7)
+    assert found.segments(1) == ["the ", "cat ", "sat\n", "on ", "the ", "mat\n", "\n", "it ", "was ", "fat "]
+    assert found.segments(2) == ["the cat sat\n", "on the mat\n", "\n", "it was fat "]
+    # The second layer reads 10 words, and is flushed after 3 lines; the word after one of these is but a line end.
+    assert found.updates().per_layer[:2] == (len(TEXT), 10 + 3 - 1)
+
+
+def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
+    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES).double()
+    symbols = torch.from_numpy(LINES.encode(TEXT).astype(np.int64))[:, None]
+    logits, out, _ = model(symbols)
+    loss = logits.logsumexp(-1).sum()
+    gradients = torch.autograd.grad(loss, list(model.rnn.b)[:3])
+    assert [bool(g[-1]) for g in gradients] == [False, False, True]
+    by_hand = torch.full((len(TEXT), 1, 3), math.nan, dtype=torch.float64)
+    by_hand[:, 0, 0] = torch.tensor([c in " \n" for c in TEXT]).double()
+    by_hand[:, 0, 1] = torch.tensor([c == "\n" for c in TEXT]).double()
+    same, _ = model.rnn(model.embedding(symbols), boundaries=by_hand)
+    assert torch.equal(out.boundaries, same.boundaries)
+    forced = torch.zeros(len(TEXT), 1, 3)
+    assert not model(symbols, boundaries=forced)[1].boundaries.any()  # the caller has the last word
+
+
+def test_given_boundaries_of_other_vocabularies() -> None:
+    nan = math.nan
+    for vocabulary, expected in (
+        (Vocabulary("bytes", (10, 32, 200), unknown=True), [[1, 1], [1, 0], [0, 0], [0, 0]]),
+        (Vocabulary("characters", (" ", "a")), [[1, nan], [0, nan]]),  # text8 has no lines
+        (Vocabulary("characters", ("\n", "a")), [[1, 1], [0, 0]]),
+    ):
+        np.testing.assert_array_equal(given_boundaries(vocabulary, 2).numpy(), np.array(expected, np.float32))
+        assert given_boundaries(vocabulary, 0).shape == (len(vocabulary), 0)
+        assert given_boundaries(vocabulary, 1).shape == (len(vocabulary), 1)
+    with pytest.raises(InputError, match=r"^model.rnn hrnn takes the spaces and line ends .* has neither; use hm-lstm"):
+        given_boundaries(Vocabulary("characters", ("a", "b")), 2)
+
+
+def test_hrnn_needs_its_vocabulary() -> None:
+    for vocabulary in (None, tiny.VOCABULARY):
+        with pytest.raises(InputError, match=r"^hrnn needs a vocabulary of 3 symbols"):
+            LanguageModel(3, HRNN, vocabulary=vocabulary)
+
+
+def test_hrnn_padding_may_hold_anything() -> None:
+    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES)
+    symbols = torch.zeros(5, 2, dtype=torch.int64)
+    symbols[3:, 1] = -100
+    _, out, _ = model(symbols, lengths=torch.tensor([5, 3]))
+    assert not out.boundaries[3:, 1].any()
+    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
+        model(symbols.double())

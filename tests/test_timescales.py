@@ -1,0 +1,173 @@
+"""Clockwork and leaky networks against their equations, written as loops; and the work that a clock saves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from hmrnn.errors import InputError
+from hmrnn.ops import State
+from hmrnn.timescales import ClockworkRNN, LeakyRNN
+
+T, B, INPUT, SIZES = 11, 3, 5, (12, 15)
+MODULES = 3  # periods 1, 2, 4
+
+
+def clockwork(layer_norm: bool = False) -> ClockworkRNN:
+    rnn = ClockworkRNN(INPUT, SIZES, 2, modules=MODULES, layer_norm=layer_norm).double()
+    with torch.no_grad():
+        for p in rnn.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return rnn
+
+
+def literal(rnn: ClockworkRNN, x: Tensor, start: int = 0) -> list[Tensor]:
+    """Koutník et al. (2014), module by module and sequence by sequence, from the zero state at time ``start``."""
+    below = x
+    hidden = []
+    for l, size in enumerate(SIZES):
+        m = size // MODULES
+        W, b = rnn.W[l], rnn.b[l]
+        h = [[torch.zeros(m, dtype=torch.float64) for _ in range(MODULES)] for _ in range(x.shape[1])]
+        steps = []
+        for t in range(len(x)):
+            rows = []
+            for n in range(x.shape[1]):
+                before = list(h[n])
+                for i in range(MODULES):
+                    if (start + t) % 2**i:
+                        continue
+                    mine = slice(i * m, (i + 1) * m)
+                    s = W[mine] @ below[t, n]
+                    for j in range(i, MODULES):
+                        s = s + rnn.U[l][i][:, (j - i) * m : (j - i + 1) * m] @ before[j]
+                    if rnn.layer_norm:
+                        s = (s - s.mean()) / ((s - s.mean()).pow(2).mean() + 1e-5).sqrt() * rnn.gain[l][mine]
+                    h[n][i] = torch.tanh(s + b[mine])
+                rows.append(torch.cat(h[n]))
+            steps.append(torch.stack(rows))
+        below = torch.stack(steps)
+        hidden.append(below)
+    return hidden
+
+
+def same(ours: list[Tensor], theirs: list[Tensor], parameters: list[Tensor]) -> None:
+    """In value and in every gradient."""
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    losses = (sum((h.pow(3).sum() for h in hidden), start=torch.zeros(())) for hidden in (ours, theirs))
+    for a, b in zip(*(torch.autograd.grad(loss, parameters) for loss in losses)):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+
+
+def inputs(steps: int = T) -> Tensor:
+    return torch.randn(steps, B, INPUT, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("known", [True, False], ids=["due modules", "masks"])
+def test_clockwork_is_its_equations(layer_norm: bool, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the host knows the time, or may not ask as in a CUDA graph."""
+    if not known:
+        monkeypatch.setattr(ClockworkRNN, "_phase", lambda self, c: None)
+    rnn, x = clockwork(layer_norm), inputs()
+    out, state = rnn(x)
+    same(list(out.hidden), literal(rnn, x), [x, *rnn.parameters()])
+    for c, size in zip(state.c, SIZES):
+        assert torch.equal(c, (T % 2.0 ** torch.arange(MODULES)).repeat_interleave(size // MODULES).expand(B, -1))
+
+
+@pytest.mark.parametrize("start", range(5))
+def test_clockwork_starts_at_any_time(start: int) -> None:
+    rnn, x = clockwork(), inputs(6)
+    state = rnn.initial_state(B)
+    _, later = rnn(torch.zeros(start, B, INPUT, dtype=torch.float64)) if start else (None, state)
+    out, _ = rnn(x, State(state.h, later.c, state.z))
+    same(list(out.hidden), literal(rnn, x, start), [x, *rnn.parameters()])
+
+
+def test_clockwork_sequences_may_be_out_of_step() -> None:
+    rnn, x = clockwork(True), inputs()
+    _, state = rnn(inputs(8), lengths=[8, 3, 6])
+    together, end = rnn(x, state.detach())
+    for n in range(B):
+        one = State(*(tuple(a[n, None].detach() for a in group) for group in (state.h, state.c)), state.z[n, None])
+        alone, alone_end = rnn(x[:, n, None], one)
+        for l in range(2):
+            torch.testing.assert_close(together.hidden[l][:, n], alone.hidden[l][:, 0], rtol=0, atol=1e-12)
+            assert torch.equal(end.c[l][n], alone_end.c[l][0])
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_clockwork_multiplies_only_the_rows_that_are_due(start: int) -> None:
+    rnn = clockwork()
+    _, state = rnn(inputs(start)) if start else (None, rnn.initial_state(B))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        rnn(inputs(), state)
+    expected = 0
+    for size, below in zip(SIZES, (INPUT, SIZES[0])):
+        for t in range(start, start + T):
+            rows = sum(size // MODULES for i in range(MODULES) if t % 2**i == 0)
+            expected += 2 * B * rows * (size + below)
+    assert counter.get_total_flops() == expected
+    dense = sum(2 * B * T * size * (size + below) for size, below in zip(SIZES, (INPUT, SIZES[0])))
+    assert expected < 0.65 * dense
+
+
+def test_clockwork_streaming_multiplies_only_the_rows_that_are_due() -> None:
+    rnn = clockwork()
+    state = None
+    flops = []
+    for x in inputs(4).detach():
+        with FlopCounterMode(display=False) as counter:
+            state = rnn.step(x, state).state
+        flops.append(counter.get_total_flops())
+    assert flops == [flops[1] * due for due in (3, 1, 2, 1)]
+
+
+def test_clockwork_has_no_weights_from_fast_to_slow() -> None:
+    rnn = clockwork()
+    assert [tuple(block.shape) for block in rnn.U[1]] == [(5, 15), (5, 10), (5, 5)]
+    U = rnn._recurrent(1)
+    assert not U[5:, :5].any()
+    assert not U[10:, :10].any()
+    assert U[:5].all()
+
+
+def test_clockwork_sizes_must_fit() -> None:
+    with pytest.raises(InputError, match=r"^hidden_size must be a multiple .* modules, 4; got \(8, 6\)$"):
+        ClockworkRNN(INPUT, (8, 6), 2)
+    with pytest.raises(InputError, match=r"^layer_norm needs modules of more than one unit"):
+        ClockworkRNN(INPUT, (8, 4), 2, layer_norm=True)
+    with pytest.raises(InputError, match=r"^modules must be a whole number of at least 1; got 0$"):
+        ClockworkRNN(INPUT, 8, modules=0)
+
+
+def test_leaky_is_its_equation() -> None:
+    rnn, x = LeakyRNN(INPUT, SIZES, 2, time_constant=20.0).double(), inputs()
+    with torch.no_grad():
+        for p in rnn.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    out, state = rnn(x)
+    below, theirs = x, []
+    for l, size in enumerate(SIZES):
+        tau = torch.tensor([20.0 ** (j / (size - 1)) for j in range(size)], dtype=torch.float64)
+        rate = rnn.get_buffer(f"rate_{l}")
+        torch.testing.assert_close(rate, 1 / tau, rtol=1e-6, atol=0)
+        h, steps = torch.zeros(B, size, dtype=torch.float64), []
+        for t in range(T):
+            h = (1 - rate) * h + rate * torch.tanh(h @ rnn.U[l].T + below[t] @ rnn.W[l].T + rnn.b[l])
+            steps.append(h)
+        below = torch.stack(steps)
+        theirs.append(below)
+    same(list(out.hidden), theirs, [x, *rnn.parameters()])
+    assert not torch.stack([c.any() for c in state.c]).any()
+
+
+def test_leaky_with_one_unit_or_time_constant_1_is_a_plain_network() -> None:
+    assert LeakyRNN(INPUT, 1, 1).get_buffer("rate_0").tolist() == [1.0]
+    assert LeakyRNN(INPUT, 3, 1, time_constant=1.0).get_buffer("rate_0").tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(InputError, match=r"^time_constant must be at least 1 and finite; got 0.5$"):
+        LeakyRNN(INPUT, 3, time_constant=0.5)
