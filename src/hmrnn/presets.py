@@ -26,6 +26,30 @@ PRESETS: dict[str, Config] = {
     "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),
     "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),
     "enwik8": Config(DataConfig(format="enwik8"), _wikipedia_model, _wikipedia_train),
+    "iamondb": Config(
+        DataConfig(format="iamondb"),
+        ModelConfig(hidden_size=(400,), output_size=400, layer_norm=False),
+        TrainConfig(epochs=100, batch_size=32, learning_rate=0.0003, patience=4, slope_rate=0.004, slope_max=3.0),
+    ),
+    "handwritten": Config(
+        DataConfig(format="handwritten", lines=1200),
+        ModelConfig(hidden_size=(64,), output_size=64, layer_norm=False, mixtures=10),
+        TrainConfig(
+            epochs=4,
+            batch_size=24,
+            learning_rate=0.006,
+            cool_down=0.6,
+            patience=4,
+            detector_bias=(0.0, 1.0),
+            threads=1,
+            log_every=15,
+        ),
+    ),
+    "strokes": Config(
+        DataConfig(format="strokes"),
+        ModelConfig(hidden_size=(200,), output_size=200, layer_norm=False),
+        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4),
+    ),
     "text": Config(
         DataConfig(format="text"),
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),

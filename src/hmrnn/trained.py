@@ -1,4 +1,4 @@
-"""A trained model as people use it: text in; segments, more text or a score out."""
+"""A trained model as people use it: load(...), and TextModel: text in; segments, more text or a score out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import numpy as np
 import torch
 
 from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.spaces import is_space
+from hmrnn.data.strokes import Scale
+from hmrnn.data.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
-from hmrnn.models import LanguageModel
+from hmrnn.models import HandwritingModel, LanguageModel
 from hmrnn.segment import Segmentation, segment
+from hmrnn.trained_strokes import StrokeModel
 
 
 @dataclasses.dataclass
@@ -58,7 +62,7 @@ class TextModel:
         seed: int | None = None,
     ) -> Iterator[str]:
         """As :meth:`generate`, piece by piece as they are made; what is wrong with the request is said at once."""
-        start = self.vocabulary.encode(prompt) if prompt else np.zeros(0, dtype=np.int64)
+        start = self.vocabulary.encode(self._as_trained(prompt)) if prompt else np.zeros(0, dtype=np.int64)
         indices = stream(self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return self._pieces(indices)
 
@@ -83,12 +87,20 @@ class TextModel:
         return self
 
     def _encode(self, text: str, verb: str) -> np.ndarray:
+        text = self._as_trained(text)
         if not text:
             raise InputError(f"there is nothing to {verb}: the text is empty")
         return self.vocabulary.encode(text)
 
+    def _as_trained(self, text: str) -> str:
+        """Without its spaces, if the model was trained so."""
+        if not self.config.data.remove_spaces:
+            return text
+        space = is_space(code_points(text), self.vocabulary.kind).tolist()
+        return "".join(symbol for symbol, removed in zip(text, space) if not removed)
 
-def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel:
+
+def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel | StrokeModel:
     """The model in a run directory (its best checkpoint) or a checkpoint directory.
 
     Example::
@@ -98,10 +110,47 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     """
     directory = checkpoint.find(Path(source))
     saved = checkpoint.read(directory)
-    network = LanguageModel(len(saved.vocabulary), saved.config.model, engine=engine)
+    reads, config = saved.vocabulary, saved.config
     try:
+        _check_sizes(saved)
+        network = _network(saved, engine)
         network.load_state_dict(saved.weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"the weights in {directory} do not fit its config or vocabulary: {reason}") from error
-    return TextModel(network.to(device).eval(), saved.vocabulary, saved.config)
+    network.to(device).eval()
+    if isinstance(network, HandwritingModel):
+        assert isinstance(reads, Scale)
+        return StrokeModel(network, reads, config)
+    assert isinstance(reads, Vocabulary)
+    return TextModel(network, reads, config)
+
+
+def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
+    """The network that a checkpoint describes, without its weights."""
+    if isinstance(saved.vocabulary, Scale):
+        return HandwritingModel(saved.config.model, engine=engine)
+    return LanguageModel(len(saved.vocabulary), saved.config.model, engine=engine, vocabulary=saved.vocabulary)
+
+
+def _check_sizes(saved: Checkpoint) -> None:
+    """Raise RuntimeError unless the weights have the sizes of the config; no memory is taken on its word."""
+    saved.config.check()
+    model, found = saved.config.model, {name: weight.shape for name, weight in saved.weights.items()}
+    if max(model.num_layers, model.modules if model.rnn == "cw-rnn" else 0) > len(found):
+        raise RuntimeError(f"there are {len(found)} tensors for {model.num_layers} layers")
+    with torch.device("meta"):
+        expected = {name: weight.shape for name, weight in _network(saved).state_dict().items()}
+    wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    if wrong:
+        name = wrong[0]
+        shapes = (tuple(shapes[name]) if name in shapes else "nothing" for shapes in (expected, found))
+        raise RuntimeError("{} must have shape {}, and has {}".format(name, *shapes))
+
+
+def load_text(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel:
+    """As :func:`load`, where only a model of text will do."""
+    model = load(source, device=device, engine=engine)
+    if not isinstance(model, TextModel):
+        raise InputError(f"{source} holds a model of handwriting, and this needs one of text; choose another --model")
+    return model

@@ -1,0 +1,163 @@
+"""What the commands do with a model of handwriting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from hmrnn import boundary_scores, cli, display, drawing, figures, figures_strokes
+from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
+from hmrnn.data.stroke_files import ENDINGS
+from hmrnn.errors import InputError
+from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
+from hmrnn.generate_strokes import lifts
+from hmrnn.segment_strokes import against_pen_ups, pen_ups
+from hmrnn.trained_strokes import StrokeModel
+
+POINTS = 600
+"""Written if --length does not say how many."""
+MOST_LIFTS = 0.4
+"""People lift the pen after a tenth of the points or fewer; a network that knows nothing, after half of them."""
+
+
+def evaluate(model: StrokeModel, arguments: cli.EvaluateArguments) -> int:
+    for flag, given in (("--symbols", arguments.symbols), ("--gold", arguments.gold)):
+        if given:
+            raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
+    if arguments.file:
+        parts = [read_strokes(path) for path in arguments.file]
+        strokes = Strokes.of([line for part in parts for line in part])
+        what = ", ".join(arguments.file)
+    else:
+        strokes, what = _own(model, arguments.split, arguments.path)
+    result = evaluate_strokes(model.network, strokes, model.scale, progress=display.steps_progress("evaluating"))
+    rows = _against_pen_ups(model, strokes) if arguments.boundaries else []
+    if arguments.json:
+        record = {"strokes": what, "per_point": result.per_point, "saved": result.saved}
+        record |= {"boundaries": [row.to_dict() for row in rows]} if rows else {}
+        print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
+        return 0
+    print(table(result, what))
+    for tolerance in boundary_scores.TOLERANCES if rows else ():
+        print(f"\nsegment ends {_near(tolerance)}:\n{boundary_scores.table(rows, tolerance)}")
+    return 0
+
+
+def _against_pen_ups(model: StrokeModel, strokes: Strokes) -> list[boundary_scores.Row]:
+    """Every level's segment ends, and those of the baselines, against the ends of pen strokes."""
+    lines = [strokes[k] for k in range(len(strokes))]
+    found = [model.segment(line) for line in lines]
+    ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
+    gold = {"where the pen was lifted": [pen_ups(line) for line in lines]}
+    return boundary_scores.compare(ends, gold, [len(line) for line in lines], [one.bits for one in found])
+
+
+def table(result: StrokeEvaluation, what: str) -> str:
+    """Log-likelihood, and what each layer did."""
+    lines = [
+        f"{what}: {result.sequences:,} lines, {result.points:,} points predicted",
+        f"log-likelihood  {result.log_likelihood:.1f} nats per line  ({result.per_point:.4f} per point)",
+    ]
+    for l, share in enumerate(result.updates, start=1):
+        rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""
+        lines.append(f"layer {l}  updated at {share:.1%} of the steps{rate}")
+    return "\n".join([*lines, f"updates saved  {result.saved:.1%}"])
+
+
+def segment(model: StrokeModel, arguments: cli.SegmentArguments) -> int:
+    steps = _line(model, arguments, arguments.line)
+    found = model.segment(steps)
+    if arguments.json:
+        print(found.to_json())
+        return 0
+    lines = [f"{len(found)} points, {int(steps[:, 2].sum())} strokes"]
+    for level, scores in against_pen_ups(found, steps).items():
+        ends = found.ends(level)
+        lines.append(
+            f"level {level}: {len(ends)} segment{'s' * (len(ends) > 1)}, {len(found) / len(ends):.1f} points on average"
+        )
+        lines += [f"  ends {_near(tolerance)}: {_agreement(score)}" for tolerance, score in scores.items()]
+    print("\n".join([*lines, str(found.updates())]))
+    return 0
+
+
+def generate(model: StrokeModel, arguments: cli.GenerateArguments) -> int:
+    for flag, given in (("a prompt", arguments.prompt), ("--top-k", arguments.top_k), ("--top-p", arguments.top_p)):
+        if given:
+            raise InputError(
+                f"{flag} is for text, and this is a model of handwriting; leave it out (--prime takes a line)"
+            )
+    out = Path(arguments.out)
+    if not 0 <= arguments.seconds < 1e6:
+        raise InputError(f"--seconds must not be negative; got {arguments.seconds}")
+    if out.suffix.lower() not in ENDINGS:
+        drawing.check_suffix(out, arguments.seconds)
+    prime = _chosen(read_strokes(arguments.prime), arguments.line) if arguments.prime else None
+    lines = model.sheet(
+        arguments.samples, POINTS if arguments.length is None else arguments.length, bias=arguments.bias, prime=prime,
+        temperature=1.0 if arguments.temperature is None else arguments.temperature, seed=arguments.seed,
+    )  # fmt: skip
+    if out.suffix.lower() in ENDINGS:
+        save_strokes(Strokes.of(lines), out)
+    else:
+        drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
+    print(f"wrote {out}: {len(lines)} line(s) of {len(lines[0])} points")
+    if lifts(lines) > MOST_LIFTS:
+        print(
+            f"the pen is lifted after {lifts(lines):.0%} of the points, which is scribble: this model is untrained or "
+            "has diverged; train it longer, or use another checkpoint",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def plot(model: StrokeModel, arguments: cli.PlotArguments) -> int:
+    if arguments.figure != "5":
+        raise InputError(f"--figure {arguments.figure} is for text, and this is a model of handwriting; use --figure 5")
+    figures.check_suffix(arguments.out)
+    steps = _line(model, arguments, arguments.line)
+    figures.save(figures_strokes.figure5(steps, model.segment(steps), levels=arguments.levels), arguments.out)
+    print(f"wrote {arguments.out}")
+    return 0
+
+
+def _own(model: StrokeModel, split: str, path: tuple[str, ...]) -> tuple[Strokes, str]:
+    """A part of the data that the model was trained by, and what to call it."""
+    data = dataclasses.replace(model.config.data, path=path) if path else model.config.data
+    corpus = load_strokes(data, display.bytes_progress("reading"))
+    if corpus.scale != model.scale:
+        raise InputError(
+            f"{corpus.name} has another scale than the model: these are not the lines that it was trained on; evaluate "
+            "others by --file"
+        )
+    return getattr(corpus, split), f"{corpus.name}, {split} part"
+
+
+def _line(model: StrokeModel, arguments: cli.TextArguments, which: str) -> np.ndarray:
+    if arguments.text is not None:
+        raise InputError("this is a model of handwriting, and a text was given; name a file of strokes by --file")
+    strokes = read_strokes(arguments.file) if arguments.file else _own(model, "valid", ())[0]
+    return _chosen(strokes, which)
+
+
+def _chosen(strokes: Strokes, which: str) -> np.ndarray:
+    """A line by its name, or counted from 1."""
+    if which not in strokes.names and which.isdecimal():
+        if not 1 <= int(which) <= len(strokes):
+            raise InputError(f"--line must lie between 1 and {len(strokes)}, or be the name of a line; got {which}")
+        return strokes[int(which) - 1]
+    return strokes[strokes.index(which)]
+
+
+def _near(tolerance: int) -> str:
+    return "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of them"
+
+
+def _agreement(score: boundary_scores.BoundaryScores) -> str:
+    shares = {"precision": score.precision, "recall": score.recall, "F1": score.f1}
+    return ", ".join(f"{name} {'none' if math.isnan(share) else f'{share:.3f}'}" for name, share in shares.items())

@@ -1,0 +1,114 @@
+"""Handwriting -> the paper's Figure 5, and plain pictures of lines for files that are not SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hmrnn import figures
+from hmrnn.boundary_scores import BoundaryScores
+from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
+from hmrnn.errors import InputError
+from hmrnn.segment import Segmentation
+from hmrnn.segment_strokes import against_pen_ups, pen_ups
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours without yellow, which is lost on white; neighbours in this order are easily told apart
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
+_WIDTH, _SCORES = 7.2, 1.35  # inches: the figure, and its column of scores
+_MOST_INCHES = 6.0  # a panel is no higher
+
+
+def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[int] = (2,)) -> Figure:
+    """Figure 5 of the paper: a line (T, 3) drawn in the colours of its pen strokes, then in those of its segments.
+
+    Beside each level stands how its segment ends agree with those of the strokes, exactly and within one point.
+    """
+    if len(steps) != len(segmentation):
+        raise InputError(f"steps must be the {len(segmentation)} points of the segmentation; got {len(steps)}")
+    for level in levels:
+        segmentation.ends(level)  # says so if there is no such level
+    check_drawable([steps])
+    scores = against_pen_ups(segmentation, steps)
+    strokes = [*pen_ups(steps[:-1]).tolist(), len(steps)]
+    rows = [("pen strokes", strokes, f"{len(strokes)} strokes")]
+    for level in levels:
+        ends = segmentation.ends(level)
+        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(len(ends), scores[level])))
+
+    points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
+    wide, high = (float(size) for size in np.ptp(points, axis=0))
+    width = _WIDTH - _SCORES
+    height = min(_MOST_INCHES, max(0.5, width * high / max(wide, 1e-9)))
+    title = 0.22
+    total = len(rows) * (height + title) + 0.1
+    with figures.styled():
+        figure = figures.new_figure(_WIDTH, total)
+        for k, (name, ends, text) in enumerate(rows):
+            bottom = total - (k + 1) * (height + title)
+            axes = figure.add_axes((0.08 / _WIDTH, bottom / total, (width - 0.16) / _WIDTH, height / total))
+            _draw(axes, points, steps[:, 2] > 0.5, ends, f"row-{k}")
+            figure.text(0.08 / _WIDTH, (bottom + height + 0.05) / total, name, fontsize=8)
+            figure.text(width / _WIDTH, (bottom + height / 2) / total, text, fontsize=7, va="center", linespacing=1.5)
+    return figure
+
+
+def writing(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None) -> Figure:
+    """Lines (T, 3) below each other, as :func:`hmrnn.drawing.svg` draws them."""
+    from matplotlib.collections import LineCollection
+
+    sheet = Sheet(lines, prime)
+    width = 9.0
+    height = min(100.0, max(0.3, width * sheet.height / sheet.width))
+    with figures.styled():
+        figure = figures.new_figure(width, height)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set_xlim(0, sheet.width)
+        axes.set_ylim(sheet.height, 0)
+        axes.set_aspect("equal")
+        pen = sheet.pen / sheet.width * width * 72  # points
+        for line in sheet.lines:
+            for parts, colour in ((line.prime, PRIME), (line.ink, INK)):
+                ink = [part if len(part) > 1 else np.repeat(part, 2, axis=0) for part in parts]
+                axes.add_collection(LineCollection(ink, colors=colour, linewidths=pen, capstyle="round"))
+    return figure
+
+
+def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name: str) -> None:
+    """Every piece of ink from one point to the next, in the colour of the segment that the latter belongs to."""
+    from matplotlib.collections import LineCollection
+
+    number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))  # (T,): which segment a point belongs to
+    pieces = np.stack([points[:-1], points[1:]], axis=1)  # (T-1, 2, 2)
+    inked = ~up[:-1]
+    dots = np.flatnonzero(up & np.concatenate([[True], up[:-1]]))  # strokes of one point
+    pieces = np.concatenate([pieces[inked], np.repeat(points[dots, None], 2, axis=1)])
+    chosen = np.concatenate([number[1:][inked], number[dots]]) % len(COLOURS)
+    axes.add_collection(
+        LineCollection(list(pieces), colors=[COLOURS[k] for k in chosen], linewidths=1.1, capstyle="round", gid=name)
+    )
+    axes.set_axis_off()
+    margin = 0.02 * float(np.ptp(points, axis=0).max())
+    (left, top), (right, bottom) = points.min(axis=0) - margin, points.max(axis=0) + margin
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_aspect("equal")
+
+
+def _scores(count: int, scores: dict[int, BoundaryScores]) -> str:
+    lines = [f"{count} segment{'s' * (count > 1)}"]
+    for tolerance, score in scores.items():
+        near = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point"
+        lines += [near + ":", f"  P {_percent(score.precision)}  R {_percent(score.recall)}  F1 {_percent(score.f1)}"]
+    return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.0%}"

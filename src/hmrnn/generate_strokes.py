@@ -1,0 +1,100 @@
+"""Sampling from a HandwritingModel, point by point, several lines side by side."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from hmrnn.data.strokes import Scale
+from hmrnn.errors import InputError
+from hmrnn.mixture import Mixture
+from hmrnn.models import HandwritingModel
+
+LARGEST_STEP = 1000.0
+"""In deviations of the training steps; a pen that moves further at once is out of control."""
+
+
+@torch.no_grad()
+def write(
+    network: HandwritingModel,
+    scale: Scale,
+    points: int,
+    *,
+    samples: int = 1,
+    bias: float = 0.0,
+    temperature: float = 1.0,
+    prime: np.ndarray | None = None,
+    seed: int | None = None,
+) -> list[np.ndarray]:
+    """Lines of handwriting, each (points, 3): Δx, Δy and 1 after the last point of a stroke, in the units of the data.
+
+    Args:
+        network: the model; it runs as in ``eval()`` and is left as it was.
+        scale: what its data were normalised by.
+        points: of each line.
+        samples: lines to write.
+        bias: 0 writes as the training data vary, larger values neater (Graves, 2013, section 5.4).
+        temperature: below 1 safer, above 1 wilder.
+        prime: (n, 3) steps of a real line to read first. The lines go on from its end, and hold only what is new.
+        seed: the same seed gives the same lines; None gives others each time.
+    """
+    _check(points, samples, bias, temperature, seed)
+    if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
+        raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
+    weight = network.density.weight
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    read = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
+    unread = torch.from_numpy(scale.apply(read)).to(weight)[:, None].expand(-1, samples, -1)  # (n, B, 3)
+    state = network.rnn.initial_state(samples)
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    drawn = []
+    try:
+        for _ in range(points):
+            for x in unread:
+                state = network.rnn.step(x, state).state
+            mixture = Mixture(*(a.double().cpu() for a in network.expect(network.output(state.h))))
+            _check_finite(mixture)
+            drawn.append(mixture.sample(bias=bias, temperature=temperature, generator=generator))  # (B, 3)
+            unread = drawn[-1].to(weight)[None]
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    steps = torch.stack(drawn, dim=1).numpy()  # (B, points, 3)
+    largest = float(np.abs(steps[..., :2]).max())
+    if largest > LARGEST_STEP:
+        raise InputError(
+            f"the pen jumped by {largest:.0f} deviations of the training steps: this model is untrained or has "
+            "diverged; use another checkpoint, or a higher bias"
+        )
+    return list(scale.undo(steps))
+
+
+def lifts(lines: list[np.ndarray]) -> float:
+    """Share of the points after which the pen is lifted."""
+    return float(np.concatenate(lines)[:, 2].mean())
+
+
+def _check(points: int, samples: int, bias: float, temperature: float, seed: int | None) -> None:
+    for name, value in (("points", points), ("samples", samples)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1; got {value}")
+    for name, number in (("bias", bias), ("temperature", temperature)):
+        if not 0 <= number < math.inf:
+            raise InputError(f"{name} must be 0 or more; got {number}")
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
+
+
+def _check_finite(mixture: Mixture) -> None:
+    if not all(bool(part.isfinite().all()) for part in mixture):
+        raise InputError(
+            "the network's outputs are not finite, so nothing can be written: this model has diverged; use an earlier "
+            "checkpoint"
+        )

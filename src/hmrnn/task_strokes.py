@@ -1,0 +1,74 @@
+"""StrokeTask: predict the next point of lines of handwriting that are read whole, each from the zero state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hmrnn.config import Config
+from hmrnn.data.stroke_batches import StrokeBatches
+from hmrnn.data.strokes import Scale, StrokeCorpus
+from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
+from hmrnn.models import HandwritingModel
+from hmrnn.ops import State
+from hmrnn.task import Validation
+
+
+class StrokeTask:
+    """See :class:`hmrnn.task.Task`; measured in nats per sequence, minus the log-likelihood that the paper reports."""
+
+    unit, per, symbol = "nats", "sequence", "point"
+    carries_state = False
+
+    def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        t = config.train
+        self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
+        self.model = HandwritingModel(config.model, engine=t.engine).to(device)
+        self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed)
+        self.chunks = len(self.batches)
+        rows = t.batch_size // world
+        self.rows = slice(rank * rows, (rank + 1) * rows)
+        points = int(data.train.lengths.sum()) - len(data.train)  # that are predicted
+        self.symbols = points / self.chunks
+        self.per_row = self.symbols / t.batch_size
+        self.per_sequence = points / len(data.train)
+        self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
+
+    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
+
+    def loss(
+        self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None
+    ) -> tuple[Tensor, Tensor, State]:
+        """Nats per point, over the mean number of points instead of the batch's: a line counts as in the measure."""
+        log_density, active, out, state = read_batch(network, batch)
+        loss = -log_density.sum() / (self.per_row * active.shape[1])
+        rates = (out.boundaries * active[..., None]).sum((0, 1)) / active.sum().clamp(min=1)
+        return loss, rates, state
+
+    def measure(self, loss: float) -> float:
+        return loss * self.per_sequence
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        t = self.config.train
+        result = evaluate_strokes(
+            self.model, self.corpus.valid, self.corpus.scale, batch_size=t.batch_size, precision=t.precision,
+            progress=progress, share=self.share,
+        )  # fmt: skip
+        return Validation(-result.log_likelihood, result.rates, result.updates, result.sequences)
+
+    def saved(self) -> Scale:
+        return self.corpus.scale
+
+    def describe(self) -> str:
+        train, valid = self.corpus.train, self.corpus.valid
+        count = len(self.corpus.skipped)
+        skipped = f"; {count} file{'s' * (count > 1)} could not be read" if count else ""
+        return (
+            f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} points on average to train on, "
+            f"{len(valid):,} to validate{skipped}"
+        )

@@ -1,0 +1,84 @@
+"""A trained model of handwriting as people use it: strokes in; segments, more strokes or a score out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from hmrnn.config import Config
+from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.errors import InputError
+from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
+from hmrnn.generate_strokes import write
+from hmrnn.models import HandwritingModel
+from hmrnn.segment import Segmentation
+from hmrnn.segment_strokes import segment_strokes
+
+
+@dataclasses.dataclass
+class StrokeModel:
+    """A handwriting model with the scale of its data and the config it was trained by; see :func:`hmrnn.load`.
+
+    A line is an array (T, 3) of steps: Δx, Δy (y downwards), and 1 where the pen is lifted after the point.
+    """
+
+    network: HandwritingModel
+    scale: Scale
+    config: Config
+
+    def segment(self, line: np.ndarray) -> Segmentation:
+        """The segments that the detectors find in a line, at every level; a point shows as o, a stroke's last as ^."""
+        return segment_strokes(self.network, self._strokes(line)[0], self.scale)
+
+    def generate(
+        self,
+        points: int = 600,
+        *,
+        bias: float = 0.0,
+        temperature: float = 1.0,
+        prime: np.ndarray | None = None,
+        seed: int | None = None,
+    ) -> np.ndarray:
+        """A line (points, 3); with ``prime`` it goes on from that line, and holds only what is new."""
+        return self.sheet(1, points, bias=bias, temperature=temperature, prime=prime, seed=seed)[0]
+
+    def sheet(
+        self,
+        samples: int,
+        points: int = 600,
+        *,
+        bias: float = 0.0,
+        temperature: float = 1.0,
+        prime: np.ndarray | None = None,
+        seed: int | None = None,
+    ) -> list[np.ndarray]:
+        """Several lines, as :meth:`generate` gives one."""
+        start = None if prime is None else self._strokes(prime)[0]
+        return write(
+            self.network,
+            self.scale,
+            points,
+            samples=samples,
+            bias=bias,
+            temperature=temperature,
+            prime=start,
+            seed=seed,
+        )
+
+    def score(self, lines: np.ndarray | Strokes) -> StrokeEvaluation:
+        """Log-likelihood per sequence in nats, of one line or of a set of them, with boundary rates and updates."""
+        return evaluate_strokes(self.network, lines if isinstance(lines, Strokes) else self._strokes(lines), self.scale)
+
+    def to(self, device: str | torch.device) -> StrokeModel:
+        """Move the network; returns self."""
+        self.network.to(device)
+        return self
+
+    @staticmethod
+    def _strokes(line: np.ndarray) -> Strokes:
+        if not isinstance(line, np.ndarray) or line.ndim != 2 or line.shape[1] != 3:
+            got = f"shape {line.shape}" if isinstance(line, np.ndarray) else type(line).__name__
+            raise InputError(f"a line of handwriting must be an array (T, 3) of Δx, Δy and pen_up; got {got}")
+        return Strokes.of([line])

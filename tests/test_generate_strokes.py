@@ -1,0 +1,107 @@
+"""Writing: the streamed state is that of a whole pass, seeds, priming, bias, and models that cannot write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_strokes
+from hmrnn.errors import InputError
+from hmrnn.generate_strokes import lifts
+from hmrnn.mixture import Mixture
+from hmrnn.trained_strokes import StrokeModel
+
+
+@pytest.fixture(scope="module")
+def model() -> StrokeModel:
+    return tiny_strokes.model()
+
+
+def test_a_line_is_drawn_from_what_a_whole_pass_expects(model: StrokeModel) -> None:
+    """At temperature 0 nothing is random: each point is the middle of the likeliest component after those before it."""
+    line = model.generate(12, temperature=0)
+    assert line.shape == (12, 3)
+    read = np.concatenate([np.zeros((1, 3)), line])[:-1]
+    with torch.no_grad():
+        mixture, _, _ = model.network(torch.from_numpy(model.scale.apply(read))[:, None])
+    expected = Mixture(*(part[:, 0] for part in mixture)).sample(temperature=0).numpy()
+    np.testing.assert_allclose(model.scale.apply(line), expected, atol=1e-4)
+
+
+def test_a_prime_is_read_first_and_not_returned(model: StrokeModel) -> None:
+    prime = tiny_strokes.strokes(1)[0]
+    line = model.generate(5, temperature=0, prime=prime)
+    read = np.concatenate([prime, line])[:-1]
+    with torch.no_grad():
+        mixture, _, _ = model.network(torch.from_numpy(model.scale.apply(read))[:, None])
+    expected = Mixture(*(part[len(prime) - 1 :, 0] for part in mixture)).sample(temperature=0).numpy()
+    np.testing.assert_allclose(model.scale.apply(line), expected, atol=1e-4)
+    assert not np.allclose(line, model.generate(5, temperature=0))
+
+
+def test_a_seed_repeats_a_sheet(model: StrokeModel) -> None:
+    first, again, other = (model.sheet(3, 10, seed=seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again))
+    assert not any(np.array_equal(a, b) for a, b in zip(first, other))
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(model.generate(10), model.generate(10))
+
+
+def test_bias_makes_lines_alike(model: StrokeModel) -> None:
+    spread = [np.std([line[0, :2] for line in model.sheet(200, 1, bias=bias, seed=1)]) for bias in (0.0, 3.0)]
+    assert spread[1] < 0.7 * spread[0]
+
+
+def test_the_network_is_left_as_it_was(model: StrokeModel) -> None:
+    model.network.train()
+    model.network.output.eval()
+    model.generate(2)
+    assert model.network.training
+    assert not model.network.output.training
+    model.network.eval()
+
+
+def test_baselines_write_too() -> None:
+    assert tiny_strokes.model(rnn="lstm").generate(4, seed=1).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"points": 0}, "points must be at least 1; got 0"),
+        ({"samples": 0}, "samples must be at least 1; got 0"),
+        ({"bias": -1.0}, "bias must be 0 or more; got -1.0"),
+        ({"bias": float("nan")}, "bias must be 0 or more; got nan"),
+        ({"temperature": -0.1}, "temperature must be 0 or more; got -0.1"),
+        ({"temperature": float("inf")}, "temperature must be 0 or more; got inf"),
+        ({"seed": -1}, "seed must lie between"),
+        ({"prime": np.zeros((4, 2))}, r"must be an array \(T, 3\).*got shape \(4, 2\)"),
+        ({"prime": np.zeros((0, 3))}, "at least one point"),
+        ({"prime": np.full((4, 3), np.nan)}, "pen_up must be 0 or 1|every step"),
+    ],
+)
+def test_what_cannot_be_asked_for(model: StrokeModel, wrong: dict[str, object], message: str) -> None:
+    arguments = {"samples": 1, "points": 5, **wrong}
+    with pytest.raises(InputError, match=message):
+        model.sheet(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_model_with_weights_that_are_not_finite_says_so() -> None:
+    broken = tiny_strokes.model()
+    with torch.no_grad():
+        broken.network.density.bias[0] = float("nan")
+    with pytest.raises(InputError, match="outputs are not finite"):
+        broken.generate(3)
+
+
+def test_a_pen_out_of_control_is_not_drawn() -> None:
+    wild = tiny_strokes.model()
+    with torch.no_grad():
+        wild.network.density.bias[2:6] = 1e5  # the means
+    with pytest.raises(InputError, match=r"the pen jumped by \d+ deviations"):
+        wild.generate(3)
+
+
+def test_lifts_are_counted() -> None:
+    assert lifts([np.array([[0, 0, 0], [1, 1, 1.0]]), np.array([[0, 0, 1], [1, 1, 1.0]])]) == 0.75

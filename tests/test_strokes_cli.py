@@ -1,0 +1,243 @@
+"""Handwriting through the commands: evaluate, segment, generate, plot, demo; text and handwriting are kept apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hmrnn
+import tiny
+import tiny_strokes
+from hmrnn import checkpoint, figures_strokes
+from hmrnn.boundary_scores import pooled
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.data import read_strokes, save_strokes
+from hmrnn.errors import InputError
+from hmrnn.models import LanguageModel
+from hmrnn.segment_strokes import against_pen_ups, pen_ups
+from hmrnn.trained_strokes import StrokeModel
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of handwriting, one of text, and a file of strokes."""
+    place = tmp_path_factory.mktemp("strokes")
+    tiny_strokes.save(place / "hand", tiny_strokes.model())
+    config = tiny.config()
+    weights = dict(LanguageModel(len(tiny.VOCABULARY), config.model).state_dict())
+    checkpoint.write(place / "text", Checkpoint(config, tiny.VOCABULARY, weights))
+    save_strokes(tiny_strokes.strokes(4), place / "lines.npz")
+    return place
+
+
+@pytest.fixture
+def run(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place to run commands in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    return place
+
+
+def test_load_gives_back_the_model(place: Path) -> None:
+    model, same = hmrnn.load(place / "hand"), tiny_strokes.model()
+    assert isinstance(model, StrokeModel)
+    assert (model.scale, model.config) == (same.scale, same.config)
+    line = tiny_strokes.strokes(1)[0]
+    assert model.score(line).log_likelihood == same.score(line).log_likelihood
+    assert np.array_equal(model.generate(5, seed=1), same.generate(5, seed=1))
+
+
+def test_segment_reads_a_line_from_the_zero_state(place: Path) -> None:
+    model, line = tiny_strokes.model(), tiny_strokes.strokes(1)[0]
+    found = model.segment(line)
+    assert found.text == "".join("^" if up else "o" for up in line[:, 2])
+    assert (len(found), found.levels, found.norms.shape) == (len(line), 2, (len(line), 3))
+    assert np.isnan(found.bits[0])  # type: ignore[index]
+    nats = -np.log(2) * np.nansum(found.bits)  # type: ignore[arg-type]
+    assert nats == pytest.approx(model.score(line).log_likelihood, rel=1e-5)
+
+
+def test_segment_ends_are_compared_with_pen_ups() -> None:
+    line = tiny_strokes.strokes(1)[0]
+    found = tiny_strokes.model().segment(line)
+    found.boundaries[:, 0] = line[:, 2] > 0.5
+    found.boundaries[:, 1] = np.concatenate([[0], line[:-2, 2], [0]])  # a point later
+    scores = against_pen_ups(found, line)
+    assert pen_ups(line).tolist() == [4, 8, *([12] if len(line) > 12 else []), len(line)]
+    assert scores[1][0].f1 == scores[2][1].f1 == 1
+    assert scores[2][0].hits == 0
+
+
+def test_a_network_without_detectors_finds_no_segments() -> None:
+    with pytest.raises(InputError, match="no detectors"):
+        tiny_strokes.model(rnn="lstm").segment(tiny_strokes.strokes(1)[0])
+
+
+def test_figure5_colours_strokes_and_segments() -> None:
+    line = tiny_strokes.strokes(1)[0]
+    found = tiny_strokes.model().segment(line)
+    figure = figures_strokes.figure5(line, found, levels=(1, 2))
+    drawn = [axes.collections[0] for axes in figure.axes]
+    assert len(drawn) == 3
+    inked = int((line[:-1, 2] == 0).sum()) + int(line[-2, 2] == 1)  # a stroke of one point at the end is a dot
+    strokes, first, _ = drawn
+    assert all(len(collection.get_segments()) == inked for collection in drawn)
+    assert len({tuple(colour) for colour in strokes.get_colors()}) == len(pen_ups(line))
+    ends = found.ends(1)
+    number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    expected = [figures_strokes.COLOURS[k % 7] for t, k in enumerate(number) if t > 0 and line[t - 1, 2] == 0]
+    got = ["#{:02X}{:02X}{:02X}".format(*(round(255 * c) for c in colour[:3])) for colour in first.get_colors()]
+    assert got[: len(expected)] == expected
+    words = " ".join(text.get_text() for text in figure.texts)
+    assert f"{len(pen_ups(line))} strokes" in words
+    assert "segments of z¹" in words
+    assert words.count("F1") == 4
+    with pytest.raises(InputError, match="level must lie between 1 and 2; got 3"):
+        figures_strokes.figure5(line, found, levels=(3,))
+    with pytest.raises(InputError, match="steps must be the"):
+        figures_strokes.figure5(line[:-1], found)
+
+
+def test_evaluate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_strokes.model()
+    expected = model.score(tiny_strokes.strokes(4))
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", run / "lines.npz", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["log_likelihood"] == pytest.approx(expected.log_likelihood, rel=1e-6)
+    assert (record["sequences"], record["points"]) == (4, expected.points)
+    assert set(record) == {
+        "strokes", "sequences", "points", "log_likelihood", "per_point", "rates", "updates", "saved",
+    }  # fmt: skip
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", run / "lines.npz") == 0
+    out = capsys.readouterr().out
+    assert f"log-likelihood  {expected.log_likelihood:.1f} nats per line" in out
+    assert "layer 3  updated at" in out
+
+
+def test_evaluate_boundaries(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, lines = tiny_strokes.model(), tiny_strokes.strokes(4)
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", run / "lines.npz", "--boundaries", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["boundaries"]}
+    assert list(rows) == ["level 1", "level 2", "every position", "fixed length", "random", "surprise rises",
+                          "surprise rises most"]  # fmt: skip
+    by_line = [against_pen_ups(model.segment(lines[k]), lines[k])[1][1] for k in range(4)]
+    assert rows["level 1"]["tolerance"]["1"]["f1"] == pytest.approx(pooled(by_line).f1)
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", run / "lines.npz", "--boundaries") == 0
+    out = capsys.readouterr().out
+    assert "segment ends exactly at pen-ups:" in out
+    assert "segment ends within 1 point of them:" in out
+
+
+def test_segment(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn("segment", "-m", run / "hand", "--file", run / "lines.npz", "--line", "line-2") == 0
+    out = capsys.readouterr().out
+    line = tiny_strokes.strokes(4)[2]
+    assert f"{len(line)} points, {int(line[:, 2].sum())} strokes" in out
+    assert out.count("precision") == 4
+    assert tiny.hmrnn("segment", "-m", run / "hand", "--file", run / "lines.npz", "--line", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["levels"][0]["ends"] == tiny_strokes.model().segment(line).ends(1)
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.npz", "a.json", "a.csv"])
+def test_generate(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--length", 20, "--samples", 2, "--seed", 1, "--bias", 0.5, "--out", name)
+    assert tiny.hmrnn("generate", "-m", run / "hand", *flags) == 0
+    out, err = capsys.readouterr()
+    assert out == f"wrote {name}: 2 line(s) of 20 points\n"
+    assert re.search(r"lifted after \d+% of the points.*untrained", err)  # and so it is
+    if name.endswith((".npz", ".json", ".csv")):
+        wrote, expected = read_strokes(name), tiny_strokes.model().sheet(2, 20, bias=0.5, seed=1)
+        np.testing.assert_allclose(wrote[1][1:, :2], expected[1][1:, :2], atol=1e-3)
+        np.testing.assert_array_equal(wrote[1][:-1, 2], expected[1][:-1, 2])
+
+
+def test_generate_primed_and_animated(run: Path) -> None:
+    flags = ("--prime", run / "lines.npz", "--line", 2, "--seconds", 4, "--length", 20, "--seed", 1)
+    assert tiny.hmrnn("generate", "-m", run / "hand", *flags) == 0
+    text = Path("writing.svg").read_text()
+    assert 'class="prime"' in text
+    assert "@keyframes" in text
+
+
+def test_plot(run: Path) -> None:
+    flags = ("--figure", 5, "--file", run / "lines.npz", "--levels", 1, 2, "--out", "5.png")
+    assert tiny.hmrnn("plot", "-m", run / "hand", *flags) == 0
+    assert Path("5.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("generate", "hand", "a prompt"), "a prompt is for text"),
+        (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
+        (("generate", "hand", "--out", "a.gif"), "got 'a.gif'"),
+        (("generate", "hand", "--seconds", "-1"), "--seconds must not be negative"),
+        (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only an .svg can write itself"),
+        (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
+        (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
+        (("segment", "hand", "some text"), "this is a model of handwriting"),
+        (("segment", "hand"), "needs data, and none was named"),
+        (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
+        (("evaluate", "hand", "--file", "{lines}", "--gold", "x"), "--gold is for text"),
+        (("plot", "hand", "--file", "{lines}"), "--figure 4 is for text"),
+        (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
+        (("plot", "text", "abc", "--figure", "5"), "--figure 5 draws handwriting"),
+        (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
+        (("generate", "text", "abc", "--prime", "{lines}"), "--prime is for handwriting"),
+        (("evaluate", "text", "--file", "{lines}"), "is not UTF-8|symbol"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(
+    arguments: tuple[str, ...], message: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, model, *rest = arguments
+    filled = [word.format(lines=run / "lines.npz") for word in rest]
+    assert tiny.hmrnn(command, "-m", run / model, *filled) == 2
+    err = capsys.readouterr().err
+    assert re.search(message, err), err
+    assert err.count("\n") == 1
+    assert not [path for path in Path().iterdir() if path.name != "cache"]
+
+
+def test_an_empty_picture_is_not_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lifted = tiny_strokes.model()
+    lifted.network.density.bias.data[-1] = 100.0  # the pen is always up
+    tiny_strokes.save(tmp_path / "lifted", lifted)
+    assert tiny.hmrnn("generate", "-m", tmp_path / "lifted", "--length", 9) == 2
+    assert "empty picture" in capsys.readouterr().err
+    assert not Path("writing.svg").exists()
+
+
+def test_a_damaged_scale_is_said(tmp_path: Path) -> None:
+    model = tiny_strokes.model()
+    scale = hmrnn.data.strokes.Scale((0.0, 0.0), (1.0, -1.0))
+    tiny_strokes.save(tmp_path / "bad", StrokeModel(model.network, scale, model.config))
+    with pytest.raises(InputError, match="deviation of a scale must be two positive numbers"):
+        hmrnn.load(tmp_path / "bad")
+
+
+def test_a_file_of_strokes_is_trained_on_by_its_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_strokes(tiny_strokes.strokes(20), "mine.npz")
+    small = ("--model.hidden-size", 4, "--model.output-size", 4, "--model.mixtures", 2, "--train.epochs", 1)
+    assert tiny.hmrnn("train", "mine.npz", *small, "--train.batch-size", 6, "--train.device", "cpu") == 0
+    assert "18 lines of" in capsys.readouterr().out
+    assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--split", "test") == 0
+    assert "1 lines, " in capsys.readouterr().out
+    assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--path", run / "lines.npz") == 2
+    assert "another scale than the model" in capsys.readouterr().err
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
+    assert {path.name for path in (tmp_path / "demo" / "figures").iterdir()} == {
+        "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
+    }  # fmt: skip
+    assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
+    assert "holds a finished demo" in capsys.readouterr().out

@@ -1,0 +1,196 @@
+"""Strokes under the trainer: the loss and the measure, padding, parts of a batch, going on, and that it learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tiny_strokes
+from hmrnn import checkpoint
+from hmrnn.data import Scale, StrokeCorpus, Strokes
+from hmrnn.errors import InputError
+from hmrnn.evaluate_strokes import evaluate_strokes, read_batch
+from hmrnn.mixture import Mixture
+from hmrnn.models import HandwritingModel
+from hmrnn.rnn import Operation
+from hmrnn.rundir import RunDirectory
+from hmrnn.task import make_task
+from hmrnn.task_strokes import StrokeTask
+from hmrnn.train import read_metrics, train
+from hmrnn.trainer import Trainer
+from tiny import contents
+
+CPU = torch.device("cpu")
+
+
+def task(**changes: Any) -> StrokeTask:
+    made = make_task(tiny_strokes.config(**changes), tiny_strokes.corpus(), CPU)
+    assert isinstance(made, StrokeTask)
+    return made
+
+
+def line_by_line(network: HandwritingModel, strokes: Strokes, scale: Scale) -> list[float]:
+    """The log-likelihood of every line, each read alone and without padding."""
+    totals = []
+    for line in strokes:
+        points = torch.from_numpy(scale.apply(line))[:, None]
+        with torch.no_grad():
+            totals.append(float(network.log_likelihood(points)[0].double().sum()))
+    return totals
+
+
+def run(directory: Path, config: Any, *, resume: bool = False, stop: int | None = None, data: Any = None) -> None:
+    """Train; with ``stop`` until that step, where the process is gone."""
+    here = RunDirectory(directory)
+    here.check(resume=resume, overwrite=False)
+    with here.open():
+        events = train(Trainer(config, data or tiny_strokes.corpus(), CPU), here, resume=resume)
+        for event in events:
+            if event["event"] == "step" and event["step"] == stop:
+                break
+        events.close()
+
+
+def test_evaluation_is_the_mean_over_lines_of_their_log_likelihoods() -> None:
+    model, corpus = tiny_strokes.model(), tiny_strokes.corpus()
+    totals = line_by_line(model.network, corpus.valid, corpus.scale)
+    for batch_size in (1, 2, 5, 8):
+        result = evaluate_strokes(model.network, corpus.valid, corpus.scale, batch_size=batch_size)
+        assert result.log_likelihood == pytest.approx(np.mean(totals), rel=1e-5)
+        assert (result.sequences, result.points) == (5, int(corpus.valid.lengths.sum()) - 5)
+        assert result.per_point == pytest.approx(sum(totals) / result.points, rel=1e-5)
+
+
+def test_evaluation_counts_boundaries_and_updates_of_real_points_only() -> None:
+    model, corpus = tiny_strokes.model(), tiny_strokes.corpus()
+    fired, changed, points = np.zeros(2), np.zeros(3), 0
+    for line in corpus.valid:
+        with torch.no_grad():
+            _, out, _ = model.network(torch.from_numpy(corpus.scale.apply(line))[:-1, None])
+        fired += out.boundaries.sum((0, 1)).numpy()
+        changed += (out.operations != Operation.COPY).sum((0, 1)).numpy()
+        points += len(line) - 1
+    result = evaluate_strokes(model.network, corpus.valid, corpus.scale, batch_size=5)
+    assert result.rates == pytest.approx(fired / points)
+    assert result.updates == pytest.approx(changed / points)
+    assert result.saved == pytest.approx(1 - changed.sum() / points / 3)
+    assert 0 < result.rates[0] < 1
+
+
+def test_losses_of_an_epoch_average_to_the_measure() -> None:
+    """Nats per sequence of the whole training part, although batches differ in length and some rows only fill up."""
+    it = task(batch_size=4)
+    corpus = tiny_strokes.corpus()
+    assert it.chunks == 5  # of 18 lines: 20 rows
+    with torch.no_grad():
+        losses = [float(it.loss(it.model, it.batch(0, chunk), None)[0]) for chunk in range(it.chunks)]
+    expected = -np.mean(line_by_line(it.model, corpus.train, corpus.scale))
+    assert it.measure(float(np.mean(losses))) == pytest.approx(expected, rel=1e-5)
+    assert np.mean(losses) == pytest.approx(expected / (np.mean(corpus.train.lengths) - 1), rel=1e-5)
+
+
+def test_the_loss_of_a_batch_is_the_mean_over_its_parts() -> None:
+    it = task()
+    batch = it.batch(0, 1)
+    whole = it.loss(it.model, batch, None)[0]
+    parts = [it.loss(it.model, tuple(a[..., k : k + 2] if a.dim() == 1 else a[:, k : k + 2] for a in batch), None)[0]
+             for k in (0, 2)]  # fmt: skip
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+def test_rates_leave_padding_out_and_keep_their_gradient() -> None:
+    it = task()
+    inputs, targets, counted = it.batch(0, 0)
+    assert int(counted.min()) < len(inputs)
+    _, rates, _ = it.loss(it.model, (inputs, targets, counted), None)
+    _, out, _ = it.model(inputs)
+    by_hand = torch.cat([out.boundaries[:n, b] for b, n in enumerate(counted.tolist())]).mean(0)
+    torch.testing.assert_close(rates, by_hand)
+    assert rates.requires_grad
+
+
+def test_batches_are_decided_by_seed_and_epoch() -> None:
+    first, second, other = task(), task(), task(seed=2)
+    for a, b, c in zip(first.batch(3, 1), second.batch(3, 1), other.batch(3, 1)):
+        assert torch.equal(a, b)
+        assert a.shape != c.shape or not torch.equal(a, c)
+    assert not torch.equal(first.batch(0, 1)[2], first.batch(1, 1)[2]) or not torch.equal(
+        first.batch(0, 1)[0], first.batch(1, 1)[0]
+    )
+
+
+def test_each_process_takes_its_share_of_the_rows() -> None:
+    config, corpus = tiny_strokes.config(), tiny_strokes.corpus()
+    whole = StrokeTask(config, corpus, CPU).batch(1, 2)
+    shares = [StrokeTask(config, corpus, CPU, rank, 2).batch(1, 2) for rank in (0, 1)]
+    for k, a in enumerate(whole):
+        assert torch.equal(torch.cat([share[k] for share in shares], dim=min(1, a.dim() - 1)), a)
+
+
+def test_bf16_reads_a_batch_and_gives_finite_float32() -> None:
+    it = task()
+    with torch.autocast("cpu", torch.bfloat16):
+        log_density, _, _, _ = read_batch(it.model, it.batch(0, 0))
+        loss, _, _ = it.loss(it.model, it.batch(0, 0), None)
+    assert log_density.dtype == loss.dtype == torch.float32
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in it.model.parameters())
+
+
+@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm", "gru"])
+def test_training_improves_the_likelihood(rnn: str, tmp_path: Path) -> None:
+    run(tmp_path / "run", tiny_strokes.config(rnn=rnn, epochs=12, batch_size=6, learning_rate=0.02, patience=20))
+    valid = [line["nats"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if line["event"] == "valid"]
+    assert valid[-1] < valid[0] - 5  # nats per sequence
+    assert math.isfinite(valid[-1])
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    config = tiny_strokes.config(boundary="sample")
+    run(tmp_path / "whole", config)
+    saving = dataclasses.replace(config, train=dataclasses.replace(config.train, checkpoint_every=0.0))
+    run(tmp_path / "parts", saving, stop=7)
+    run(tmp_path / "parts", config, resume=True)
+    whole, parts = contents(tmp_path / "whole"), contents(tmp_path / "parts")
+    last = "last-00000010"
+    assert whole[f"{last}/model.safetensors"] == parts[f"{last}/model.safetensors"]
+    assert whole[f"{last}/training.safetensors"] == parts[f"{last}/training.safetensors"]
+    assert whole["metrics"] == parts["metrics"]
+
+
+def test_other_lines_are_refused_on_resume(tmp_path: Path) -> None:
+    config = tiny_strokes.config()
+    run(tmp_path / "run", config)
+    longer = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=3))
+    with pytest.raises(InputError, match="not those this run began with"):
+        run(tmp_path / "run", longer, resume=True, data=tiny_strokes.corpus(seed=7))
+
+
+def test_a_checkpoint_holds_the_scale(tmp_path: Path) -> None:
+    run(tmp_path / "run", tiny_strokes.config())
+    best = checkpoint.find(tmp_path / "run")
+    assert sorted(path.name for path in best.iterdir()) == [
+        "config.json", "manifest.json", "model.safetensors", "scale.json",
+    ]  # fmt: skip
+    assert checkpoint.read(best).vocabulary == tiny_strokes.corpus().scale
+
+
+def test_the_mixture_passes_through_the_network_whole() -> None:
+    mixture, _, _ = task().model(torch.zeros(3, 2, 3))
+    assert isinstance(mixture, Mixture)
+    assert mixture.pen.shape == (3, 2)
+
+
+def test_describe_names_lines_and_what_was_skipped() -> None:
+    corpus = tiny_strokes.corpus()
+    told = StrokeTask(tiny_strokes.config(), corpus, CPU).describe()
+    assert "18 lines" in told
+    assert "could not be read" not in told
+    damaged = StrokeCorpus(corpus.name, corpus.train, corpus.valid, corpus.test, corpus.scale, skipped=("a: why",))
+    assert "1 file could not be read" in StrokeTask(tiny_strokes.config(), damaged, CPU).describe()

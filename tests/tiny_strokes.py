@@ -1,0 +1,58 @@
+"""Handwriting small enough for a test: zigzags of a dozen points, and a config whose update takes milliseconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.data import Scale, StrokeCorpus, Strokes
+from hmrnn.models import HandwritingModel
+from hmrnn.trained_strokes import StrokeModel
+
+
+def strokes(count: int, seed: int = 0) -> Strokes:
+    """Lines of 8 to 15 points: the pen goes up and down and is lifted after every fourth point or so."""
+    random = np.random.default_rng(seed)
+    lines = []
+    for _ in range(count):
+        n = int(random.integers(8, 16))
+        steps = np.stack([random.normal(3, 1, n), 4 * (-1.0) ** np.arange(n) + random.normal(0, 1, n)], axis=1)
+        lines.append(np.column_stack([steps, np.arange(n) % 4 == 3]))
+    return Strokes.of(lines, names=[f"line-{k}" for k in range(count)])
+
+
+def corpus(train: int = 18, valid: int = 5, seed: int = 0) -> StrokeCorpus:
+    parts = [strokes(count, seed + k) for k, count in enumerate((train, valid, valid))]
+    return StrokeCorpus("tiny", *parts, scale=Scale.of(parts[0]))
+
+
+def config(**changes: Any) -> Config:
+    """A tiny config; ``changes`` are fields of its model or its training."""
+    model = ModelConfig(hidden_size=(6, 5, 4), output_size=5, layer_norm=False, mixtures=2)
+    train = TrainConfig(epochs=2, batch_size=4, learning_rate=0.02, log_every=2, checkpoint_every=1e9, device="cpu")
+    of_model = {field.name for field in dataclasses.fields(ModelConfig)} & changes.keys()
+    return Config(
+        DataConfig(format="strokes"),
+        dataclasses.replace(model, **{name: changes[name] for name in of_model}),
+        dataclasses.replace(train, **{name: value for name, value in changes.items() if name not in of_model}),
+    )
+
+
+def model(seed: int = 0, **changes: Any) -> StrokeModel:
+    """An untrained model."""
+    torch.manual_seed(seed)
+    chosen = config(**changes)
+    return StrokeModel(HandwritingModel(chosen.model).eval(), corpus().scale, chosen)
+
+
+def save(directory: Path, model: StrokeModel) -> Path:
+    """Write ``model`` as a checkpoint; the directory."""
+    checkpoint.write(directory, Checkpoint(model.config, model.scale, dict(model.network.state_dict())))
+    return directory
