@@ -1,5 +1,6 @@
 """Segmentation: what it says of boundaries it is given, how it shows itself, and how a network makes one."""
 
+import io
 import json
 import math
 import re
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
 
 from hmrnn import InputError, Operation
 from hmrnn.config import ModelConfig
@@ -108,6 +110,27 @@ def test_no_tree_without_nesting_or_levels(cat: Segmentation) -> None:
         made("abc").tree()
 
 
+def test_a_tree_of_what_does_not_nest_is_cut(cat: Segmentation) -> None:
+    assert cat.tree(cut=True) == [["the ", "cat "], ["sat", "|here", "\n"], ["now"]]
+    nested = made("the cat sat on", "   ^   ^   ^  ", "       ^      ")
+    assert nested.tree(cut=True) == nested.tree()
+    three = made("abcdef", "   ^  ", " ^    ", "    ^ ")
+    assert three.tree(cut=True) == [[["ab"], ["cd", "e"]], [["f"]]]
+
+
+def test_table_counts_operations() -> None:
+    operations = np.array([[U, U, C], [U, F_, C], [U, C, U], [F_, C, C]])
+    zeros = np.zeros((4, 2))
+    shown = Segmentation(tuple("abcd"), zeros, zeros, operations, np.zeros((4, 3))).table().splitlines()
+    assert [line.split() for line in shown[:4]] == [
+        ["layer", "UPDATE", "FLUSH", "COPY", "changed"],
+        ["1", "3", "1", "0", "100.0%"],
+        ["2", "1", "1", "2", "50.0%"],
+        ["3", "1", "0", "3", "25.0%"],
+    ]
+    assert shown[4].startswith("7 layer updates instead of 12")
+
+
 def test_updates_as_the_paper_counts_them() -> None:
     operations = np.full((270, 3), C)
     operations[:, 0] = U
@@ -139,6 +162,21 @@ def test_json_round_trip(cat: Segmentation) -> None:
     for name in ("probabilities", "norms", "bits"):
         np.testing.assert_allclose(getattr(again, name), getattr(cat, name), atol=6e-5)
         assert getattr(again, name).dtype == np.float32
+
+
+def test_from_json(cat: Segmentation) -> None:
+    assert Segmentation.from_json(cat.to_json()).to_dict() == cat.to_dict()
+    for wrong in ("", "{", "[1]", '{"symbols": ["a"]}', "null"):
+        with pytest.raises(InputError):
+            Segmentation.from_json(wrong)
+
+
+def test_rich_shows_it_in_colour(cat: Segmentation) -> None:
+    console = Console(force_terminal=True, width=80, color_system="256", file=io.StringIO(), legacy_windows=False)
+    console.print(cat)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b[" in shown
+    assert ANSI.sub("", shown).splitlines()[0].rstrip() == cat.render().splitlines()[0]
 
 
 def test_json_round_trip_of_one_layer_without_bits() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation
+from hmrnn.rnn import Operation, Output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,34 @@ def evaluate(
 
     ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
     """
+    total = _Sums(network.rnn.num_layers, network.rnn.num_boundaries, network.softmax.weight.device)
+    read_through(
+        network, symbols, total.add, streams=streams, warmup=warmup, chunk=chunk, precision=precision,
+        progress=progress, share=share,
+    )  # fmt: skip
+    if share[1] > 1:
+        torch.distributed.all_reduce(total.values)
+    return total.evaluation()
+
+
+Note = Callable[[np.ndarray, Tensor, Output, Tensor], None]
+"""Is told of each chunk: positions in the text (T, B), the losses of predicting the symbols that follow (T, B; nats),
+what the network gave, and which positions count (T, B)."""
+
+
+def read_through(
+    network: LanguageModel,
+    symbols: np.ndarray,
+    note: Note,
+    *,
+    streams: int = 1,
+    warmup: int = 0,
+    chunk: int = 100,
+    precision: str = "float32",
+    progress: Callable[[int, int], None] | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Read a text as :func:`evaluate` does, and tell ``note`` what came; every position but the last counts once."""
     n = len(symbols) - 1
     if n < 1:
         raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
@@ -63,44 +91,39 @@ def evaluate(
         raise InputError(f"streams must be at least 1 and warmup at least 0; got {streams} and {warmup}")
     streams = max(1, min(streams, n // max(1, warmup, chunk)))
     warmup = warmup if streams > 1 else 0
-    device = network.softmax.weight.device
     length = -(-n // streams)
     rank, world = share
     starts = np.arange(streams)[rank::world] * length
-    total = _Sums(network.config.num_layers, device)
     if len(starts) > 0:
         was_training = network.training
         network.eval()
         try:
             with torch.inference_mode():
-                _read(network, symbols, starts, length, warmup, chunk, precision, total, progress)
+                _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
         finally:
             network.train(was_training)
-    if world > 1:
-        torch.distributed.all_reduce(total.values)
-    return total.evaluation()
 
 
 class _Sums:
     """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
 
-    def __init__(self, num_layers: int, device: torch.device) -> None:
-        self.num_layers = num_layers
-        self.values = torch.zeros(2 + 2 * num_layers - 1, dtype=torch.float64, device=device)
+    def __init__(self, num_layers: int, num_boundaries: int, device: torch.device) -> None:
+        self.num_boundaries = num_boundaries
+        self.values = torch.zeros(2 + num_boundaries + num_layers, dtype=torch.float64, device=device)
 
-    def add(self, losses: Tensor, boundaries: Tensor, operations: Tensor, counted: Tensor) -> None:
+    def add(self, at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
         weight = counted[..., None].double()  # (T, B, 1)
         self.values += torch.cat([
             counted.sum()[None].double(),
             (losses.double() * counted).sum()[None] / math.log(2),
-            (boundaries.double() * weight).sum((0, 1)),
-            ((operations != Operation.COPY) * weight).sum((0, 1)),
+            (out.boundaries.double() * weight).sum((0, 1)),
+            ((out.operations != Operation.COPY) * weight).sum((0, 1)),
         ])  # fmt: skip
 
     def evaluation(self) -> Evaluation:
         count, bits, *rest = self.values.tolist()
         shares = tuple(value / count for value in rest)
-        return Evaluation(int(count), bits / count, shares[: self.num_layers - 1], shares[self.num_layers - 1 :])
+        return Evaluation(int(count), bits / count, shares[: self.num_boundaries], shares[self.num_boundaries :])
 
 
 def _read(
@@ -111,7 +134,7 @@ def _read(
     warmup: int,
     chunk: int,
     precision: str,
-    total: _Sums,
+    note: Note,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     device = network.softmax.weight.device
@@ -131,7 +154,7 @@ def _read(
                 state = _restart_first(state)
             continue
         losses = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
-        total.add(losses, out.boundaries, out.operations, torch.from_numpy(inside).to(device))
+        note(at, losses, out, torch.from_numpy(inside).to(device))
         if progress is not None:
             progress(min(end, length), length)
 

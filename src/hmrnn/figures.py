@@ -1,7 +1,7 @@
 """Segmentation -> the paper's figures 3 and 4; metrics of a run -> its training curves.
 
-The only module that imports matplotlib, and only when a figure is drawn. Figures are plain ``Figure`` objects, so no
-window system is touched and nothing is kept alive by pyplot.
+With figures_strokes the only module that imports matplotlib, and only when a figure is drawn. Figures are plain
+``Figure`` objects, so no window system is touched and nothing is kept alive by pyplot.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ class Glyph(NamedTuple):
     """In points; small enough for the cell."""
 
 
-def _style() -> AbstractContextManager[None]:
+def styled() -> AbstractContextManager[None]:
+    """Within it, figures have the fonts and lines of this package."""
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
 
 
-def _figure(width: float, height: float, **options: Any) -> Figure:
+def new_figure(width: float, height: float, **options: Any) -> Figure:
+    """A white sheet, in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), facecolor="white", **options)
@@ -81,7 +83,7 @@ def _figure(width: float, height: float, **options: Any) -> Figure:
 
 def figure3(segmentation: Segmentation, *, columns: int = 90) -> Figure:
     """Figure 3 of the paper: rows of text, under each symbol a block per detector, white where a segment ends."""
-    with _style():
+    with styled():
         page = _Page(segmentation, columns, lines=segmentation.levels, least_cells=30, foot=0)
         page.draw_text()
         page.draw_boundaries()
@@ -95,7 +97,7 @@ def figure4(segmentation: Segmentation, *, columns: int = 90) -> Figure:
     """
     layers = segmentation.norms.shape[1]
     lines, bar_lines = segmentation.levels + layers, math.ceil(layers / _BARS)
-    with _style():
+    with styled():
         page = _Page(segmentation, columns, lines, least_cells=22 * min(layers, _BARS), foot=bar_lines * _BAR_LINE)
         page.draw_text()
         page.draw_boundaries()
@@ -122,7 +124,7 @@ class _Page:
                 f"a figure of {T} symbols would be {self.height:.0f} inches high, and {MAX_HEIGHT} is the limit: "
                 "draw a part, such as segmentation[:270]"
             )
-        self.figure = _figure(self.width, self.height)
+        self.figure = new_figure(self.width, self.height)
         self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_axis_off()
         self.axes.set_xlim(-_LEFT / _CELL, self.cells + _RIGHT / _CELL)
@@ -142,7 +144,7 @@ class _Page:
     def draw_boundaries(self) -> None:
         for l in range(self.segmentation.levels):
             style = {"cmap": "gray", "vmin": 0, "vmax": 1, "edgecolors": _GREY}
-            self._line(l, self.segmentation.boundaries[:, l], f"z{l + 1}", f"z{_superscript(l + 1)}", **style)
+            self._line(l, self.segmentation.boundaries[:, l], f"z{l + 1}", f"z{superscript(l + 1)}", **style)
         if self.segmentation.levels:
             self._legend(self.body + _FOOT / 2 - 0.04)
 
@@ -150,7 +152,7 @@ class _Page:
         norms, levels = self.segmentation.norms, self.segmentation.levels
         for l in range(norms.shape[1]):
             low, high = _limits(norms[:, l])
-            label, style = f"‖h{_superscript(l + 1)}‖", {"cmap": "viridis", "vmin": low, "vmax": high}
+            label, style = f"‖h{superscript(l + 1)}‖", {"cmap": "viridis", "vmin": low, "vmax": high}
             mesh = self._line(levels + l, norms[:, l], f"h{l + 1}", label, edgecolors="face", **style)
             self._colour_bar(l, min(norms.shape[1], _BARS), label, mesh)
 
@@ -217,7 +219,8 @@ def _fonts() -> dict[str, Any]:
     return {name: font_manager.get_font(font_manager.findfont(name)) for name in _FONTS if name in installed}
 
 
-def _superscript(number: int) -> str:
+def superscript(number: int) -> str:
+    """Its digits, raised."""
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
@@ -228,7 +231,7 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> Figure:
-    """Bits per symbol and, below, how often each detector fires, over the updates of a run.
+    """Bits per symbol (nats per sequence of strokes) and, below, how often each detector fires, over a run's updates.
 
     ``metrics`` are the records of metrics.jsonl; those of the events "train" and "valid" are drawn.
     """
@@ -236,35 +239,41 @@ def curves(metrics: Sequence[dict[str, Any]]) -> Figure:
     valid = [record for record in metrics if record.get("event") == "valid"]
     if not train and not valid:
         raise InputError("there is nothing to draw: the metrics hold no record of training or validation")
-    with _style():
+    with styled():
         return _curves(train, valid)
 
 
 def _curves(train: list[dict[str, Any]], valid: list[dict[str, Any]]) -> Figure:
     levels = len((train or valid)[0]["rates"])
+    unit = "nats" if "nats" in (train or valid)[0] else "bits"
     style: dict[str, Any]
-    figure = _figure(6.4, 4.6 if levels else 3.0, layout="constrained")
+    figure = new_figure(6.4, 4.6 if levels else 3.0, layout="constrained")
     panels = figure.subplots(
         2 if levels else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2][: 1 + bool(levels)]
     )
 
     top: Axes = panels[0, 0]
     if train:
-        top.plot(_steps(train), _bits(train), color=_ORANGE, linewidth=1, label="training")
+        top.plot(_steps(train), _measures(train, unit), color=_ORANGE, linewidth=1, label="training")
     if valid:
-        best = min(filter(math.isfinite, _bits(valid)), default=math.nan)
+        best = min(filter(math.isfinite, _measures(valid, unit)), default=math.nan)
         top.axhline(best, color=_BLUE, linewidth=0.6, linestyle=":")
         style = {"color": _BLUE, "linewidth": 1.5, "marker": "o", "markersize": 3.5}
-        top.plot(_steps(valid), _bits(valid), label=f"validation (best {best:.3f})", **style)
-    top.set_ylim(*_bits_range(_bits(train), _bits(valid)))
-    top.set_ylabel("bits per symbol")
+        top.plot(
+            _steps(valid),
+            _measures(valid, unit),
+            label=f"validation (best {best:{'.1f' if unit == 'nats' else '.3f'}})",
+            **style,
+        )
+    top.set_ylim(*_measure_range(_measures(train, unit), _measures(valid, unit)))
+    top.set_ylabel({"bits": "bits per symbol", "nats": "nats per sequence"}[unit])
     top.legend(frameon=False)
 
     if levels:
         bottom: Axes = panels[1, 0]
         for l in range(levels):
             style = {"color": (_GREEN, _PINK, _RED, _ORANGE, _BLUE)[l % 5], "linewidth": 1.2, "markersize": 3.5}
-            label = f"z{_superscript(l + 1)}"
+            label = f"z{superscript(l + 1)}"
             bottom.plot(_steps(train), [r["rates"][l] for r in train], label=label, **style)
             bottom.plot(_steps(valid), [r["rates"][l] for r in valid], marker="o", linestyle="none", **style)
         bottom.set_ylim(bottom=0)
@@ -282,11 +291,11 @@ def _steps(records: Sequence[dict[str, Any]]) -> list[int]:
     return [record["step"] for record in records]
 
 
-def _bits(records: Sequence[dict[str, Any]]) -> list[float]:
-    return [math.nan if record["bits"] is None else record["bits"] for record in records]  # JSON has no NaN
+def _measures(records: Sequence[dict[str, Any]], unit: str) -> list[float]:
+    return [math.nan if record[unit] is None else record[unit] for record in records]  # JSON has no NaN
 
 
-def _bits_range(train: list[float], valid: list[float]) -> tuple[float, float]:
+def _measure_range(train: list[float], valid: list[float]) -> tuple[float, float]:
     """Where the curves can be told apart: the steep start of training may leave the picture at the top."""
     values = [value for value in train + valid if math.isfinite(value)] or [0.0]
     low = min(values)
@@ -297,8 +306,8 @@ def _bits_range(train: list[float], valid: list[float]) -> tuple[float, float]:
 
 def bars(groups: dict[str, dict[str, float]], label: str) -> Figure:
     """One panel of horizontal bars per group, 1 marked: for ratios."""
-    with _style():
-        figure = _figure(6.4, 0.5 + sum(0.5 + 0.24 * len(group) for group in groups.values()), layout="constrained")
+    with styled():
+        figure = new_figure(6.4, 0.5 + sum(0.5 + 0.24 * len(group) for group in groups.values()), layout="constrained")
         heights = [2 + len(group) for group in groups.values()]
         panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (name, group) in zip(panels, groups.items()):
@@ -331,7 +340,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)  # the same figure, the same file
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(temporary, "wb") as file, _style():
+        with open(temporary, "wb") as file, styled():
             figure.savefig(file, format=kind[1:], dpi=300, metadata=metadata)
         os.replace(temporary, path)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 from collections.abc import Sequence
@@ -11,33 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.cells import cell_len
+from rich.text import Text
 from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation
+from hmrnn.rnn import HMLSTM, Operation
+from hmrnn.shown import as_html, visible, wrap
 
 SEGMENT_COLOURS = ("#87d7ff", "#ffd787")  # blue and orange: told apart by colour-blind eyes, both light under black
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two, of the 256 colours every terminal knows
 _ANSI_RESET = "\x1b[0m"
 _LETTERS = "".join(operation.name[0] for operation in Operation)  # UCF
-
-
-def visible(symbol: str) -> str:
-    """``symbol`` as it can be shown on one line: ⏎ for a line feed, ⇥ for a tab, a picture for what has none."""
-    return symbol if symbol.isprintable() else "".join(map(_visible, symbol))
-
-
-def _visible(character: str) -> str:
-    if character.isprintable():
-        return character
-    if character.isspace() and character not in "\n\t\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029":
-        return "␣"  # a space other than the usual one
-    special = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
-    code = ord(character)
-    return special.get(character) or (chr(0x2400 + code) if code < 0x20 else "\N{REPLACEMENT CHARACTER}")
 
 
 class Updates(NamedTuple):
@@ -144,19 +129,26 @@ class Segmentation:
         """Whether every end of a level is an end of the level below, too."""
         return bool((self.boundaries[:-1, 1:] <= self.boundaries[:-1, :-1]).all())
 
-    def tree(self) -> list[Any]:
-        """The segments of the highest level as lists of those of the next, and so on down to the strings of level 1."""
+    def tree(self, *, cut: bool = False) -> list[Any]:
+        """The segments of the highest level as lists of those of the next, and so on down to the strings of level 1.
+
+        Boundaries need not nest: a layer that has just ended a segment moves, and may end one again, whether or not the
+        level below does. With ``cut`` such an end cuts the segments of all levels below it, too, so that there always
+        is a tree; without, it is an error.
+        """
         if self.levels == 0:
             raise InputError("a network of one layer has no detector and so no segments; train one with two or more")
-        if not self.nested:
+        if not cut and not self.nested:
             raise InputError(
                 "these boundaries make no tree: a segment ends inside one of the level below; "
-                "take the levels one by one with segments(level)"
+                "take the levels one by one with segments(level), or let them be cut with tree(cut=True)"
             )
-        nodes: list[Any] = list(self.segments(1))
-        ends = self.ends(1)
-        for level in range(2, self.levels + 1):
-            above = self.ends(level)
+        every = [self.ends(level) for level in range(1, self.levels + 1)]
+        if cut:
+            every = [sorted(set().union(*every[l:])) for l in range(self.levels)]
+        ends = every[0]
+        nodes: list[Any] = ["".join(self.symbols[start:end]) for start, end in _spans(ends)]
+        for above in every[1:]:
             position = {end: k + 1 for k, end in enumerate(ends)}
             nodes = [nodes[start:end] for start, end in _spans([position[end] for end in above])]
             ends = above
@@ -166,6 +158,16 @@ class Segmentation:
         """How often each layer changed, as the paper counts it for its Figure 4."""
         per_layer = (self.operations != Operation.COPY).sum(axis=0).tolist()
         return Updates(tuple(per_layer), len(self))
+
+    def table(self) -> str:
+        """The operations of every layer, counted: a line per layer, and the sum of those that changed it."""
+        lines = ["layer   UPDATE    FLUSH     COPY   changed"]
+        for l, done in enumerate(self.operations.T, start=1):
+            update, flush, copy = (
+                int((done == kind).sum()) for kind in (Operation.UPDATE, Operation.FLUSH, Operation.COPY)
+            )
+            lines.append(f"{l:5}{update:9}{flush:9}{copy:9}{(update + flush) / len(self):10.1%}")
+        return "\n".join([*lines, str(self.updates())])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold; ``from_dict`` reads it back. Numbers are rounded to four decimals."""
@@ -222,12 +224,26 @@ class Segmentation:
         """``to_dict`` on one line."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Segmentation:
+        """What ``to_json`` wrote."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InputError(
+                f"a segmentation was expected as Segmentation.to_json gives it; got no JSON: {error}"
+            ) from error
+        return cls.from_dict(data)
+
     def __repr__(self) -> str:
         counts = "".join(f", {len(self.ends(l))} segments at level {l}" for l in range(1, self.levels + 1))
         return f"Segmentation({len(self)} symbols{counts})"
 
     def __str__(self) -> str:
         return self.render()
+
+    def __rich__(self) -> Text:
+        return Text.from_ansi(self.render(colour=True))
 
     def render(self, width: int = 80, colour: bool = False) -> str:
         """The text once per level, in lines of at most ``width`` columns, each level's segments set apart.
@@ -238,7 +254,7 @@ class Segmentation:
         if width < 1:
             raise InputError(f"width must be at least 1; got {width}")
         if self.levels == 0:
-            return "\n".join("".join(line) for line in _wrap([visible(symbol) for symbol in self.symbols], width))
+            return "\n".join("".join(line) for line in wrap([visible(symbol) for symbol in self.symbols], width))
         parts: list[str] = []
         for level in range(1, self.levels + 1):
             ends = self.ends(level)
@@ -250,7 +266,7 @@ class Segmentation:
         number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))  # (T,): which segment a symbol belongs to
         lines: list[str] = []
         start = 0
-        for line in _wrap([visible(symbol) for symbol in self.symbols], width):
+        for line in wrap([visible(symbol) for symbol in self.symbols], width):
             numbers = number[start : start + len(line)]
             runs = np.split(np.arange(len(line)), np.flatnonzero(np.diff(numbers)) + 1)
             lines.append(
@@ -266,7 +282,7 @@ class Segmentation:
                 shown[edge] = "·" if shown[edge] == " " else shown[edge]
         for end in ends[:-1]:
             shown[end - 1] += "|"
-        return ["".join(line) for line in _wrap(shown, width)]
+        return ["".join(line) for line in wrap(shown, width)]
 
     def _repr_html_(self) -> str:
         style = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; line-height: 1.5"
@@ -274,11 +290,11 @@ class Segmentation:
         for level in range(1, self.levels + 1):
             ends = self.ends(level)
             spans = "".join(
-                f'<span style="color: #000; background: {SEGMENT_COLOURS[k % 2]}">{_html(self.symbols[i:j])}</span>'
+                f'<span style="color: #000; background: {SEGMENT_COLOURS[k % 2]}">{as_html(self.symbols[i:j])}</span>'
                 for k, (i, j) in enumerate(_spans(ends))
             )
             parts.append(f'<p>{_heading(level, ends)}</p><div style="{style}">{spans}</div>')
-        return "".join(parts) or f'<div style="{style}">{_html(self.symbols)}</div>'
+        return "".join(parts) or f'<div style="{style}">{as_html(self.symbols)}</div>'
 
 
 @torch.no_grad()
@@ -304,6 +320,10 @@ def segment(
                          f"got {sequence.min()} to {sequence.max()}")  # fmt: skip
     if chunk < 1:
         raise InputError(f"chunk must be at least 1; got {chunk}")
+    if not isinstance(network.rnn, HMLSTM):
+        raise InputError(
+            f"a network without detectors finds no segments; got model.rnn {network.config.rnn}, train hm-lstm instead"
+        )
 
     whole = torch.from_numpy(sequence.astype(np.int64)).to(network.embedding.weight.device)
     state: State | None = None
@@ -333,30 +353,6 @@ def _spans(ends: list[int]) -> list[tuple[int, int]]:
 def _heading(level: int, ends: list[int]) -> str:
     count = f"{len(ends)} segments" if len(ends) > 1 else "1 segment"
     return f"level {level}: {count}, {ends[-1] / len(ends):.1f} symbols on average"
-
-
-def _html(symbols: Sequence[str]) -> str:
-    return html.escape("".join(visible(symbol) + "\n" * symbol.endswith("\n") for symbol in symbols))
-
-
-def _wrap(shown: Sequence[str], width: int) -> list[list[str]]:
-    """Lines of at most ``width`` columns: broken after ⏎, else after a space, else anywhere between two symbols."""
-    lines: list[list[str]] = []
-    line: list[str] = []
-    used = 0
-    for symbol in shown:
-        columns = cell_len(symbol)
-        while line and used + columns > width:
-            cut = next((i + 1 for i in range(len(line) - 1, -1, -1) if line[i].strip("|") in (" ", "·")), len(line))
-            lines.append(line[:cut])
-            line = line[cut:]
-            used = sum(map(cell_len, line))
-        line.append(symbol)
-        used += columns
-        if symbol.strip("|") == "⏎":
-            lines.append(line)
-            line, used = [], 0
-    return [*lines, line] if line else lines
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:

@@ -1,0 +1,124 @@
+"""What the detectors of a language model find in a text, against gold ends: spaces and lines, or those of a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from hmrnn.boundary_scores import Row, compare, ends_of
+from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.evaluate import read_through
+from hmrnn.models import LanguageModel
+from hmrnn.rnn import Output
+
+BEFORE, AFTER = "before the space", "after the space"
+"""The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""
+REMOVED, FILE = "where a space was", "as in the file"
+
+
+class Found(NamedTuple):
+    """What a network found in T symbols."""
+
+    boundaries: np.ndarray
+    """(T, levels) bool: a segment of that level ends after the symbol. The last row, never asked for, is False."""
+    surprise: np.ndarray
+    """(T,) float32: bits needed for each symbol, given those before it; NaN for the first."""
+
+
+def find(
+    network: LanguageModel,
+    symbols: np.ndarray,
+    *,
+    streams: int = 1,
+    warmup: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Found:
+    """Read ``symbols`` as :func:`hmrnn.evaluate.evaluate` does, and keep where the detectors fired."""
+    T, levels = len(symbols), network.rnn.num_boundaries
+    if levels == 0:
+        raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
+    found = Found(np.zeros((T, levels), bool), np.full(T, math.nan, np.float32))
+
+    def note(at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
+        inside = counted.cpu().numpy()
+        found.boundaries[at[inside]] = (out.boundaries > 0.5).cpu().numpy()[inside]
+        found.surprise[at[inside] + 1] = losses.cpu().numpy()[inside] / math.log(2)
+
+    read_through(network, symbols, note, streams=streams, warmup=warmup, progress=progress)
+    return found
+
+
+def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
+    """Gold ends are the spaces and line ends of the text, by both conventions; several in a row are one."""
+    white = _are(vocabulary, str.isspace)[symbols]
+    if not white.any() or white.all():
+        raise InputError("the text has no words between spaces or line ends to compare with; give gold ends by --gold")
+    gold = {
+        BEFORE: np.flatnonzero(white[1:] & ~white[:-1]) + 1,
+        AFTER: np.flatnonzero(~white[1:] & white[:-1]) + 1,
+    }
+    return _compare(found, gold)
+
+
+def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
+    """Gold ends are where spaces were taken out. Every line is a sequence of its own: its edges are in plain sight."""
+    line_end = _are(
+        vocabulary, lambda piece: bool(piece) and not piece.strip("\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029")
+    )
+    change = np.flatnonzero(np.diff(np.r_[True, line_end[symbols], True].astype(np.int8)))
+    lines = [slice(start, end) for start, end in change.reshape(-1, 2).tolist()]
+    return compare(
+        [[ends_of(found.boundaries[line, l]) for line in lines] for l in range(found.boundaries.shape[1])],
+        {REMOVED: [ends_of(spaces[line]) for line in lines]},
+        [line.stop - line.start for line in lines],
+        [found.surprise[line] for line in lines],
+        words=True,
+    )
+
+
+def against_ends(found: Found, ends: np.ndarray) -> list[Row]:
+    """Gold ends are given."""
+    return _compare(found, {FILE: ends})
+
+
+def read_ends(path: str | Path, length: int) -> np.ndarray:
+    """Gold ends from a file: one whole number per line, the count of symbols before the cut, from 1 to ``length``.
+
+    Empty lines and what follows a # are left out; the order does not matter.
+    """
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); --gold names a file of ends") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text: {error}; --gold names a file with one end per line") from error
+    ends = []
+    for number, line in enumerate(lines, start=1):
+        content = line.split("#")[0].strip()
+        if not content:
+            continue
+        if not content.isdecimal() or not 1 <= int(content) <= length:
+            raise InputError(
+                f"{path}, line {number}: an end is a whole number from 1 to {length}, the symbols of the text; "
+                f"got {content[:40]!r}"
+            )
+        ends.append(int(content))
+    if not ends:
+        raise InputError(f"{path} holds no end; write one per line")
+    return np.unique(ends)
+
+
+def _compare(found: Found, gold: dict[str, np.ndarray]) -> list[Row]:
+    levels = [[ends_of(level)] for level in found.boundaries.T]
+    return compare(levels, {name: [ends] for name, ends in gold.items()}, [len(found.surprise)], [found.surprise])
+
+
+def _are(vocabulary: Vocabulary, kind: Callable[[str], bool]) -> np.ndarray:
+    """Which symbols of the vocabulary are of this kind."""
+    return np.array([kind(piece) for piece in vocabulary.pieces(np.arange(len(vocabulary)))])

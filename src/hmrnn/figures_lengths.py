@@ -1,0 +1,50 @@
+"""Segment lengths -> histograms of the timescale of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hmrnn import figures
+from hmrnn.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BLUE, _ORANGE = "#0072B2", "#E69F00"
+
+
+def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figure:
+    """A histogram per level of the lengths of its segments, on one logarithmic scale, with the median marked.
+
+    ``lengths`` holds an array for each level, such as ``np.diff(found.ends(1), prepend=0)``.
+    """
+    arrays = [np.asarray(level) for level in lengths]
+    if not arrays or any(array.size == 0 or array.min() < 1 for array in arrays):
+        raise InputError("lengths must hold an array per level, each of one or more lengths of at least 1")
+    edges = _edges(max(int(array.max()) for array in arrays))
+    with figures.styled():
+        figure = figures.new_figure(6.4, 0.5 + 1.15 * len(arrays), layout="constrained")
+        panels = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
+        for l, (axes, array) in enumerate(zip(panels, arrays), start=1):
+            share = np.histogram(array, edges)[0] / len(array)
+            axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=_BLUE, edgecolor="white", linewidth=0.4)
+            axes.axvline(float(np.median(array)), color=_ORANGE, linewidth=1.5)
+            title = f"level {l}: {len(array):,} segments, median {np.median(array):g}, mean {array.mean():.1f} {unit}"
+            axes.set_title(title, fontsize=8, loc="left")
+            axes.set_ylabel("share")
+        panels[-1].set_xscale("log")
+        panels[-1].set_xlim(edges[0], edges[-1])
+        panels[-1].xaxis.set_major_formatter("{x:g}")
+        panels[-1].set_xlabel(f"{unit} per segment")
+    return figure
+
+
+def _edges(longest: int) -> np.ndarray:
+    """Bin edges between whole numbers, at first one number a bin, then growing by a quarter."""
+    edges = [0.5]
+    while edges[-1] <= longest:
+        edges.append(edges[-1] + max(1, round(edges[-1] / 4)))
+    return np.array(edges)

@@ -1,0 +1,191 @@
+"""report.html of a run: results, curves, figures, samples and config on one page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hmrnn import figures
+from hmrnn.boundary_scores import TOLERANCES, table
+from hmrnn.config import to_json
+from hmrnn.data import Corpus, StrokeCorpus
+from hmrnn.errors import InputError
+from hmrnn.evaluate_boundaries import against_removed_spaces, against_white_space, find
+from hmrnn.figures_lengths import timescales
+from hmrnn.rundir import RunDirectory
+from hmrnn.segment import segment
+from hmrnn.trained import TextModel, load
+from hmrnn.trained_strokes import StrokeModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONTEXT, PASSAGE = 500, 270
+"""Symbols read before the passage of figures 3 and 4, and the passage: three rows of 90, as in the paper."""
+MEASURED = 20_000
+"""Symbols of the validation part whose segments are counted and scored."""
+LINES = 20
+"""Lines of handwriting whose segments are counted."""
+SAMPLES = ((0.5, 1), (0.8, 2), (1.0, 3))
+"""Temperature and seed of the samples."""
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
+table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; }
+pre { overflow-x: auto; padding: .8rem; border: 1px solid #8886; border-radius: 4px; font-size: .85rem; }
+pre.sample { white-space: pre-wrap; overflow-wrap: anywhere; }
+img { display: block; max-width: 100%; background: #fff; border-radius: 4px; }
+figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-size: .9rem; }
+"""
+
+
+def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCorpus) -> Path:
+    """Write report.html into the directory of a run, from its metrics, its best model and its validation part."""
+    directory = RunDirectory(run)
+    model = load(run)
+    parts = [_results(metrics, model, directory.newest_progress())]
+    parts += [_picture("Training", figures.curves(metrics), "The measure and the boundary rates over the updates.")]
+    if isinstance(model, TextModel) and isinstance(data, Corpus):
+        parts += _text(model, data)
+    elif isinstance(model, StrokeModel) and isinstance(data, StrokeCorpus):
+        parts += _strokes(model, data)
+    config = html.escape(to_json(model.config).decode())
+    parts.append(f"<h2>Config</h2><pre>{config}</pre>")
+    title = html.escape(f"{run.resolve().name}: {data.name}")
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
+    )
+    return _replace(run / "report.html", page)
+
+
+def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, progress: dict[str, Any]) -> str:
+    valid = [line for line in metrics if line["event"] == "valid"]
+    train = [line for line in metrics if line["event"] == "train"]
+    if not valid:
+        raise InputError("a report needs a run that has been validated at least once")
+    unit, per = ("nats", "sequence") if "nats" in valid[0] else ("bits", "character")
+    best = min(valid, key=lambda line: line[unit])
+    parameters = sum(parameter.numel() for parameter in model.network.parameters())
+    rates = ", ".join(f"z{figures.superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
+    updates = ", ".join(f"{share:.1%}" for share in best["updates"])
+    rows = [
+        (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
+        ("last validation", f"{valid[-1][unit]:.4f} at step {valid[-1]['step']}"),
+        ("boundary rates", rates or "no detectors"),
+        ("steps at which each layer changed", updates),
+        ("updates saved", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
+        ("network", f"{model.config.model.rnn}, layers of {', '.join(map(str, model.network.rnn.hidden_sizes))}"),
+        ("parameters", f"{parameters:,}"),
+    ]
+    if train:
+        speed = float(np.median([line["symbols_per_second"] for line in train]))
+        rows.append(("training", f"{_duration(progress.get('seconds', 0.0))}, {speed:,.0f} symbols per second"))
+    rows.append(("end", str(progress.get("finished") or "not finished")))
+    cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
+    return f"<h2>Results</h2><table>{cells}</table>"
+
+
+def _text(model: TextModel, corpus: Corpus) -> list[str]:
+    parts = []
+    if model.network.rnn.num_boundaries:
+        symbols = corpus.valid[: CONTEXT + PASSAGE]
+        context = max(0, min(CONTEXT, len(symbols) - PASSAGE))
+        found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[context:]
+        where = f"{len(found)} symbols of the validation part"
+        parts += [
+            _picture("Figure 3", figures.figure3(found), f"{where}; white blocks are boundaries."),
+            _picture("Figure 4", figures.figure4(found), f"{where}, with the norm of every layer's state."),
+            f"<pre>{html.escape(found.table())}</pre>",
+        ]
+        parts += _segments(model, corpus)
+    parts.append("<h2>Samples</h2>")
+    for temperature, seed in SAMPLES:
+        sample = model.generate("", 400, temperature=temperature, seed=seed)
+        parts.append(f'<p>temperature {temperature}</p><pre class="sample">{html.escape(sample)}</pre>')
+    return parts
+
+
+def _segments(model: TextModel, corpus: Corpus) -> list[str]:
+    symbols = corpus.valid[:MEASURED]
+    found = find(model.network, symbols, streams=16, warmup=200)
+    edges = [np.r_[0, np.flatnonzero(level) + 1, len(symbols)] for level in found.boundaries.T]
+    caption = f"Lengths of the segments in {len(symbols):,} symbols of the validation part; the median is marked."
+    parts = [_picture("Timescales", timescales([np.diff(level) for level in edges]), caption)]
+    pieces = corpus.vocabulary.pieces(np.unique(symbols))
+    if corpus.spaces:
+        rows = against_removed_spaces(found, symbols, corpus.spaces["valid"][: len(symbols)], corpus.vocabulary)
+    elif any(map(str.isspace, pieces)) and not all(map(str.isspace, pieces)):
+        rows = against_white_space(found, symbols, corpus.vocabulary)
+    else:
+        return parts
+    where = " or ".join(dict.fromkeys(row.convention for row in rows))
+    parts.append(f"<h2>Segment ends against spaces</h2><p>Gold ends are {html.escape(where)}.</p>")
+    for tolerance in TOLERANCES:
+        parts.append(f"<p>tolerance {tolerance}</p><pre>{html.escape(table(rows, tolerance))}</pre>")
+    return parts
+
+
+def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
+    from hmrnn import figures_strokes
+
+    parts = []
+    if model.network.rnn.num_boundaries:
+        lines = [corpus.valid[k] for k in range(min(LINES, len(corpus.valid)))]
+        found = [model.segment(line) for line in lines]
+        levels = range(1, found[0].levels + 1)
+        lengths = [np.concatenate([np.diff(one.ends(level), prepend=0) for one in found]) for level in levels]
+        figure5 = figures_strokes.figure5(lines[0], found[0], levels=levels)
+        parts += [
+            _picture("Figure 5", figure5, "A line of the validation part, by its pen strokes and by segments."),
+            _picture(
+                "Timescales", timescales(lengths, unit="points"), f"Lengths of the segments in {len(lines)} lines."
+            ),
+        ]
+    try:
+        written = figures_strokes.writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
+    except InputError as error:  # a model that cannot write yet; the page says why
+        return [*parts, f"<h2>Samples</h2><p>{html.escape(str(error))}</p>"]
+    return [*parts, _picture("Samples", written, "Lines that the model wrote; bias 0.5.")]
+
+
+def _picture(title: str, figure: Figure, caption: str) -> str:
+    """A figure as SVG inside the page; as an image, so that the names in it are its own."""
+    buffer = io.BytesIO()
+    with figures.styled():
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    width = f"{figure.get_size_inches()[0]:.2f}in"
+    source = base64.b64encode(buffer.getvalue()).decode()
+    shown = html.escape(caption)
+    return (
+        f'<h2>{html.escape(title)}</h2><figure><img alt="{shown}" style="width: {width}" '
+        f'src="data:image/svg+xml;base64,{source}"><figcaption>{shown}</figcaption></figure>'
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _replace(path: Path, page: str) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; make room there and train on by --resume") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

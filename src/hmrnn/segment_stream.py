@@ -1,0 +1,313 @@
+"""Files of any size -> JSON lines with their segment ends: in constant memory, and resumed exactly where it stopped.
+
+Every file is cut into parts, and parts are read side by side, in rounds of ``streams``. Each part but a file's first
+begins ``warmup`` symbols early, to build up its state. All parts of a round move in step, so that round and chunk say
+where a job stands. What it needs to go on lies in a folder beside the results until they are complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import signal
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from hmrnn.config import DataConfig
+from hmrnn.data.sources import count_progress, find_files, read_text
+from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.models import LanguageModel
+from hmrnn.ops import State
+from hmrnn.rnn import Operation
+
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Symbols ``start`` to ``stop`` of a file."""
+
+    file: int
+    start: int
+    stop: int
+    last: bool
+
+
+class Job:
+    """The segmentation of some files. ``run`` does it, or goes on with it.
+
+    Args:
+        network, vocabulary, config: of the model; files are read in its format (as text if that is the manual).
+        files: what to read; under torchrun each process takes every world-th.
+        out: the folder of the results: for ``a.txt`` it will hold ``a.txt.jsonl``.
+        streams: parts read side by side, and the most parts a file is cut into. 1 reads every file from end to end.
+        warmup: symbols of left context that a part reads, unless it is a file's first.
+        chunk: symbols per line of the results.
+        share: (rank, world) of this process.
+    """
+
+    def __init__(
+        self,
+        network: LanguageModel,
+        vocabulary: Vocabulary,
+        config: DataConfig,
+        files: Sequence[str | Path],
+        out: Path,
+        *,
+        streams: int = 16,
+        warmup: int = 500,
+        chunk: int = 256,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
+        if network.rnn.num_boundaries == 0:
+            raise InputError("this model has no boundary detectors, so it finds no segments; train hm-lstm instead")
+        if streams < 1 or warmup < 0 or chunk < 1:
+            raise InputError(
+                f"streams and chunk must be at least 1 and warmup at least 0; got {streams}, {chunk} and {warmup}"
+            )
+        rank, world = share
+        form = "text" if config.format == "manual" else config.format
+        self.config = dataclasses.replace(config, format=form, path=tuple(map(str, files)))
+        each = [dataclasses.replace(self.config, path=(str(file),)) for file in files]
+        every = [path for one in each for path in find_files(one)]
+        if len({path.name for path in every}) < len(every):
+            raise InputError("two of the files have the same name, and so would their results; rename one")
+        self.files = every[rank::world]
+        self.network, self.vocabulary, self.out = network, vocabulary, out
+        self.streams, self.warmup, self.chunk = streams, warmup, chunk
+        self.work = out / f".work-{rank}"
+        self.targets = [out / f"{path.name}.jsonl" for path in self.files]
+
+    def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
+        """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
+        if not resume and (self.work.exists() or any(target.exists() for target in self.targets)):
+            raise InputError(f"{self.out} already holds results; go on with them by --resume, or choose another --out")
+        if resume and not self.work.exists() and not all(target.exists() for target in self.targets):
+            raise InputError(f"there is nothing to go on with in {self.out}; start without --resume")
+        if not self.files or (resume and not self.work.exists()):
+            return None
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+            with _signals() as asked:
+                lengths = self._encode(asked)
+                if lengths is not None and self._read(lengths, asked, save_every, progress):
+                    self._finish(lengths)
+                    return None
+            return asked[0]
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.out} ({error.strerror or error}); mend that and go on by --resume"
+            ) from error
+
+    def _encode(self, asked: list[str]) -> list[int] | None:
+        """Files as symbols on disk, so that any part of one can be read; their lengths, None if a signal came first."""
+        plan, about = self.work / "plan.json", self._about()
+        if plan.exists():
+            stored = json.loads(plan.read_bytes())
+            if stored["about"] != about:
+                raise InputError(
+                    f"the model, the files or their options are not those that the job in {self.out} began with; "
+                    "bring those back, or choose another --out"
+                )
+            return list(stored["lengths"])
+        lengths = []
+        for k, path in enumerate(self.files):
+            position = 0
+            with open(self.work / f"{k}.symbols", "wb") as file:
+                for codes, _ in read_text(path, self.config, count_progress(None, 0)):
+                    self.vocabulary.index(codes, self.config.unseen, position).tofile(file)
+                    position += len(codes)
+                    if asked:
+                        return None
+            if position == 0:
+                raise InputError(f"{path} is empty; there is nothing to segment")
+            lengths.append(position)
+        _write(plan, json.dumps({"about": about, "lengths": lengths}).encode())
+        return lengths
+
+    def _about(self) -> dict[str, Any]:
+        """What must stay the same for results to be those of an uninterrupted job."""
+        weights = 0
+        for name, tensor in self.network.state_dict().items():
+            weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
+        files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
+        return {"weights": weights, "files": files, "options": [self.streams, self.warmup, self.chunk]}
+
+    def _parts(self, lengths: Sequence[int]) -> list[Part]:
+        parts = []
+        for k, length in enumerate(lengths):
+            count = max(1, min(self.streams, length // max(self.warmup, self.chunk)))
+            size = -(-length // count)
+            edges = [*range(0, length, size), length]
+            parts += [Part(k, start, stop, stop == length) for start, stop in itertools.pairwise(edges)]
+        return parts
+
+    def _read(self, lengths: list[int], asked: list[str], save_every: float, progress: Progress | None) -> bool:
+        """Read what is left; False if a signal stopped it."""
+        parts = self._parts(lengths)
+        rounds = [parts[k : k + self.streams] for k in range(0, len(parts), self.streams)]
+        at_round, at_chunk, state = self._restore()
+        total, done = sum(lengths), sum(part.stop - part.start for part in parts[: at_round * self.streams])
+        for number, lanes in enumerate(rounds[at_round:], start=at_round):
+            longest = max(part.stop - part.start for part in lanes)
+            warm = any(part.start for part in lanes)
+            begins = [*(range(-self.warmup, 0, self.chunk) if warm else ()), *range(0, longest, self.chunk)]
+            with contextlib.ExitStack() as stack:
+                files: list[BinaryIO] = [stack.enter_context(open(self._lines(part), "ab")) for part in lanes]
+                saved = time.monotonic()
+                for k, begin in enumerate(begins[at_chunk:], start=at_chunk):
+                    state = self._chunk(lanes, files, begin, 0 if begin < 0 else longest, state)
+                    here = sum(min(part.stop - part.start, max(0, begin + self.chunk)) for part in lanes)
+                    if progress is not None:
+                        progress(done + here, total)
+                    if asked or time.monotonic() - saved > save_every:
+                        self._save(number, k + 1, state, files)
+                        saved = time.monotonic()
+                    if asked:
+                        return False
+                self._save(number + 1, 0, None, files)
+            at_chunk, state = 0, None
+            done += sum(part.stop - part.start for part in lanes)
+        return True
+
+    @torch.inference_mode()
+    def _chunk(
+        self, lanes: list[Part], files: Sequence[BinaryIO], begin: int, limit: int, state: State | None
+    ) -> State:
+        """Read symbols ``begin`` to ``begin + chunk`` of every part, and write a line for each that is not over."""
+        end = min(begin + self.chunk, limit)
+        read = [self._symbols(part, begin, end) for part in lanes]
+        inputs = torch.from_numpy(np.stack(read, axis=1)).to(self.network.embedding.weight.device)  # (T, B)
+        was_training = self.network.training
+        self.network.eval()
+        try:
+            _, out, state = self.network(inputs, state)
+        finally:
+            self.network.train(was_training)
+        if begin < 0:
+            return state if end < 0 else _restart(state, [part.start > 0 for part in lanes])
+        boundaries = (out.boundaries > 0.5).cpu().numpy()
+        moved = (out.operations != Operation.COPY).cpu().numpy()
+        for b, (part, file) in enumerate(zip(lanes, files)):
+            first, after = part.start + begin, min(part.start + end, part.stop)
+            if first >= after:
+                continue
+            T = after - first
+            ends = [(np.flatnonzero(level) + first + 1).tolist() for level in boundaries[:T, b].T]
+            if part.last and after == part.stop:
+                ends = [[*(e for e in level if e < after), after] for level in ends]
+            line = {
+                "start": first,
+                "text": "".join(self.vocabulary.pieces(read[b][:T])),
+                "ends": ends,
+                "updates": moved[:T, b].sum(axis=0).tolist(),
+            }
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        return state
+
+    def _symbols(self, part: Part, begin: int, end: int) -> np.ndarray:
+        """(end - begin,) the symbols there; zeros outside the file and beyond the part, which are not looked at."""
+        result = np.zeros(end - begin, np.int64)
+        first, after = max(0, part.start + begin), min(part.start + end, part.stop)
+        if first < after:
+            dtype = self.vocabulary.dtype
+            path = self.work / f"{part.file}.symbols"
+            here = np.fromfile(path, dtype, after - first, offset=first * dtype.itemsize)
+            result[first - part.start - begin : after - part.start - begin] = here
+        return result
+
+    def _lines(self, part: Part) -> Path:
+        return self.work / f"{part.file}-{part.start}.jsonl"
+
+    def _save(self, number: int, chunk: int, state: State | None, files: Sequence[BinaryIO]) -> None:
+        for file in files:
+            file.flush()
+            os.fsync(file.fileno())
+        sizes = {path.name: path.stat().st_size for path in self.work.glob("*-*.jsonl")}
+        tensors: dict[str, Tensor] = {"none": torch.zeros(0)}
+        if state is not None:
+            groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
+            tensors |= {f"{kind}.{l}": a.contiguous() for kind, group in groups for l, a in enumerate(group)}
+        about = {"round": number, "chunk": chunk, "sizes": sizes}
+        _write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
+
+    def _restore(self) -> tuple[int, int, State | None]:
+        """Round, chunk and state to go on from; lines written since are dropped."""
+        path = self.work / "state"
+        if not path.exists():
+            for lines in self.work.glob("*-*.jsonl"):
+                lines.unlink()
+            return 0, 0, None
+        with safetensors.safe_open(path, "pt", device=str(self.network.embedding.weight.device)) as stored:
+            about = json.loads(stored.metadata()["about"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
+        for lines in self.work.glob("*-*.jsonl"):
+            os.truncate(lines, about["sizes"].get(lines.name, 0))
+        if "z.0" not in tensors:
+            return about["round"], about["chunk"], None
+        layers = range(self.network.rnn.num_layers)
+        h, c = (tuple(tensors[f"{kind}.{l}"] for l in layers) for kind in "hc")
+        return about["round"], about["chunk"], State(h, c, tensors["z.0"])
+
+    def _finish(self, lengths: Sequence[int]) -> None:
+        """Join the lines of each file's parts, then clear up."""
+        parts = self._parts(lengths)
+        for k, target in enumerate(self.targets):
+            whole = self.work / f"{k}.whole"
+            with open(whole, "wb") as file:
+                for part in parts:
+                    if part.file == k:
+                        with open(self._lines(part), "rb") as lines:
+                            shutil.copyfileobj(lines, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(whole, target)
+        shutil.rmtree(self.work)
+
+
+def _restart(state: State, keep: Sequence[bool]) -> State:
+    """Zeros for the parts that have no left context."""
+    mask = state.z.new_tensor(keep)[:, None]
+    return State(tuple(h * mask for h in state.h), tuple(c * mask for c in state.c), state.z * mask)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f"{path.name}.new")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM; a second one has its usual effect."""
+    asked: list[str] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        asked.append(signal.Signals(number).name)
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,314 @@
+"""HMSegmenter: an estimator in scikit-learn's manner that finds the segments of real-valued series, level by level."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hmrnn.errors import InputError
+from hmrnn.ops import State
+from hmrnn.rnn import HMLSTM, Output
+
+Series = np.ndarray | Sequence[np.ndarray]
+_FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
+
+
+class NotFittedError(InputError, AttributeError):
+    """``fit`` has not been called yet."""
+
+
+class HMSegmenter:
+    """Learns what comes next in real-valued series, and says where the segments of each level end.
+
+    Follows scikit-learn's conventions (``get_params``, ``set_params``, attributes that end in ``_`` after ``fit``)
+    without needing it. A series is an array (time, channels); X is one, or a list of them.
+
+    The next step is predicted by a mixture of Gaussians once per level, from the states of the layers above that level
+    alone. These stand still until a segment of the level ends, so that segments are stretches over which one
+    distribution fits. Boundary rates begin at 1 and are led down to what ``segment_lengths`` asks for, from the first
+    fifth of training to the third, by moving the bias of the detectors; where boundaries are is left to the gradient.
+
+    A detector fires when it reads the first step that does not fit, so the cut is placed before that step.
+
+    Args:
+        segment_lengths: how long segments should be, roughly: steps per segment of level 1, segments of level 1 per
+            segment of level 2, and so on. There is one layer more than levels.
+        hidden_size: size of every layer, or one per layer.
+        mixtures: Gaussians (diagonal) in the mixture for the next step.
+        updates: of training, each on ``batch_size`` stretches of ``length`` steps side by side.
+        batch_size: fewer are used if the series are too short for so many.
+        length: steps of truncated backpropagation; the state is carried over.
+        learning_rate: Adam's, falling to zero over the last quarter of the updates.
+        n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Detectors
+            settle differently from run to run, so more than one is advisable where time allows.
+        on_copy: "hold" or "evaluate", as in :class:`hmrnn.HMLSTM`.
+        device: where to compute.
+        random_state: fixes the weights and the draws.
+
+    Attributes after ``fit``: network_, n_features_in_, mean_, scale_, loss_curve_ (nats per step, mean over levels) and
+    rates_ (of the detectors, over the last tenth of training).
+
+    Example::
+
+        >>> rng = np.random.default_rng(0)
+        >>> x = np.repeat(rng.normal(size=(200, 1)), 10, axis=0) + 0.1 * rng.normal(size=(2000, 1))
+        >>> model = HMSegmenter(segment_lengths=(10,)).fit(x)  # doctest: +SKIP
+        >>> model.predict(x)[0]  # ends of level 1; the last is 2000  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        segment_lengths: Sequence[float] = (10, 4),
+        *,
+        hidden_size: int | Sequence[int] = 24,
+        mixtures: int = 1,
+        updates: int = 300,
+        batch_size: int = 128,
+        length: int = 12,
+        learning_rate: float = 0.02,
+        n_init: int = 1,
+        on_copy: str = "hold",
+        device: str = "cpu",
+        random_state: int = 0,
+    ) -> None:
+        self.segment_lengths = segment_lengths
+        self.hidden_size = hidden_size
+        self.mixtures = mixtures
+        self.updates = updates
+        self.batch_size = batch_size
+        self.length = length
+        self.learning_rate = learning_rate
+        self.n_init = n_init
+        self.on_copy = on_copy
+        self.device = device
+        self.random_state = random_state
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **params: Any) -> HMSegmenter:
+        """Change some of them; returns self."""
+        for name, value in params.items():
+            if name not in self._names():
+                raise InputError(f"HMSegmenter has no parameter {name!r}; it has {', '.join(self._names())}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = {name: value for name, value in self.get_params().items() if value != defaults[name].default}
+        return f"HMSegmenter({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "network_")
+
+    def fit(self, X: Series, y: None = None) -> HMSegmenter:
+        """Learn from one series or several; ``y`` is not used."""
+        series, _ = _series(X)
+        self._check()
+        whole = np.concatenate(series)
+        self.n_features_in_: int = whole.shape[1]
+        self.mean_: np.ndarray = whole.mean(axis=0)
+        deviation = whole.std(axis=0)
+        self.scale_: np.ndarray = np.where(deviation > 0, deviation, 1.0)
+        scaled = [self._scaled(one) for one in series]
+        runs = [self._train(scaled, self.random_state + k) for k in range(self.n_init)]
+        network, losses, rates = min(runs, key=lambda run: float(np.mean(run[1][-_tenth(self.updates) :])))
+        self.loss_curve_: list[float] = losses
+        self.rates_: np.ndarray = np.mean(rates[-_tenth(self.updates) :], axis=0)
+        self.network_: _Network = network.eval()
+        return self
+
+    def predict(self, X: Series) -> list[Any]:
+        """For each level the segment ends, sorted, the last being the length; for a list of series, a list of these."""
+        return self._each(X, lambda out, log_density: [_ends(level) for level in out.boundaries[:, 0].T.cpu().numpy()])
+
+    def fit_predict(self, X: Series, y: None = None) -> list[Any]:
+        """``fit``, then ``predict`` of the same."""
+        return self.fit(X).predict(X)
+
+    def transform(self, X: Series) -> list[Any]:
+        """For each layer its states (time, hidden size), the lowest first; for a list of series, a list of these."""
+        return self._each(X, lambda out, log_density: [h[:, 0].cpu().numpy() for h in out.hidden])
+
+    def fit_transform(self, X: Series, y: None = None) -> list[Any]:
+        """``fit``, then ``transform`` of the same."""
+        return self.fit(X).transform(X)
+
+    def score(self, X: Series, y: None = None) -> float:
+        """Log-density of the steps in nats, mean over steps and levels, in units of the training deviation."""
+        series, _ = _series(X)
+        parts = self._each(series, lambda out, log_density: log_density.sum((1, 2)).mean().item())
+        return float(sum(parts) / sum(len(one) - 1 for one in series))
+
+    def _check(self) -> None:
+        if not len(self.segment_lengths) or not all(length > 1 for length in self.segment_lengths):
+            raise InputError(f"segment_lengths must hold a number above 1 per level; got {self.segment_lengths!r}")
+        for name in ("mixtures", "updates", "batch_size", "length", "n_init"):
+            if not getattr(self, name) >= 1:
+                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
+
+    def _scaled(self, one: np.ndarray) -> np.ndarray:
+        return ((one - self.mean_) / self.scale_).astype(np.float32)
+
+    def _each(self, X: Series, make: Any) -> list[Any]:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("this HMSegmenter is not fitted yet; call fit first")
+        series, single = _series(X)
+        results = []
+        for one in series:
+            if one.shape[1] != self.n_features_in_:
+                raise InputError(
+                    f"X has {one.shape[1]} channels, but HMSegmenter was fitted with {self.n_features_in_}"
+                )
+            x = torch.from_numpy(self._scaled(one))[:, None].to(self.device)
+            with torch.inference_mode():
+                log_density, out, _ = self.network_(x, x[:1], x[1:], None)
+            results.append(make(out, log_density))
+        return results[0] if single else results
+
+    def _train(self, series: list[np.ndarray], seed: int) -> tuple[_Network, list[float], list[np.ndarray]]:
+        """A network, its losses and its boundary rates, update by update."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = _Network(self, self.n_features_in_).to(self.device)
+        rng = np.random.default_rng(seed)
+        streams = _Streams(series, self.batch_size, self.length)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        targets = 1 / np.cumprod(np.asarray(self.segment_lengths, float))
+        losses, rates = [], []
+        state: State | None = None
+        chunk = streams.chunks
+        for update in range(self.updates):
+            done = update / self.updates
+            if chunk == streams.chunks:
+                chunk, state, shift = 0, None, int(rng.integers(0, self.length))
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate * min(1.0, 4 * (1 - done))
+            x = torch.from_numpy(streams[chunk, shift]).to(self.device)  # (length + 2, B, C)
+            log_density, out, state = network(x[1:-1], x[:1], x[2:], state)
+            loss = -log_density.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            state, chunk = state.detach(), chunk + 1
+            rate = out.boundaries.detach().mean((0, 1)).double().cpu().numpy()
+            network.lead(rate, targets ** min(1.0, max(0.0, (done - 0.2) / 0.4)), 0.5)
+            losses.append(loss.item())
+            rates.append(rate)
+        return network, losses, rates
+
+
+class _Network(nn.Module):
+    """An HM-LSTM that reads steps with their changes, and a mixture density head for every level."""
+
+    def __init__(self, settings: HMSegmenter, channels: int) -> None:
+        super().__init__()
+        levels = len(settings.segment_lengths)
+        size: Any = settings.hidden_size
+        engine = "auto" if "cuda" in settings.device else "reference"  # the fastest on a CPU at these sizes
+        self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
+        self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
+        self.rnn.slope = 0.3  # the range where detectors have a gradient is wide
+        self.channels, self.mixtures = channels, settings.mixtures
+        sizes = self.rnn.hidden_sizes
+        numbers = settings.mixtures * (1 + 2 * channels)
+        self.heads = nn.ModuleList(
+            nn.Sequential(nn.Linear(sum(sizes[l:]), sizes[l]), nn.Tanh(), nn.Linear(sizes[l], numbers))
+            for l in range(1, levels + 1)
+        )
+
+    def forward(
+        self, x: Tensor, before: Tensor, following: Tensor, state: State | None
+    ) -> tuple[Tensor, Output, State]:
+        """Log-densities (levels, len(following), B) of the steps after each of x (T, B, C), output and state.
+
+        ``before`` (1, B, C) is the step before the first.
+        """
+        change = torch.diff(x, dim=0, prepend=before)
+        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state)
+        T = len(following)
+        densities = [
+            self._log_density(head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)), following)
+            for l, head in enumerate(self.heads, start=1)
+        ]
+        return torch.stack(densities), out, state
+
+    def _log_density(self, numbers: Tensor, following: Tensor) -> Tensor:
+        weight, mean, log_deviation = numbers.unflatten(-1, (self.mixtures, -1)).split(
+            (1, self.channels, self.channels), dim=-1
+        )
+        log_deviation = torch.logaddexp(log_deviation, torch.full_like(log_deviation, math.log(_FLOOR)))
+        z = (following[..., None, :] - mean) * torch.exp(-log_deviation)  # (T, B, K, C)
+        each = -(0.5 * z**2 + log_deviation + 0.5 * math.log(2 * math.pi)).sum(-1)
+        return torch.logsumexp(torch.log_softmax(weight[..., 0], dim=-1) + each, dim=-1)
+
+    @torch.no_grad()
+    def lead(self, rates: np.ndarray, targets: np.ndarray, step: float) -> None:
+        """Move the bias of every detector towards the rate it should have, by ``step`` at most."""
+        for b, rate, target in zip(self.rnn.b, rates, targets):
+            b[-1] += step * (target - rate) / max(target, rate)
+
+
+class _Streams:
+    """Series in a row, cut into parts that are read side by side, ``length`` steps at a time."""
+
+    def __init__(self, series: Sequence[np.ndarray], batch_size: int, length: int) -> None:
+        self.whole, self.length = np.concatenate(series), length
+        spare = len(self.whole) - length - 2
+        if spare < length:
+            raise InputError(
+                f"the series hold {len(self.whole)} steps, but length {length} needs at least {2 * length + 2}; give "
+                "more, or lower length"
+            )
+        self.count = min(batch_size, spare // length)
+        self.part = spare // self.count
+        self.chunks = self.part // length
+
+    def __getitem__(self, where: tuple[int, int]) -> np.ndarray:
+        """(length + 2, B, C): a chunk with a step before and one after it, all shifted by less than ``length``."""
+        chunk, shift = where
+        starts = np.arange(self.count) * self.part + chunk * self.length + shift
+        return self.whole[starts[None, :] + np.arange(self.length + 2)[:, None]]
+
+
+def _tenth(updates: int) -> int:
+    return max(1, updates // 10)
+
+
+def _ends(fired: np.ndarray) -> np.ndarray:
+    """Cuts before the steps at which a detector fired, and the length."""
+    return np.append(np.flatnonzero(fired[1:] > 0.5) + 1, len(fired))
+
+
+def _series(X: Series) -> tuple[list[np.ndarray], bool]:
+    """X as a list of float arrays (time, channels), and whether it was a single one."""
+    single = isinstance(X, np.ndarray) and X.dtype != object
+    series = [np.asarray(one) for one in ([X] if single else X)]
+    if not series:
+        raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
+    for one in series:
+        if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
+            raise InputError(
+                f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
+                f"{one.shape}"
+            )
+        if not np.isfinite(one).all():
+            raise InputError("a series must hold finite numbers; got NaN or infinity")
+        if one.shape[1] != series[0].shape[1]:
+            raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
+    return [one.astype(np.float64) for one in series], single

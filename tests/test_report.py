@@ -1,0 +1,73 @@
+"""report.html: what a finished run leaves behind, on one page that asks for nothing."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import tiny
+from hmrnn import report
+from hmrnn.errors import InputError
+from hmrnn.figures_lengths import timescales
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The report of a run on a text that holds what HTML would take for itself."""
+    work = tmp_path_factory.mktemp("report")
+    (work / "story.txt").write_text(tiny.text(900).replace("de", "<b>&"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HMRNN_CACHE", str(work / "cache"))
+        patch.chdir(work)
+        patch.setattr(report, "MEASURED", 300)
+        patch.setattr(report, "SAMPLES", ((0.5, 1),))
+        config = tiny.config(epochs=1, length=10)
+        assert tiny.hmrnn("train", "story.txt", *tiny.flags(config), "--report", "--data.valid-fraction", "0.3") == 0
+        yield (work / "runs" / "story" / "report.html").read_text()
+
+
+def test_it_holds_everything(page: str) -> None:
+    for part in ("validation, bits per character", "boundary rates", "updates saved", "parameters",
+                 "Training", "Figure 3", "Figure 4", "Timescales", "Segment ends against spaces", "tolerance 1",
+                 "Samples", "Config", "&quot;hidden_size&quot;", "all 1 epochs are done"):  # fmt: skip
+        assert part in page, part
+
+
+def test_figures_are_inside(page: str) -> None:
+    sources = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert len(sources) == 4
+    for source in sources:
+        assert b"<svg" in base64.b64decode(source)
+
+
+def test_it_asks_for_nothing_and_runs_nothing(page: str) -> None:
+    assert not re.search(r"<(script|link|iframe|object|embed)\b|url\(|@import|\son\w+=", page)
+    assert all(source.startswith("data:") for source in re.findall(r'(?:src|href)="([^"]*)"', page))
+    assert "<b>" not in page
+
+
+def test_light_and_dark(page: str) -> None:
+    assert "color-scheme: light dark" in page
+
+
+def test_a_run_without_validation_has_no_report() -> None:
+    with pytest.raises(InputError, match="validated"):
+        report._results([], None, {})  # type: ignore[arg-type]
+
+
+def test_timescales() -> None:
+    figure = timescales([np.array([1, 2, 2, 3, 9]), np.array([5, 12])])
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [
+        "level 1: 5 segments, median 2, mean 3.4 symbols",
+        "level 2: 2 segments, median 8.5, mean 8.5 symbols",
+    ]
+    for axes in figure.axes:
+        assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(1)
+    for wrong in ([], [np.array([])], [np.array([0])]):
+        with pytest.raises(InputError):
+            timescales(wrong)

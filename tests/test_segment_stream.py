@@ -1,0 +1,195 @@
+"""Segmenting files as streams: what is written, in constant memory, stopped and resumed to the same bytes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from hmrnn.config import DataConfig, ModelConfig
+from hmrnn.errors import InputError
+from hmrnn.models import LanguageModel
+from hmrnn.segment import segment
+from hmrnn.segment_stream import Job
+
+
+def network() -> LanguageModel:
+    torch.manual_seed(3)
+    return LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False))
+
+
+def job(files: list[Path], out: Path, **options: Any) -> Job:
+    options = {"streams": 3, "warmup": 20, "chunk": 16, **options}
+    return Job(network(), tiny.VOCABULARY, DataConfig(), files, out, **options)
+
+
+def write(path: Path, length: int, seed: int = 0) -> Path:
+    path.write_text(tiny.text(length, seed))
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_one_stream_finds_what_segment_finds(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", 200).read_text()
+    one = job([tmp_path / "a.txt"], tmp_path / "out", streams=1)
+    assert one.run() is None
+    (target,) = one.targets
+    assert target == tmp_path / "out" / "a.txt.jsonl"
+    found = segment(network(), tiny.VOCABULARY.encode(text), list(text))
+    records = lines(target)
+    assert "".join(record["text"] for record in records) == text
+    assert [record["start"] for record in records] == list(range(0, 200, 16))
+    for level in (1, 2):
+        assert [end for record in records for end in record["ends"][level - 1]] == found.ends(level)
+    assert np.sum([record["updates"] for record in records], axis=0).tolist() == list(found.updates().per_layer)
+    assert not (tmp_path / "out" / ".work-0").exists()
+
+
+def test_parts_side_by_side_cover_every_symbol_once(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{k}.txt", length, k) for k, length in enumerate((400, 5, 63))]
+    several = job(files, tmp_path / "out")
+    assert len(several._parts([400, 5, 63])) == 3 + 1 + 3
+    shown: list[tuple[int, int]] = []
+    assert several.run(progress=lambda done, total: shown.append((done, total))) is None
+    for path, target in zip(files, several.targets):
+        records = lines(target)
+        assert "".join(record["text"] for record in records) == path.read_text()
+        ends = [end for record in records for end in record["ends"][0]]
+        assert ends == sorted(set(ends))
+        assert ends[-1] == len(path.read_text())
+    assert shown[-1] == (468, 468)
+    assert all(a <= b for (a, _), (b, _) in itertools.pairwise(shown))
+
+
+def test_a_long_warm_up_gives_what_one_stream_gives(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", 400)
+    whole, cut = job([path], tmp_path / "one", streams=1), job([path], tmp_path / "two", streams=2, warmup=100)
+    assert whole.run() is cut.run() is None
+    ends = [[end for record in lines(j.targets[0]) for end in record["ends"][0]] for j in (whole, cut)]
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("after", [1, 2, 4, 9])
+def test_stopped_and_resumed_to_the_same_bytes(tmp_path: Path, after: int) -> None:
+    files = [write(tmp_path / f"{k}.txt", length, k) for k, length in enumerate((300, 90))]
+    whole = job(files, tmp_path / "whole", streams=2)
+    assert whole.run() is None
+    calls = 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    cut = job(files, tmp_path / "cut", streams=2)
+    assert cut.run(progress=stop) == "SIGINT"
+    assert not any(target.exists() for target in cut.targets)
+    for part in (tmp_path / "cut" / ".work-0").glob("*-*.jsonl"):  # what a crash may leave behind
+        with open(part, "a") as file:
+            file.write('{"half": ')
+    again = job(files, tmp_path / "cut", streams=2)
+    assert again.run(resume=True) is None
+    for one, other in zip(whole.targets, again.targets):
+        assert one.read_bytes() == other.read_bytes()
+    assert again.run(resume=True) is None  # nothing is left to do
+
+
+def test_a_crash_between_two_saves_costs_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", 300)
+    whole = job([path], tmp_path / "whole")
+    assert whole.run() is None
+
+    def crash(done: int, total: int) -> None:
+        if done > total / 2:
+            raise RuntimeError("the machine is gone")
+
+    for save_every in (0.0, 1e9):
+        cut = job([path], tmp_path / f"cut{save_every}")
+        with pytest.raises(RuntimeError):
+            cut.run(progress=crash, save_every=save_every)
+        assert job([path], tmp_path / f"cut{save_every}").run(resume=True) is None
+        assert cut.targets[0].read_bytes() == whole.targets[0].read_bytes()
+
+
+def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{k}.txt", 100 + k, k) for k in range(5)]
+    whole = job(files, tmp_path / "whole", streams=1)
+    assert whole.run() is None
+    for rank in range(2):
+        assert job(files, tmp_path / "shards", streams=1, share=(rank, 2)).run() is None
+    for target in whole.targets:
+        assert target.read_bytes() == (tmp_path / "shards" / target.name).read_bytes()
+    assert job(files[:1], tmp_path / "shards", share=(1, 2)).run() is None  # nothing to do
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", 300)
+    first = job([path], tmp_path / "out")
+    with pytest.raises(InputError, match="nothing to go on with"):
+        first.run(resume=True)
+    assert first.run(progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM)) == "SIGTERM"
+    with pytest.raises(InputError, match="--resume"):
+        job([path], tmp_path / "out").run()
+    with pytest.raises(InputError, match="not those"):
+        job([path], tmp_path / "out", chunk=17).run(resume=True)
+    path.write_text(tiny.text(301))
+    with pytest.raises(InputError, match="not those"):
+        job([path], tmp_path / "out").run(resume=True)
+    (tmp_path / "b").mkdir()
+    with pytest.raises(InputError, match="same name"):
+        job([path, write(tmp_path / "b" / "a.txt", 50)], tmp_path / "x")
+    with pytest.raises(InputError, match="no file"):
+        job([tmp_path / "none.txt"], tmp_path / "x")
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match="empty"):
+        job([tmp_path / "empty.txt"], tmp_path / "x").run()
+    for wrong in ({"streams": 0}, {"warmup": -1}, {"chunk": 0}):
+        with pytest.raises(InputError, match="at least"):
+            job([path], tmp_path / "x", **wrong)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """The peak of a process that reads ten times as much is hardly higher."""
+    code = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_segment_stream as t
+from hmrnn.data import sources
+sources._BLOCK = 4096
+assert t.job([Path(sys.argv[2])], Path(sys.argv[3]), streams=125, chunk=64, warmup=64).run() is None
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    peaks = []
+    for length in (4_000, 40_000):
+        path = write(tmp_path / f"{length}.txt", length)
+        arguments = [sys.executable, "-c", code, str(Path(__file__).parent), str(path), str(tmp_path / f"out{length}")]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=tiny.environment(tmp_path))
+        peaks.append(int(done.stdout))
+    assert peaks[1] < peaks[0] + 10_000  # KB
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    tiny.run(tmp_path / "run", tiny.config(epochs=1))
+    write(tmp_path / "a.txt", 300)
+    assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt") == 2
+    assert "--out" in capsys.readouterr().err
+    assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--streams", "2") == 0
+    assert "wrote found/a.txt.jsonl" in capsys.readouterr().out
+    assert "".join(line["text"] for line in lines(tmp_path / "found" / "a.txt.jsonl")) == tiny.text(300)
