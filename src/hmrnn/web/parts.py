@@ -1,0 +1,271 @@
+"""A model and a request -> the answer in parts, each a slice of work of some hundredths of a second.
+
+A part is one line of JSON that holds what the network did at a run of symbols, from ``start`` on; the last line is
+``{"end": true, ...}``. Everything a request needs lives in the generator that answers it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.data.strokes import Scale
+from hmrnn.errors import InputError
+from hmrnn.generate import Reader, sample, stream
+from hmrnn.mixture import Mixture
+from hmrnn.models import LanguageModel
+from hmrnn.ops import State
+from hmrnn.rnn import Operation
+from hmrnn.segment_strokes import LAST, POINT
+from hmrnn.trained import TextModel
+from hmrnn.trained_strokes import StrokeModel
+
+SLICE = 0.04  # seconds of work that a part is aimed at
+FEWEST = 64  # symbols of a part that are read together: an engine has to get ready for each part
+LETTERS = "".join(operation.name[0] for operation in Operation)  # UCF
+
+
+def line(record: dict[str, Any]) -> bytes:
+    """One line of JSON; what is not finite becomes null."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def _part(
+    start: int,
+    symbols: Sequence[str],
+    boundaries: np.ndarray,  # (T, L-1)
+    probabilities: np.ndarray,  # (T, L-1)
+    operations: np.ndarray,  # (T, L)
+    norms: np.ndarray,  # (T, L)
+    bits: Sequence[float],  # (T,)
+    **more: Any,
+) -> bytes:
+    return line(
+        {
+            "start": start,
+            "symbols": list(symbols),
+            "boundaries": boundaries.T.astype(int).tolist(),
+            "probabilities": _rounded(probabilities.T),
+            "operations": ["".join(LETTERS[k] for k in layer) for layer in operations.T],
+            "norms": _rounded(norms.T),
+            "bits": _rounded(np.asarray(bits, np.float64)),
+            **more,
+        }
+    )
+
+
+def _rounded(values: np.ndarray) -> Any:
+    return np.round(values.astype(np.float64), 4).tolist()
+
+
+def read(model: TextModel, text: str) -> Iterator[bytes]:
+    """What the network finds in ``text``; the same numbers as ``model.segment(text)``."""
+    began = time.monotonic()
+    indices = model._encode(text, "read")
+    whole = torch.from_numpy(indices.astype(np.int64)).to(model.network.embedding.weight.device)
+    state: State | None = None
+    bits = [math.nan]  # of the first symbol of the next part
+    start, size = 0, FEWEST
+    while start < len(whole):
+        slice_began = time.monotonic()
+        here = whole[start : start + size]
+        with torch.inference_mode():
+            logits, out, state = model.network(here[:, None], state)
+            following = whole[start + 1 : start + len(here) + 1]
+            log_p = torch.log_softmax(logits[: len(following), 0].float(), dim=-1)
+            bits += (-log_p.gather(1, following[:, None])[:, 0] / math.log(2)).tolist()
+            norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
+        yield _part(
+            start,
+            model.vocabulary.pieces(here.tolist()),
+            (out.boundaries[:, 0] > 0.5).cpu().numpy(),
+            out.probabilities[:, 0].float().cpu().numpy(),
+            out.operations[:, 0].cpu().numpy(),
+            norms.cpu().numpy(),
+            bits[: len(here)],
+        )
+        bits = bits[len(here) :]
+        start += len(here)
+        size = int(min(1024, max(FEWEST, len(here) * 2 * SLICE / max(time.monotonic() - slice_began, 1e-4))))
+    yield _end(len(whole), began)
+
+
+class Watcher:
+    """A network that takes one step after the other, and what it did at the last one."""
+
+    def __init__(self, rnn: Any) -> None:
+        self.rnn = rnn
+        self.state: State = rnn.initial_state(1)
+        self.boundaries: list[bool] = []
+        self.probabilities: list[float] = []
+        self.operations: list[int] = []
+        self.norms: list[float] = []
+        self.changed: list[bool] = []
+
+    @torch.no_grad()
+    def step(self, x: Tensor, boundaries: Tensor | None = None) -> None:
+        flush = (self.state.z[0] > 0.5).tolist()
+        step = self.rnn.step(x, self.state, boundaries)
+        self.state = step.state
+        self.changed = step.changed[0].tolist()
+        self.boundaries = (step.state.z[0] > 0.5).tolist()
+        self.probabilities = step.probabilities[0].tolist()
+        flush += [False] * (len(self.changed) - len(flush))  # layers without a detector never flush
+        self.operations = [
+            Operation.FLUSH if flushed else Operation.UPDATE if moved else Operation.COPY
+            for flushed, moved in zip(flush, self.changed)
+        ]
+        self.norms = [float(h.float().norm()) for h in step.state.h]
+
+
+class Rows:
+    """What a watcher saw, step by step, until it makes a part."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[list[bool], list[float], list[int], list[float], float]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, watcher: Watcher, bits: float) -> None:
+        self._rows.append((watcher.boundaries, watcher.probabilities, watcher.operations, watcher.norms, bits))
+
+    def part(self, start: int, symbols: Sequence[str], **more: Any) -> bytes:
+        *columns, bits = zip(*self._rows)
+        boundaries, probabilities, operations, norms = (np.asarray(column) for column in columns)
+        self._rows.clear()
+        return _part(start, symbols, boundaries, probabilities, operations, norms, bits, **more)
+
+
+class Writer(Reader):
+    """A reader of text that is watched."""
+
+    def __init__(self, network: LanguageModel) -> None:
+        super().__init__(network)
+        self.watcher = Watcher(network.rnn)
+
+    def read(self, symbol: int) -> None:
+        given = self.network.given
+        self.watcher.step(self.network.embedding.weight[symbol, None], None if given is None else given[symbol, None])
+        self.state = self.watcher.state
+        self._changed = [old or new for old, new in zip(self._changed, self.watcher.changed)]
+
+
+def write(
+    model: TextModel,
+    prompt: str,
+    length: int,
+    *,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+) -> Iterator[bytes]:
+    """The prompt as the network reads it, then what it goes on with; the same text as ``model.generate`` for a seed."""
+    began = time.monotonic()
+    network = model.network
+    given = model._encode(prompt, "go on from").tolist() if prompt else []
+    stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
+    generator = torch.Generator()
+    generator.manual_seed(generator.seed() if seed is None else seed)
+    reader, rows, symbols = Writer(network), Rows(), []
+    slice_began, last = time.monotonic(), len(given) + length - 1
+    for position in range(last + 1):
+        logits = reader.logits()
+        drawn = position >= len(given)
+        symbol = sample(logits, temperature, top_k, top_p, generator) if drawn else given[position]
+        bits = float(-torch.log_softmax(logits.float(), dim=-1)[symbol] / math.log(2)) if position else math.nan
+        reader.read(symbol)
+        symbols.append(symbol)
+        rows.add(reader.watcher, bits)
+        if time.monotonic() - slice_began > SLICE or position == last:
+            start = position + 1 - len(rows)
+            prompted = max(0, min(len(given) - start, len(rows)))
+            yield rows.part(start, model.vocabulary.pieces(symbols), given=prompted)
+            symbols = []
+            slice_began = time.monotonic()
+    yield _end(last + 1, began)
+
+
+def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
+    """Steps (T, 3) of a drawing in the size of the model's data: as long on average while the pen is down."""
+    steps = np.array(steps, np.float64).reshape(-1, 3)
+    steps[0, :2] = 0  # where a line begins says nothing
+    down = steps[1:][steps[:-1, 2] < 0.5, :2]
+    length = math.sqrt((down**2).mean()) if down.size else 0.0
+    if length == 0:
+        raise InputError("a drawing needs a stroke of two points or more in different places; got none")
+    steps[:, :2] *= math.sqrt(np.square(scale.deviation).mean()) / length
+    return steps.astype(np.float32)
+
+
+def read_strokes(model: StrokeModel, drawing: Sequence[Sequence[float]]) -> Iterator[bytes]:
+    """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
+    began = time.monotonic()
+    steps = fit(np.asarray(drawing), model.scale)
+    points = torch.from_numpy(model.scale.apply(steps)).to(model.network.density.weight)[:, None]  # (T, 1, 3)
+    state: State | None = None
+    bits = [math.nan]
+    for start in range(0, len(points), FEWEST):
+        here = points[start : start + FEWEST]
+        with torch.inference_mode():
+            mixture, out, state = model.network(here, state)
+            following = torch.cat([here[1:], points[start + len(here) : start + len(here) + 1]])
+            following = torch.cat([following, here[-1:]])[: len(here)]  # the very last is followed by nothing
+            bits += (-mixture.log_density(following)[:, 0] / math.log(2)).tolist()
+            norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
+        yield _part(
+            start,
+            [LAST if up else POINT for up in steps[start : start + len(here), 2] > 0.5],
+            (out.boundaries[:, 0] > 0.5).cpu().numpy(),
+            out.probabilities[:, 0].float().cpu().numpy(),
+            out.operations[:, 0].cpu().numpy(),
+            norms.cpu().numpy(),
+            bits[: len(here)],
+        )
+        bits = bits[len(here) :]
+    yield _end(len(points), began)
+
+
+@torch.no_grad()
+def _next_point(model: StrokeModel, state: State, bias: float, generator: torch.Generator) -> Tensor:
+    expected = model.network.expect(model.network.output(state.h))
+    mixture = Mixture(*(a.double().cpu() for a in expected))
+    if not all(bool(part.isfinite().all()) for part in mixture):
+        raise InputError("the network's outputs are not finite, so nothing can be written; use another checkpoint")
+    return mixture.sample(bias=bias, generator=generator)  # (1, 3)
+
+
+def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | None) -> Iterator[bytes]:
+    """A line that the network makes up; the same as ``model.generate`` for a seed, with what its layers did."""
+    began = time.monotonic()
+    generator = torch.Generator()
+    generator.manual_seed(generator.seed() if seed is None else seed)
+    watcher = Watcher(model.network.rnn)
+    x = torch.from_numpy(model.scale.apply(np.zeros((1, 3)))).to(model.network.density.weight)
+    watcher.step(x)
+    steps: list[np.ndarray] = []
+    rows = Rows()
+    slice_began = time.monotonic()
+    for position in range(points):
+        x = _next_point(model, watcher.state, bias, generator)
+        watcher.step(x.to(model.network.density.weight))
+        steps.append(model.scale.undo(x.numpy())[0])
+        rows.add(watcher, math.nan)
+        if time.monotonic() - slice_began > SLICE or position == points - 1:
+            symbols = [LAST if step[2] > 0.5 else POINT for step in steps]
+            yield rows.part(position + 1 - len(steps), symbols, steps=_rounded(np.stack(steps)))
+            steps = []
+            slice_began = time.monotonic()
+    yield _end(points, began)
+
+
+def _end(count: int, began: float) -> bytes:
+    return line({"end": True, "count": count, "seconds": round(time.monotonic() - began, 3)})

@@ -1,0 +1,152 @@
+"""The server: an address, a warning where it is not loopback, patience for slow clients, and an end that is orderly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from hmrnn.errors import InputError
+from hmrnn.web.app import application
+from hmrnn.web.guard import LOOPBACK
+from hmrnn.web.limits import Limits
+from hmrnn.web.shelf import open_shelf
+
+WARNING = (
+    "warning: {host} can be reached from other machines, without a password or encryption: whoever reaches it can use "
+    "these models and this processor"
+)
+
+
+def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str], device: str) -> int:
+    """Serve the page until SIGINT or SIGTERM; what runs then is finished first. The exit status."""
+    limits = Limits()
+    if device == "cpu":
+        torch.set_num_threads(1)  # one symbol after the other: more threads would only wait for each other
+    shelf = open_shelf(sources, device)
+    with contextlib.closing(listen(host, port)) as listener:
+        port = listener.getsockname()[1]
+        own = [] if host in ("0.0.0.0", "::") else [host]
+        app = application(shelf, limits, [*LOOPBACK, *own, *names])
+        if not is_loopback(host):
+            print(WARNING.format(host=host), file=sys.stderr)
+        print(f"hmrnn explore: {', '.join(entry.name for entry in shelf.entries)}")
+        print(f"open {address(host, port)} in a browser; Ctrl-C ends it", flush=True)
+        with noting_signals() as received:
+            uvicorn.Server(settings(app, limits)).run(sockets=[listener])
+    return 128 + received[0] if received else 0
+
+
+def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    """How uvicorn runs the page."""
+    return uvicorn.Config(
+        app,
+        http=protocol(limits.patience),
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=limits.connections,
+        h11_max_incomplete_event_size=16_384,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=int(limits.seconds) + 5,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on the address, with one line about it where there is none to be had."""
+    try:
+        family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host} port {port}: {reason}; choose another --port or --host") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}/"
+
+
+@contextlib.contextmanager
+def noting_signals() -> Iterator[list[int]]:
+    """Signals that end the server are noted instead of ending the process once uvicorn has passed them on."""
+    received: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def protocol(patience: float) -> type[H11Protocol]:
+    """HTTP as uvicorn speaks it; a client must send its headers and take its answer within ``patience`` seconds."""
+
+    class Patient(H11Protocol):
+        _request: asyncio.TimerHandle | None = None
+        _answer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._request = self.loop.call_later(patience, transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._request, self._answer):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                if self._request is not None:
+                    self._request.cancel()
+                    self._request = None
+            elif self._request is None:  # the next request on this connection has begun
+                self._request = self.loop.call_later(patience, self.transport.abort)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._answer = self.loop.call_later(patience, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._answer is not None:
+                self._answer.cancel()
+                self._answer = None
+            super().resume_writing()
+
+    return Patient

@@ -1,0 +1,152 @@
+// The page: its tabs, the models, and the state that a link carries in its fragment.
+
+import { models } from "/static/api.js";
+import { Draw } from "/static/draw.js";
+import { Read } from "/static/read.js";
+import { Write } from "/static/write.js";
+
+const TABS = ["read", "write", "draw"];
+const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
+  + "it was the epoch of belief, it was the epoch of incredulity.";
+const MOST = 6000; // characters of a text that a link still carries
+const FIELDS = { // name in the link: id of the field
+  m: "read-model", c: "read-other", t: "text", w: "write-model", p: "prompt", n: "length", k: "temperature", q: "top-p",
+  s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed",
+};
+const id = (name) => document.getElementById(name);
+
+class Page {
+  constructor({ models: found, limits }) {
+    this.models = found;
+    this.limits = limits;
+    this.texts = found.filter(({ kind }) => kind === "text");
+    this.drawings = found.filter(({ kind }) => kind === "handwriting");
+    this.reader = new Read(this);
+    this.writer = new Write(this);
+    this.drawer = new Draw(this);
+    for (const tab of TABS) {
+      id(`tab-${tab}`).addEventListener("click", () => this.open(tab));
+      id(`tab-${tab}`).addEventListener("keydown", (event) => this.#walk(event, tab));
+    }
+    id("share").addEventListener("click", () => this.#share());
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault(); // the fragment is the page's state
+      id("main").focus();
+    });
+    addEventListener("hashchange", () => this.#restore());
+    this.#restore();
+    if (!this.texts.length) {
+      const none = "no text checkpoint was given at start: use hmrnn explore -m RUN with one, such as that of hmrnn demo";
+      this.problem("read", none);
+      this.problem("write", none);
+      id("go").disabled = id("text").disabled = true;
+    }
+  }
+
+  open(tab) {
+    this.tab = tab;
+    for (const each of TABS) {
+      id(each).hidden = each !== tab;
+      id(`tab-${each}`).setAttribute("aria-selected", each === tab);
+      id(`tab-${each}`).tabIndex = each === tab ? 0 : -1;
+    }
+    if (tab === "draw") this.drawer.resize();
+    this.remember();
+  }
+
+  // Options for a choice of models; `none` is the name of the choice of no model.
+  fill(select, list, none = null) {
+    if (none !== null) select.add(new Option(none, ""));
+    for (const { name } of list) select.add(new Option(name, name));
+  }
+
+  // Read a text in the tab for it.
+  read(text, model) {
+    id("text").value = text;
+    id("read-model").value = model;
+    this.open("read");
+    this.reader.open();
+  }
+
+  problem(where, message) {
+    const box = id(`${where}-problem`);
+    box.hidden = message === null;
+    box.querySelector("p").textContent = message ?? "";
+  }
+
+  // Put the state into the fragment, so that reloading the page or its link shows the same.
+  remember() {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => history.replaceState(null, "", this.#link().hash || "#"), 150);
+  }
+
+  #link() {
+    const values = new URLSearchParams({ tab: this.tab });
+    for (const [name, field] of Object.entries(FIELDS)) {
+      const { value, defaultValue } = id(field);
+      if (value && value !== defaultValue && value.length <= MOST) values.set(name, value);
+    }
+    const link = new URL(location);
+    link.hash = values;
+    return link;
+  }
+
+  #restore() {
+    const values = new URLSearchParams(location.hash.slice(1));
+    const missing = [];
+    for (const [name, field] of Object.entries(FIELDS)) {
+      const value = values.get(name);
+      if (value === null) continue;
+      const known = id(field).tagName !== "SELECT" || [...id(field).options].some((option) => option.value === value);
+      if (known) id(field).value = value;
+      else missing.push(value);
+      id(field).dispatchEvent(new Event("input"));
+    }
+    if (!values.size) id("text").value = this.#example();
+    id("notice").hidden = missing.length === 0;
+    id("notice").textContent = `the link names ${missing.join(", ")}, which this page was not started with`;
+    this.open(TABS.includes(values.get("tab")) ? values.get("tab") : "read");
+    this.reader.open();
+  }
+
+  // Something to look at, in symbols that the first model knows.
+  #example() {
+    const known = this.texts[0]?.alphabet;
+    return known ? [...EXAMPLE].filter((symbol) => known.includes(symbol)).join("") : EXAMPLE;
+  }
+
+  async #share() {
+    const link = this.#link();
+    history.replaceState(null, "", link);
+    const left = id("text").value.length > MOST ? ` (without the text: a link carries ${MOST} characters)` : "";
+    try {
+      await navigator.clipboard.writeText(link.href);
+      this.#say(`link copied${left}`);
+    } catch {
+      this.#say(`copy it from the address bar${left}`);
+    }
+  }
+
+  #say(message) {
+    id("share").textContent = message;
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => { id("share").textContent = "Copy link"; }, 2500);
+  }
+
+  #walk(event, tab) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
+    this.open(next);
+    id(`tab-${next}`).focus();
+  }
+}
+
+models().then((found) => {
+  const page = new Page(found);
+  document.documentElement.dataset.ready = "true";
+  return page;
+}, (error) => {
+  id("notice").hidden = false;
+  id("notice").textContent = error.message;
+});

@@ -1,0 +1,238 @@
+// Draw: strokes in, their segments out; or strokes that the network makes up. Points are kept in the pad's pixels.
+
+import { file, lines } from "/static/api.js";
+import { Panel } from "/static/panel.js";
+import { Reading } from "/static/reading.js";
+
+const id = (name) => document.getElementById(name);
+const NEAR = 4; // pixels: a point closer to the last one is left out
+const MARGIN = 24;
+
+export class Draw {
+  constructor(page) {
+    this.page = page;
+    this.points = []; // {x, y, up}
+    this.reading = null;
+    this.down = false;
+    this.marked = null;
+    if (!page.drawings.length) {
+      page.problem("draw", "no handwriting checkpoint was given at start: use hmrnn explore -m RUN with one");
+      id("draw-body").hidden = true;
+      return;
+    }
+    page.fill(id("draw-model"), page.drawings);
+    id("points").max = page.limits.points;
+    id("bias").addEventListener("input", () => { document.querySelector('output[for="bias"]').textContent = id("bias").value; });
+    for (const name of ["draw-model", "bias", "points", "draw-seed"]) id(name).addEventListener("input", () => page.remember());
+    id("draw-model").addEventListener("change", () => { this.#levels(); this.#read(); });
+    id("draw-level").addEventListener("change", () => this.#paint());
+    id("compose").addEventListener("click", () => this.#compose());
+    id("wipe").addEventListener("click", () => this.#wipe());
+    this.pad = id("pad");
+    this.pad.addEventListener("pointerdown", (event) => this.#start(event));
+    this.pad.addEventListener("pointermove", (event) => this.#move(event));
+    for (const end of ["pointerup", "pointercancel"]) this.pad.addEventListener(end, () => this.#lift());
+    new ResizeObserver(() => this.resize()).observe(this.pad);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#paint());
+    this.#levels();
+  }
+
+  get model() { return this.page.drawings.find(({ name }) => name === id("draw-model").value); }
+
+  resize() {
+    if (!this.pad?.clientWidth) return;
+    const scale = devicePixelRatio || 1;
+    this.pad.width = this.pad.clientWidth * scale;
+    this.pad.height = this.pad.clientHeight * scale;
+    this.#paint();
+  }
+
+  #levels() {
+    const chosen = id("draw-level").value;
+    id("draw-level").replaceChildren();
+    for (let level = 1; level < this.model.layers.length; level++) {
+      id("draw-level").add(new Option(`level ${level}`, String(level - 1)));
+    }
+    if (chosen) id("draw-level").value = chosen;
+  }
+
+  #wipe() {
+    this.stop?.abort();
+    this.points = [];
+    this.reading = null;
+    id("draw-panels").replaceChildren();
+    id("draw-status").textContent = "";
+    this.page.problem("draw", null);
+    this.#paint();
+  }
+
+  #start(event) {
+    if (event.button) return;
+    if (this.written) this.#wipe(); // what the network wrote makes room for what a hand writes
+    this.written = false;
+    this.down = true;
+    this.pad.setPointerCapture(event.pointerId);
+    this.#put(event);
+  }
+
+  #move(event) {
+    if (!this.down) return;
+    for (const each of event.getCoalescedEvents?.() ?? [event]) this.#put(each);
+  }
+
+  #put({ clientX, clientY }) {
+    const box = this.pad.getBoundingClientRect();
+    const point = { x: clientX - box.left, y: clientY - box.top, up: 0 };
+    const last = this.points[this.points.length - 1];
+    if (last && !last.up && Math.hypot(point.x - last.x, point.y - last.y) < NEAR) return;
+    if (this.points.length >= this.page.limits.points) return;
+    this.points.push(point);
+    this.#paint();
+  }
+
+  #lift() {
+    if (!this.down) return;
+    this.down = false;
+    this.points[this.points.length - 1].up = 1;
+    this.#read();
+  }
+
+  // The drawing as the server takes it.
+  #request() {
+    const steps = this.points.map(({ x, y, up }, i) => {
+      const before = this.points[i - 1] ?? { x, y };
+      return [x - before.x, y - before.y, up];
+    });
+    return { model: this.model.model, steps };
+  }
+
+  async #read() {
+    if (this.points.length < 2) return;
+    const reading = new Reading();
+    await this.#follow("/api/strokes/read", this.#request(), reading, () => {});
+  }
+
+  async #compose() {
+    this.#wipe();
+    this.written = true;
+    const seed = id("draw-seed").value.trim();
+    const request = {
+      model: this.model.model, points: Number(id("points").value), bias: Number(id("bias").value),
+      seed: seed === "" ? null : Number(seed),
+    };
+    const made = [];
+    let x = 0, y = 0;
+    await this.#follow("/api/strokes/write", request, new Reading(), (part) => {
+      for (const [dx, dy, up] of part.steps) {
+        x += dx;
+        y += dy;
+        made.push({ x, y, up });
+      }
+      this.points = this.#fitted(made);
+    });
+  }
+
+  // Points moved and scaled to fill the pad.
+  #fitted(points) {
+    const xs = points.map(({ x }) => x), ys = points.map(({ y }) => y);
+    const [left, top] = [Math.min(...xs), Math.min(...ys)];
+    const [width, height] = [Math.max(...xs) - left || 1, Math.max(...ys) - top || 1];
+    const scale = Math.min((this.pad.clientWidth - 2 * MARGIN) / width, (this.pad.clientHeight - 2 * MARGIN) / height);
+    const up = (this.pad.clientHeight - height * scale) / 2;
+    return points.map((point) => ({ x: MARGIN + (point.x - left) * scale, y: up + (point.y - top) * scale, up: point.up }));
+  }
+
+  async #follow(path, request, reading, onPart) {
+    this.stop?.abort();
+    const stop = this.stop = new AbortController();
+    this.page.problem("draw", null);
+    const panel = new Panel(this.model, {
+      at: (index) => {
+        this.marked = index;
+        this.#paint();
+      },
+      downloads: [
+        { name: "Drawing (SVG)", ending: "svg", make: () => this.#svg() },
+        { name: "Segmentation (JSON)", ending: "json", make: () => file("/api/strokes/segmentation", this.#request()) },
+      ],
+      fail: (error) => this.page.problem("draw", error.message),
+    });
+    try {
+      let from = 0;
+      for await (const part of lines(path, request, stop.signal, () => { id("draw-status").textContent = "busy, waiting"; })) {
+        if (part.end) break;
+        onPart(part);
+        reading.add(part);
+        this.reading = reading;
+        if (!panel.root.isConnected) id("draw-panels").replaceChildren(panel.root);
+        panel.show(reading, from);
+        from = reading.length;
+        this.#paint();
+      }
+      id("draw-status").textContent = `${reading.length.toLocaleString("en")} points`;
+    } catch (error) {
+      if (error.name !== "AbortError") this.page.problem("draw", error.message);
+    }
+  }
+
+  // The strokes as lines from point to point, each with the number of the segment it lies in.
+  *#strokes() {
+    const boundaries = this.reading?.boundaries[Number(id("draw-level").value)] ?? [];
+    let segment = 0;
+    for (let i = 0; i < this.points.length; i++) {
+      const from = this.points[Math.max(0, i - 1)], to = this.points[i];
+      if (i === 0 || !from.up) yield { from, to, segment: i < boundaries.length ? segment : null };
+      else yield { from: to, to, segment: i < boundaries.length ? segment : null };
+      if (boundaries[i]) segment++;
+    }
+  }
+
+  #colours() {
+    const style = getComputedStyle(document.documentElement);
+    const level = Number(id("draw-level").value) % 4 + 1;
+    const value = (name) => style.getPropertyValue(name).trim();
+    return { segments: [value(`--level-${level}b`), value("--ink")], unread: value("--soft"), here: value("--here") };
+  }
+
+  #paint() {
+    if (!this.pad?.width) return;
+    const context = this.pad.getContext("2d");
+    const scale = this.pad.width / this.pad.clientWidth;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, this.pad.clientWidth, this.pad.clientHeight);
+    const { segments, unread, here } = this.#colours();
+    context.lineWidth = 2.5;
+    context.lineCap = context.lineJoin = "round";
+    for (const { from, to, segment } of this.#strokes()) {
+      context.strokeStyle = segment === null ? unread : segments[segment % 2];
+      context.beginPath();
+      context.moveTo(from.x, from.y);
+      context.lineTo(to.x, to.y + (from === to ? 0.1 : 0));
+      context.stroke();
+    }
+    const mark = this.points[this.marked ?? -1];
+    if (mark) {
+      context.strokeStyle = here;
+      context.beginPath();
+      context.arc(mark.x, mark.y, 7, 0, 2 * Math.PI);
+      context.stroke();
+    }
+  }
+
+  #svg() {
+    const space = "http://www.w3.org/2000/svg";
+    const root = document.createElementNS(space, "svg");
+    root.setAttribute("viewBox", `0 0 ${this.pad.clientWidth} ${this.pad.clientHeight}`);
+    root.setAttribute("stroke-width", "2.5");
+    root.setAttribute("stroke-linecap", "round");
+    const { segments, unread } = this.#colours();
+    for (const { from, to, segment } of this.#strokes()) {
+      const line = document.createElementNS(space, "line");
+      const ends = { x1: from.x, y1: from.y, x2: to.x, y2: to.y };
+      for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value.toFixed(2));
+      line.setAttribute("stroke", segment === null ? unread : segments[segment % 2]);
+      root.append(line);
+    }
+    return new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" });
+  }
+}

@@ -1,0 +1,191 @@
+// A panel: the name of a model, the numbers, the view, the legend, the operations, and downloads.
+
+import { shown, superscript } from "/static/reading.js";
+import { colour, element, View } from "/static/view.js";
+
+const NAMES = { U: "UPDATE", C: "COPY", F: "FLUSH" };
+
+export class Panel {
+  // `others()` gives the panels whose cursors follow this one's; `at(index)` is told where this one's is; `downloads` are
+  // the files it offers, as {name, ending, make}, and `fail(error)` is told if one cannot be made.
+  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {} } = {}) {
+    this.model = model;
+    this.root = element("article", "panel");
+    const heading = element("h2", "", model.name);
+    heading.append(element("small", "", facts(model)));
+    this.stats = element("div", "stats");
+    this.view = new View(model.name, (index, place) => {
+      for (const other of others()) if (other !== this) other.view.moveTo(index, true);
+      at(index);
+      inspect(this, index, place);
+    });
+    this.legend = element("div", "legend");
+    this.table = element("table");
+    this.plain = element("details");
+    this.plain.append(element("summary", "", "Segments as text"));
+    this.plain.addEventListener("toggle", () => this.#plainly());
+    this.root.append(heading, this.stats, this.view.root, this.legend, this.table, this.plain);
+    if (downloads.length) this.root.append(this.#downloads(downloads, fail));
+  }
+
+  show(reading, from = 0) {
+    this.reading = reading;
+    this.root.classList.remove("stale");
+    this.view.show(reading, from);
+    this.#numbers();
+    this.#legend();
+    this.#operations();
+    if (this.plain.open) this.#plainly();
+  }
+
+  #numbers() {
+    const { reading } = this;
+    const stats = [];
+    const bits = reading.meanBits();
+    if (bits !== null) stats.push([bits.toFixed(3), `bits per ${this.model.unit}`]);
+    for (let level = 0; level < reading.levels; level++) {
+      const count = reading.ends(level).length;
+      stats.push([count.toLocaleString("en"), `segments at level ${level + 1}, ${(reading.length / count).toFixed(1)} long`]);
+    }
+    const updates = reading.counts().map(({ U, F }) => U + F);
+    const total = updates.reduce((a, b) => a + b, 0), dense = reading.length * reading.layers;
+    stats.push([`${dense ? Math.round((1 - total / dense) * 100) : 0} %`,
+      `of ${dense.toLocaleString("en")} layer updates saved`]);
+    this.stats.replaceChildren(...stats.map(([number, text]) => {
+      const stat = element("div", "stat");
+      stat.append(element("b", "", number), element("span", "", text));
+      return stat;
+    }));
+  }
+
+  #legend() {
+    const items = [];
+    for (let level = 0; level < this.reading.levels; level++) {
+      const item = element("div");
+      const swatch = element("span", `swatch level-${level % 4 + 1}`);
+      swatch.append(element("i"), element("i"));
+      item.append(swatch, `z${superscript(level + 1)}: segments of level ${level + 1}`);
+      items.push(item);
+    }
+    this.view.limits.forEach(([low, high], l) => {
+      const item = element("div");
+      const bar = element("canvas");
+      bar.width = 60;
+      bar.height = 9;
+      const context = bar.getContext("2d");
+      for (let x = 0; x < 60; x++) {
+        context.fillStyle = colour(x / 59);
+        context.fillRect(x, 0, 1, 9);
+      }
+      item.append(`‖h${superscript(l + 1)}‖ ${low.toFixed(2)}`, bar, high.toFixed(2));
+      items.push(item);
+    });
+    this.legend.replaceChildren(...items);
+  }
+
+  #operations() {
+    const head = element("tr");
+    for (const name of ["layer", ...Object.values(NAMES), "changed"]) head.append(element("th", "", name));
+    head.append(element("th"));
+    const rows = this.reading.counts().map((count, l) => {
+      const row = element("tr");
+      const share = (count.U + count.F) / Math.max(1, this.reading.length);
+      const cells = [l + 1, count.U, count.C, count.F, `${Math.round(share * 100)} %`];
+      for (const value of cells) row.append(element("td", "", value.toLocaleString("en")));
+      const bar = element("span");
+      bar.style.width = `${share * 100}%`;
+      const cell = element("td", "bar");
+      cell.append(bar);
+      row.append(cell);
+      return row;
+    });
+    this.table.replaceChildren(head, ...rows);
+  }
+
+  #plainly() {
+    if (!this.plain.open || !this.reading) return;
+    const lines = [];
+    for (let level = 0; level < this.reading.levels; level++) {
+      let start = 0;
+      const segments = this.reading.ends(level).map((end) => {
+        const text = this.reading.symbols.slice(start, end).map((symbol) => shown(symbol).text).join("");
+        start = end;
+        return text.replace(/^ | $/g, "·");
+      });
+      lines.push(element("p", "plain", `level ${level + 1}: ${segments.join("|")}`));
+    }
+    this.plain.replaceChildren(this.plain.firstChild, ...lines);
+  }
+
+  #downloads(files, fail) {
+    const actions = element("div", "actions");
+    for (const { name, ending, make } of files) {
+      const button = element("button", "quiet", name);
+      button.type = "button";
+      button.addEventListener("click", async () => {
+        button.disabled = true;
+        try {
+          save(await make(), `${this.model.name.replace(/\W+/g, "-")}.${ending}`);
+        } catch (error) {
+          fail(error);
+        } finally {
+          button.disabled = false;
+        }
+      });
+      actions.append(button);
+    }
+    return actions;
+  }
+}
+
+export function facts(model) {
+  const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)}M` : `${Math.round(model.parameters / 1e3)}k`;
+  return `${model.layers.length} layers of ${[...new Set(model.layers)].join(", ")}; ${size} parameters`;
+}
+
+export function save(blob, name) {
+  const link = element("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// The card beside the cursor: what the network did at one symbol.
+function inspect(panel, index, place) {
+  const card = document.getElementById("inspector");
+  card.hidden = index === null;
+  if (index === null) return;
+  const { reading, model } = panel;
+  const { text } = shown(reading.symbols[index]);
+  const bits = reading.bits[index];
+  const head = element("div", "symbol");
+  const unpredicted = "the first is not predicted";
+  head.append(element("b", "", text === " " ? "␣" : text),
+    element("span", "muted", `${model.unit} ${index + 1}, ${bits === null ? unpredicted : `${bits.toFixed(2)} bits`}`));
+  const lines = [head];
+  const words = [text === " " ? "space" : text, bits === null ? unpredicted : `${bits.toFixed(1)} bits`];
+  for (let level = 0; level < reading.levels; level++) {
+    const p = reading.probabilities[level][index] ?? 0, fires = reading.boundaries[level][index];
+    const line = element("div", fires ? "fact fires" : "fact");
+    const meter = element("span", "meter"), fill = element("i");
+    fill.style.width = `${p * 100}%`;
+    meter.append(fill);
+    line.append(element("span", "", `z${superscript(level + 1)}`), meter, element("span", "", p.toFixed(3)));
+    lines.push(line);
+    words.push(`level ${level + 1} ${fires ? "ends here" : "goes on"}, probability ${p.toFixed(2)}`);
+  }
+  for (let l = 0; l < reading.layers; l++) {
+    const line = element("div", "fact"), name = NAMES[reading.operations[l][index]];
+    line.append(element("span", "", `h${superscript(l + 1)}`), element("span", "muted", name),
+      element("span", "", reading.norms[l][index]?.toFixed(2) ?? "–"));
+    lines.push(line);
+    words.push(`layer ${l + 1} ${name}`);
+  }
+  card.replaceChildren(...lines);
+  document.getElementById("spoken").textContent = words.join("; ");
+  const { width, height } = card.getBoundingClientRect();
+  const below = place.bottom + 10 + height < innerHeight;
+  card.style.left = `${Math.max(8, Math.min(place.left + 14, innerWidth - width - 8))}px`;
+  card.style.top = `${below ? place.bottom + 10 : Math.max(8, place.top - height - 10)}px`;
+}

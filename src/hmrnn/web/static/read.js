@@ -1,0 +1,137 @@
+// Read: the text is sent while it is typed. One request at a time; what the network has read before a change stays shown.
+
+import { file, lines } from "/static/api.js";
+import { Panel } from "/static/panel.js";
+import { Reading } from "/static/reading.js";
+
+const PATIENT = 2000; // symbols: a request for no more than these is let finish when the text changes meanwhile
+
+export class Read {
+  constructor(page) {
+    this.page = page;
+    this.text = document.getElementById("text");
+    this.status = document.getElementById("read-status");
+    this.host = document.getElementById("read-panels");
+    this.model = document.getElementById("read-model");
+    this.other = document.getElementById("read-other");
+    this.panels = [];
+    page.fill(this.model, page.texts);
+    page.fill(this.other, page.texts, "none");
+    this.text.addEventListener("input", () => this.changed());
+    for (const select of [this.model, this.other]) select.addEventListener("change", () => this.open());
+    document.getElementById("mend").addEventListener("click", () => this.#mend());
+  }
+
+  // Make a panel for each chosen model, and read.
+  open() {
+    for (const { stop } of this.panels) stop?.abort();
+    const chosen = [this.model.value, this.other.value].filter((name) => name !== "");
+    this.panels = chosen.map((name) => {
+      const model = this.page.models.find((each) => each.name === name);
+      const request = () => ({ model: model.model, text: this.text.value });
+      const options = {
+        others: () => this.panels.map(({ panel }) => panel),
+        downloads: [
+          { name: "Figure (SVG)", ending: "svg", make: () => file("/api/figure", request()) },
+          { name: "Segmentation (JSON)", ending: "json", make: () => file("/api/segmentation", request()) },
+        ],
+        fail: (error) => this.page.problem("read", error.message),
+      };
+      return { panel: new Panel(model, options), shown: "", running: null, stop: null };
+    });
+    this.host.classList.toggle("two", chosen.length > 1);
+    this.host.replaceChildren();
+    document.getElementById("inspector").hidden = true;
+    this.changed();
+  }
+
+  changed() {
+    const limit = this.page.limits.text;
+    const length = [...this.text.value].length;
+    document.getElementById("count").textContent = `${length.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
+    this.page.remember();
+    this.page.problem("read", null);
+    document.getElementById("mend").hidden = true;
+    if (!this.text.value) {
+      this.host.replaceChildren();
+      this.status.textContent = "";
+    }
+    for (const each of this.panels) this.#update(each);
+  }
+
+  async #update(each) {
+    if (each.running !== null) {
+      if (each.running.length > PATIENT || !this.text.value) each.stop.abort();
+      return; // the running request looks at the text again when it ends
+    }
+    while (this.panels.includes(each) && this.text.value && each.shown !== this.text.value) {
+      const text = this.text.value;
+      each.running = text;
+      each.stop = new AbortController();
+      try {
+        await this.#read(each, text);
+      } catch (error) {
+        if (error.name !== "AbortError") this.#failed(each, error);
+      } finally {
+        each.running = null;
+      }
+    }
+    if (!this.text.value) each.shown = "";
+  }
+
+  async #read(each, text) {
+    const { panel } = each;
+    const keep = commonPrefix(each.shown, text);
+    const reading = new Reading();
+    const began = performance.now();
+    this.status.textContent = "";
+    let painted = 0, until = 0; // when it was last shown, and how much of it
+    const request = { model: panel.model.model, text };
+    for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
+      if (!part.end) reading.add(part);
+      // what is on the screen already is not taken away before as much of the new text has been read
+      if (part.end || (reading.length > keep && performance.now() - painted > 60)) {
+        if (!panel.root.isConnected && this.panels.includes(each)) this.#place();
+        panel.show(reading, until);
+        until = reading.length;
+        painted = performance.now();
+      }
+      if (!part.end) this.status.textContent = reading.length > PATIENT ? `${reading.length.toLocaleString("en")} read` : "";
+    }
+    each.shown = text;
+    this.status.textContent = `read in ${Math.round(performance.now() - began)} ms`;
+  }
+
+  #place() {
+    this.host.replaceChildren(...this.panels.map(({ panel }) => panel.root));
+  }
+
+  #failed(each, error) {
+    each.shown = this.text.value; // not tried again before the text changes
+    each.panel.root.classList.add("stale");
+    this.status.textContent = "";
+    const name = this.panels.length > 1 ? `${each.panel.model.name}: ` : "";
+    this.page.problem("read", name + error.message);
+    const { alphabet } = each.panel.model;
+    document.getElementById("mend").hidden = !(error.error === "bad request" && alphabet);
+  }
+
+  // Leave out what a model has never seen, or put it in lower case where that is known.
+  #mend() {
+    for (const { panel } of this.panels) {
+      const { alphabet } = panel.model;
+      if (!alphabet) continue;
+      const known = new Set(alphabet);
+      this.text.value = [...this.text.value]
+        .map((symbol) => known.has(symbol) ? symbol : known.has(symbol.toLowerCase()) ? symbol.toLowerCase() : "").join("");
+    }
+    this.changed();
+  }
+}
+
+function commonPrefix(a, b) {
+  const [first, second] = [[...a], [...b]];
+  let n = 0;
+  while (n < first.length && n < second.length && first[n] === second[n]) n++;
+  return n;
+}

@@ -1,0 +1,265 @@
+// Rows of symbols; under each row the segments of every level as blocks, the norms of every layer as a heat map, and the
+// bits of each symbol as bars. Rows are filled when they come near the screen, so a long text costs little.
+
+import { shown, superscript } from "/static/reading.js";
+
+const VIRIDIS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e", "#2a788e", "#23888e", "#1f988b",
+  "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"].map((colour) =>
+  [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
+const TEXT = 23, LEVEL = 15, HEAT = 9, BITS = 16, SPACE = 4;
+const MOST_BITS = 12; // height of the bars
+const COLUMNS = 90; // the paper's
+
+export function colour(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
+  const k = Math.min(Math.floor(at), VIRIDIS.length - 2);
+  const mixed = VIRIDIS[k].map((value, i) => Math.round(value + (VIRIDIS[k + 1][i] - value) * (at - k)));
+  return `rgb(${mixed.join(" ")})`;
+}
+
+export function element(name, className = "", text = "") {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text) made.textContent = text;
+  return made;
+}
+
+export class View {
+  // `onCursor(index | null, rectangle)` is told which symbol the pointer or the keys are at.
+  constructor(label, onCursor) {
+    this.root = element("div", "view");
+    this.root.tabIndex = 0;
+    this.root.setAttribute("role", "group");
+    this.root.setAttribute("aria-label", `${label}: the symbols and their segments. Arrow keys walk from symbol to symbol.`);
+    this.onCursor = onCursor;
+    this.reading = null;
+    this.rows = []; // {start, end, element, filled}
+    this.cursor = null;
+    this.mark = element("div", "cursor");
+    this.near = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "800px" });
+    new ResizeObserver(() => this.#resized()).observe(this.root);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#repaint());
+    this.root.addEventListener("pointermove", (event) => this.#point(event));
+    this.root.addEventListener("pointerdown", (event) => this.#point(event));
+    this.root.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.moveTo(null));
+    this.root.addEventListener("keydown", (event) => this.#key(event));
+    this.root.addEventListener("blur", () => this.moveTo(null));
+  }
+
+  // Show `reading`, of which everything before symbol `from` is as it was.
+  show(reading, from = 0) {
+    const same = this.reading === reading;
+    this.reading = reading;
+    const before = JSON.stringify(this.limits);
+    this.limits = reading.limits();
+    this.#layout(same ? from : 0);
+    if (same && JSON.stringify(this.limits) !== before) this.#repaint();
+    if (this.cursor !== null) this.moveTo(this.cursor < reading.length ? this.cursor : null);
+  }
+
+  moveTo(index, quiet = false) {
+    const row = index === null ? undefined : this.rows.find(({ start, end }) => start <= index && index < end);
+    for (const block of this.root.querySelectorAll(".block.here")) block.classList.remove("here");
+    if (!row) {
+      this.cursor = null;
+      this.mark.remove();
+      if (!quiet) this.onCursor(null, null);
+      return;
+    }
+    this.cursor = index;
+    this.#fill(row);
+    const cells = row.element.querySelector(".cells");
+    cells.append(this.mark);
+    this.mark.style.left = `${(index - row.start) * this.cell}px`;
+    for (const block of this.root.querySelectorAll(".block")) {
+      block.classList.toggle("here", block.first <= index && index < block.last);
+    }
+    if (!quiet) this.onCursor(index, this.mark.getBoundingClientRect());
+  }
+
+  get cell() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--cell")); }
+  get gutter() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--gutter")); }
+  get height() { return TEXT + this.reading.levels * LEVEL + SPACE + this.reading.layers * HEAT + BITS; }
+
+  #columns() {
+    return Math.max(10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
+  }
+
+  // Rows from the one before symbol `from` on: broken after a line feed if half full, else after a space, else when full.
+  #layout(from) {
+    const columns = this.#columns();
+    if (columns !== this.columns) from = 0;
+    this.columns = columns;
+    let keep = this.rows.findIndex(({ end }) => end >= from); // blocks of the row that ends at `from` may go on, too
+    keep = Math.max(0, keep < 0 ? this.rows.length - 1 : keep);
+    for (const row of this.rows.splice(keep)) {
+      this.near.unobserve(row.element);
+      row.element.remove();
+    }
+    const { symbols } = this.reading;
+    let start = this.rows.length ? this.rows[this.rows.length - 1].end : 0;
+    const fragment = document.createDocumentFragment();
+    const added = [];
+    while (start < symbols.length) {
+      const limit = Math.min(start + this.columns, symbols.length);
+      let end = limit;
+      const half = start + Math.floor(this.columns / 2);
+      for (let t = half; t < limit; t++) if (symbols[t] === "\n") { end = t + 1; break; }
+      if (end === limit && limit < symbols.length) {
+        for (let t = limit - 1; t > limit - 18 && t > start; t--) if (symbols[t] === " ") { end = t + 1; break; }
+      }
+      const row = { start, end, element: element("div", "row"), filled: false };
+      row.element.row = row;
+      row.element.style.height = `${this.height}px`;
+      fragment.append(row.element);
+      added.push(row);
+      start = end;
+    }
+    this.root.append(fragment);
+    this.rows.push(...added);
+    for (const row of added) this.near.observe(row.element);
+    if (added.length < 12) for (const row of added) this.#fill(row); // at once, without a blink
+  }
+
+  #seen(entries) {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) this.#fill(target.row);
+      else if (target.row.filled) {
+        target.replaceChildren();
+        target.row.filled = false;
+      }
+    }
+  }
+
+  #fill(row) {
+    if (row.filled) return;
+    row.filled = true;
+    const { reading } = this;
+    const cells = element("div", "cells");
+    cells.append(this.#symbols(row));
+    for (let level = 0; level < reading.levels; level++) {
+      cells.append(this.#blocks(row, level));
+      row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL + 2));
+    }
+    const canvas = element("canvas");
+    cells.append(canvas);
+    const top = TEXT + reading.levels * LEVEL + SPACE;
+    for (let l = 0; l < reading.layers; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
+    row.element.append(label("bits", top + reading.layers * HEAT + 5), cells);
+    this.#paint(row);
+  }
+
+  #symbols(row) {
+    const line = element("div", "symbols");
+    for (let t = row.start; t < row.end; t++) {
+      const { text, kind } = shown(this.reading.symbols[t]);
+      const span = element("span", kind, text);
+      if (!kind && /[^\u0000-\u2fff]/.test(text)) span.className = "wide";
+      if (t < this.reading.given) span.classList.add("given");
+      line.append(span);
+    }
+    return line;
+  }
+
+  #blocks(row, level) {
+    const line = element("div", `level level-${level % 4 + 1}`);
+    const ends = this.#ends(level);
+    let k = firstAbove(ends, row.start);
+    for (let first = k ? ends[k - 1] : 0; first < row.end; first = ends[k++]) {
+      const last = ends[k];
+      const left = Math.max(first, row.start), right = Math.min(last, row.end);
+      const block = element("span", `block${k % 2 ? " odd" : ""}${first < left ? " from" : ""}${last > right ? " open" : ""}`);
+      block.first = first;
+      block.last = last;
+      block.style.left = `${(left - row.start) * this.cell + (first < left ? 0 : 1)}px`;
+      block.style.width = `${(right - left) * this.cell - (first < left ? 0 : 1) - (last > right ? 0 : 1)}px`;
+      line.append(block);
+      if (last >= row.end) break;
+    }
+    return line;
+  }
+
+  #ends(level) {
+    if (this.known?.reading !== this.reading || this.known.length !== this.reading.length) {
+      this.known = { reading: this.reading, length: this.reading.length, ends: [] };
+    }
+    return (this.known.ends[level] ??= this.reading.ends(level));
+  }
+
+  #paint(row) {
+    const canvas = row.element.querySelector("canvas");
+    const { cell, reading } = this;
+    const scale = window.devicePixelRatio || 1;
+    const width = (row.end - row.start) * cell, height = reading.layers * HEAT + BITS;
+    canvas.width = Math.ceil(width * scale);
+    canvas.height = Math.ceil(height * scale);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext("2d");
+    context.scale(scale, scale);
+    const bars = getComputedStyle(document.documentElement).getPropertyValue("--bits").trim();
+    for (let t = row.start; t < row.end; t++) {
+      const x = (t - row.start) * cell;
+      reading.norms.forEach((norms, l) => {
+        const [low, high] = this.limits[l];
+        context.fillStyle = norms[t] === null ? bars : colour((norms[t] - low) / (high - low));
+        context.fillRect(x, l * HEAT, cell + 0.3, HEAT - 1);
+      });
+      const bits = Math.min(reading.bits[t] ?? 0, MOST_BITS) / MOST_BITS * (BITS - 3);
+      context.fillStyle = bars;
+      context.fillRect(x + 1.5, height - bits, cell - 3, bits);
+    }
+  }
+
+  #repaint() {
+    for (const row of this.rows) if (row.filled) this.#paint(row);
+  }
+
+  #resized() {
+    if (this.reading && this.columns !== this.#columns()) this.#layout(0);
+  }
+
+  #point(event) {
+    const row = event.target.closest?.(".row")?.row;
+    const cells = row?.element.querySelector(".cells");
+    if (!cells) return;
+    const column = Math.floor((event.clientX - cells.getBoundingClientRect().left) / this.cell);
+    if (column >= 0 && column < row.end - row.start) this.moveTo(row.start + column);
+  }
+
+  #key(event) {
+    const last = (this.reading?.length ?? 0) - 1;
+    if (last < 0) return;
+    const at = this.cursor;
+    const row = this.rows.findIndex(({ start, end }) => start <= (at ?? 0) && (at ?? 0) < end);
+    const jump = (to) => {
+      const target = this.rows[to];
+      return target ? Math.min(target.start + (at ?? 0) - this.rows[row].start, target.end - 1) : at ?? 0;
+    };
+    const moves = {
+      ArrowRight: () => at === null ? 0 : Math.min(at + 1, last), ArrowLeft: () => Math.max((at ?? 1) - 1, 0),
+      ArrowDown: () => jump(row + 1), ArrowUp: () => jump(row - 1), Home: () => 0, End: () => last, Escape: () => null,
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    this.moveTo(moves[event.key]());
+    this.mark.scrollIntoView?.({ block: "nearest" });
+  }
+}
+
+function label(text, top) {
+  const made = element("span", "label", text);
+  made.style.top = `${top}px`;
+  return made;
+}
+
+// Index of the first of the sorted `ends` that lies above `position`.
+function firstAbove(ends, position) {
+  let low = 0, high = ends.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ends[middle] > position) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}

@@ -1,0 +1,96 @@
+"""Checkpoints for the page; the page on a port of its own, in a thread, and ways to look at it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+
+from hmrnn import checkpoint
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.data import Vocabulary
+from hmrnn.data.strokes import Scale
+from hmrnn.models import HandwritingModel, LanguageModel
+from hmrnn.web.app import application
+from hmrnn.web.limits import Limits
+from hmrnn.web.server import listen, settings
+from hmrnn.web.shelf import Shelf
+
+SIZES = ModelConfig(embedding_size=4, hidden_size=(8,), output_size=8, mixtures=2)
+CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrstuvwxyz")))
+BYTES = Vocabulary("bytes", tuple(range(256)))
+
+
+def save(directory: Path, reads: Vocabulary | Scale, seed: int) -> None:
+    """A checkpoint of an untrained model."""
+    torch.manual_seed(seed)
+    network: LanguageModel | HandwritingModel
+    network = HandwritingModel(SIZES) if isinstance(reads, Scale) else LanguageModel(len(reads), SIZES)
+    with torch.no_grad():
+        for l in range(2):  # detectors that fire now and then
+            network.rnn.b[l][-1] = -0.2
+    config = Config(DataConfig(), SIZES, TrainConfig())
+    checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
+
+
+class Server:
+    """uvicorn with the settings of ``hmrnn explore``."""
+
+    def __init__(self, shelf: Shelf, limits: Limits) -> None:
+        self.app: Any = application(shelf, limits)
+        self.worker = self.app.app.state.worker
+        self.server = uvicorn.Server(settings(self.app, limits))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Server]:
+        with contextlib.closing(listen("127.0.0.1", 0)) as listener:
+            self.port: int = listener.getsockname()[1]
+            thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            try:
+                until(lambda: self.server.started)
+                yield self
+            finally:
+                self.server.should_exit = True
+                thread.join(20)
+                assert not thread.is_alive()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def post(self, path: str, request: dict[str, Any]) -> socket.socket:
+        """A connection on which a request has been sent, and nothing read."""
+        body = json.dumps(request).encode()
+        connection = self.connect()
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return connection
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something that happens elsewhere."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            received += piece
+    return received

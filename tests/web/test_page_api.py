@@ -1,0 +1,343 @@
+"""The interface: its answers are those of the library, its refusals are clear, its headers strict."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from hmrnn.segment import Segmentation
+from hmrnn.web import app as app_module
+from hmrnn.web.app import STATIC, application
+from hmrnn.web.guard import HEADERS
+from hmrnn.web.limits import Limits
+from hmrnn.web.parts import fit
+from hmrnn.web.shelf import Shelf
+
+TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
+STEPS = [[0, 0, 0], [3.5, 1, 0], [2, -4, 0], [1, 1, 1], [9, 2, 0], [1, 5, 0], [-2, 3, 1]] * 20
+
+
+def lines(response: Any) -> list[dict[str, Any]]:
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def joined(parts: list[dict[str, Any]]) -> Segmentation:
+    """The segmentation that the parts of an answer make up."""
+    assert [part["start"] for part in parts] == np.cumsum([0, *(len(p["symbols"]) for p in parts[:-1])]).tolist()
+    levels, layers = len(parts[0]["boundaries"]), len(parts[0]["norms"])
+
+    def column(name: str, l: int) -> list[Any]:
+        return [value for part in parts for value in part[name][l]]
+
+    def columns(name: str, count: int) -> np.ndarray:
+        return np.array([column(name, l) for l in range(count)], np.float32).T
+
+    bits = [value for part in parts for value in part["bits"]]
+    return Segmentation(
+        tuple(symbol for part in parts for symbol in part["symbols"]),
+        columns("boundaries", levels),
+        columns("probabilities", levels),
+        np.array([["UCF".index(letter) for letter in column("operations", l)] for l in range(layers)]).T,
+        columns("norms", layers),
+        np.array(bits, np.float32),
+    )
+
+
+def assert_same(found: Segmentation, expected: Segmentation, bits: bool = True) -> None:
+    assert found.symbols == expected.symbols
+    np.testing.assert_array_equal(found.boundaries, expected.boundaries)
+    np.testing.assert_array_equal(found.operations, expected.operations)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(found.norms, expected.norms, atol=1e-4)
+    if bits:
+        np.testing.assert_allclose(found.bits, expected.bits, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [0, 1, 2])
+def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: int) -> None:
+    *parts, end = lines(client.post("/api/read", json={"model": model, "text": TEXT}))
+    assert end["end"] is True
+    assert end["count"] == len(TEXT)
+    assert len(parts) > 1  # it is streamed
+    expected = shelf[model].model.segment(TEXT)
+    assert 0 < expected.boundaries.mean() < 1
+    assert_same(joined(parts), expected)
+
+
+def test_segmentation_is_the_json_of_the_library(client: TestClient, shelf: Shelf) -> None:
+    response = client.post("/api/segmentation", json={"text": "a fox"})
+    assert response.json() == shelf[0].model.segment("a fox").to_dict()
+
+
+def test_figure_is_an_svg(client: TestClient) -> None:
+    response = client.post("/api/figure", json={"text": "<script>alert"})
+    assert response.headers["content-type"] == "image/svg+xml"
+    assert response.text.count("<svg") == 1
+    assert "<script" not in response.text
+
+
+@pytest.mark.parametrize("model", [0, 2])
+def test_write_gives_what_generate_gives_and_what_the_layers_did(client: TestClient, shelf: Shelf, model: int) -> None:
+    request = {"model": model, "prompt": "the qu", "length": 60, "temperature": 0.7, "top_p": 0.9, "seed": 5}
+    *parts, end = lines(client.post("/api/write", json=request))
+    trained = shelf[model].model
+    assert sum(part["given"] for part in parts) == len("the qu")
+    assert end["count"] == 66
+    written = joined(parts)
+    if model == 0:
+        drawn = trained.generate("the qu", 60, temperature=0.7, top_p=0.9, seed=5)
+        assert written.text == "the qu" + drawn
+        assert_same(written, trained.segment(written.text))
+
+
+def test_write_without_a_prompt(client: TestClient) -> None:
+    *parts, _ = lines(client.post("/api/write", json={"length": 3, "seed": 1}))
+    assert sum(len(part["symbols"]) for part in parts) == 3
+    assert sum(part["given"] for part in parts) == 0
+
+
+def test_strokes_are_read_as_the_library_reads_them(client: TestClient, shelf: Shelf) -> None:
+    *parts, end = lines(client.post("/api/strokes/read", json={"model": 3, "steps": STEPS}))
+    pen = shelf[3].model
+    expected = pen.segment(fit(np.array(STEPS), pen.scale))
+    assert_same(joined(parts), expected)
+    assert end["count"] == len(STEPS)
+    whole = client.post("/api/strokes/segmentation", json={"model": 3, "steps": STEPS})
+    assert whole.json() == expected.to_dict()
+
+
+def test_a_drawing_is_brought_to_the_size_of_the_data(shelf: Shelf) -> None:
+    scale = shelf[3].model.scale
+    small, large = (fit(np.array(STEPS) * [size, size, 1], scale) for size in (0.1, 50))
+    np.testing.assert_allclose(small, large, rtol=1e-5)
+    down = small[1:][small[:-1, 2] == 0, :2]
+    assert np.sqrt((down**2).mean()) == pytest.approx(np.sqrt(np.square(scale.deviation).mean()), rel=1e-5)
+
+
+def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shelf: Shelf) -> None:
+    *parts, _ = lines(client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3}))
+    steps = np.array([step for part in parts for step in part["steps"]])
+    np.testing.assert_allclose(steps, shelf[3].model.generate(30, bias=1.0, seed=3), atol=1e-3)
+    symbols = [symbol for part in parts for symbol in part["symbols"]]
+    assert symbols == ["^" if up else "o" for up in steps[:, 2]]
+
+
+def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:
+    answer = client.get("/api/models")
+    models = answer.json()["models"]
+    assert [(model["name"], model["kind"], model["unit"]) for model in models] == [
+        ("small", "text", "character"), ("other", "text", "character"), ("raw", "text", "byte"),
+        ("pen", "handwriting", "point"),
+    ]  # fmt: skip
+    assert models[0]["layers"] == [8, 8, 8]
+    assert str(runs) not in answer.text
+    assert answer.json()["limits"]["text"] == Limits().text
+
+
+READ = "/api/read"
+BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message says
+    (READ, "", 400, "the body is not what was expected"),
+    (READ, "{", 400, "the body is not what was expected"),
+    (READ, "[]", 400, "Expected `object`"),
+    (READ, "{}", 400, "missing required field `text`"),
+    (READ, '{"text": ""}', 400, "length >= 1"),
+    (READ, '{"text": 5}', 400, "Expected `str`"),
+    (READ, '{"text": "a", "model": 4}', 400, "no model 4"),
+    (READ, '{"text": "a", "model": -1}', 400, "at `$.model`"),
+    (READ, '{"text": "a", "model": "/etc"}', 400, "Expected `int`"),
+    (READ, '{"text": "a", "path": "/etc/passwd"}', 400, "unknown field `path`"),
+    (READ, '{"text": "a", "model": 3}', 400, "of kind handwriting"),
+    (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
+    (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
+    (READ, '{"text": "É"}', 400, "training never showed"),
+    (READ, "[" * 100_000, 400, "the body is not what was expected"),
+    ("/api/segmentation", '{"text": "É"}', 400, "training never showed"),
+    ("/api/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
+    ("/api/write", '{"length": 0}', 400, "at `$.length`"),
+    ("/api/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
+    ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
+    ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
+    ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
+    ("/api/write", '{"seed": 9223372036854775808}', 400, "at `$.seed`"),
+    ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
+    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400, "in different places"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1e300, 0, 1]]}', 400, "at `$.steps[1][0]`"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1, 0, 2]]}', 400, "at `$.steps[1][2]`"),
+    ("/api/strokes/segmentation", '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
+    ("/api/strokes/write", '{"model": 3, "points": 100000}', 413, "points may be 5,000 at most"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "says"), BAD)
+def test_what_cannot_be_done_is_said(client: TestClient, path: str, body: str, status: int, says: str) -> None:
+    response = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status
+    answer = response.json()
+    assert set(answer) == {"error", "message"}
+    assert says in answer["message"]
+    assert "\n" not in answer["message"]
+
+
+def test_a_body_must_be_json_by_its_type(client: TestClient) -> None:
+    """A form or plain text could be sent by any site's page without asking first; JSON could not."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        response = client.post(READ, content='{"text": "a"}', headers={"content-type": kind})
+        assert response.status_code == 415
+        assert response.json()["error"] == "type"
+
+
+@pytest.mark.parametrize("limited", [{"body": 60, "text": 5, "figure": 3, "prompt": 4}], indirect=True)
+def test_size_limits(limited: TestClient) -> None:
+    assert limited.post(READ, json={"text": "abcde"}).status_code == 200
+    for path, request, says in (
+        (READ, {"text": "abcdef"}, "text may be 5 at most; got 6"),
+        ("/api/segmentation", {"text": "abcdef"}, "text may be 5 at most; got 6"),
+        ("/api/figure", {"text": "abcd"}, "text may be 3 at most; got 4"),
+        ("/api/write", {"prompt": "abcde"}, "prompt may be 4 at most; got 5"),
+        (READ, {"text": "a" * 100}, "a request may have 60 bytes"),
+    ):
+        response = limited.post(path, json=request)
+        assert response.status_code == 413
+        assert says in response.json()["message"]
+
+    def pieces() -> Iterator[bytes]:  # no length is announced
+        for _ in range(10):
+            yield b" " * 50
+
+    response = limited.post(READ, content=pieces(), headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("limited", [{"jobs": 0}], indirect=True)
+def test_busy_says_when_to_come_back(limited: TestClient) -> None:
+    for path in (READ, "/api/write", "/api/figure", "/api/segmentation", "/api/strokes/write"):
+        response = limited.post(path, json={"text": "a"})
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert response.json()["error"] == "busy"
+    assert limited.get("/").status_code == 200  # the page itself takes no place
+
+
+@pytest.mark.parametrize("limited", [{"seconds": 0.0}], indirect=True)
+def test_time_is_limited_before_the_first_part(limited: TestClient) -> None:
+    response = limited.post(READ, json={"text": "a"})
+    assert response.status_code == 504
+    assert response.json() == {"error": "time", "message": "this took longer than 0 seconds; ask for less"}
+
+
+@pytest.mark.parametrize("limited", [{"seconds": 1.0}], indirect=True)
+def test_time_is_limited_after_the_first_part(limited: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> Iterator[bytes]:
+        yield b'{"start": 0}\n'
+        time.sleep(1.1)
+        yield b'{"start": 1}\n'
+        raise AssertionError("its time is up")
+
+    monkeypatch.setattr(app_module.parts, "read", slow)
+    answer = lines(limited.post(READ, json={"text": "a"}))
+    assert answer[0] == {"start": 0}
+    assert answer[-1]["error"] == "time"
+
+
+def test_every_answer_has_strict_headers(client: TestClient) -> None:
+    for response in (
+        client.get("/"),
+        client.get("/api/models"),
+        client.get("/nowhere"),
+        client.post(READ, json={"text": "a"}),
+        client.post(READ, json={"text": ""}),
+        client.get("/", headers={"host": "evil.example"}),
+    ):
+        for name, value in HEADERS.items():
+            assert response.headers.get_list(name) == [value]
+        assert not [name for name in response.headers if name.startswith("access-control")]
+    policy = HEADERS["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "127.0.0.1@evil.example", "0.0.0.0",
+             "127.0.0.1:x", "localhost/", "[::1", "\xe9vil"],
+)  # fmt: skip
+def test_other_names_are_refused(client: TestClient, host: str) -> None:
+    """The page of a site whose name was made to resolve to this machine gets nothing, not even the page."""
+    for path in ("/", "/api/models", "/static/app.js"):
+        response = client.get(path, headers={b"host": host.encode("latin-1")})
+        assert response.status_code == 421
+        assert response.json()["error"] == "host"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost:80", "LocalHost", "[::1]:8000"])
+def test_own_names_are_answered(client: TestClient, host: str) -> None:
+    assert client.get("/", headers={"host": host}).status_code == 200
+
+
+def test_names_can_be_added(shelf: Shelf) -> None:
+    with TestClient(application(shelf, names=["Lab-PC"]), base_url="http://lab-pc:8000") as client:
+        assert client.get("/").status_code == 200
+        assert client.get("/", headers={"host": "localhost"}).status_code == 421
+
+
+def test_other_sites_are_refused(client: TestClient) -> None:
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9000", "http://127.0.0.1"):
+        response = client.post(READ, json={"text": "a"}, headers={"origin": origin})
+        assert response.status_code == 403
+        assert response.json()["error"] == "origin"
+    assert client.post(READ, json={"text": "a"}, headers={"origin": "http://127.0.0.1:8000"}).status_code == 200
+    preflight = client.options(READ, headers={"origin": "http://127.0.0.1:8000"})
+    assert preflight.status_code == 405
+
+
+def test_static_files_and_nothing_else(client: TestClient) -> None:
+    assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
+    for path in STATIC.iterdir():
+        if path.name != "index.html":
+            assert client.get(f"/static/{path.name}").content == path.read_bytes()
+    for path in ("/static/", "/static/index.html", "/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py",
+                 "/static//etc/passwd", "/app.py", "/static/app.js/", "/static/app.js%00"):  # fmt: skip
+        assert client.get(path).status_code == 404, path
+    assert client.post("/").status_code == 405
+    tag = client.get("/").headers["etag"]
+    assert client.get("/", headers={"if-none-match": tag}).status_code == 304
+
+
+def test_the_page_asks_no_other_host_and_runs_no_text() -> None:
+    for path in STATIC.iterdir():
+        text = path.read_text()
+        addresses = set(re.findall(r"\b(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, path.name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
+        if path.suffix == ".html":
+            assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=|javascript:", text)
+
+
+def test_openapi_describes_every_route(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    routes = {route.path: route.methods - {"HEAD"} for route in client.app.app.routes}  # type: ignore[attr-defined]
+    interface = {path: methods for path, methods in routes.items() if path != "/" and not path.startswith("/static/")}
+    assert {path: {method.upper() for method in item} for path, item in described["paths"].items()} == interface
+    text = json.dumps(described)
+    for reference in set(re.findall(r'"#/components/(\w+)/(\w+)"', text)):
+        assert reference[1] in described["components"][reference[0]]
+    schemas = described["components"]["schemas"]
+    for name in ("ReadRequest", "WriteRequest", "DrawingRequest", "HandwritingRequest"):
+        fields = getattr(app_module, name).__struct_fields__
+        assert set(schemas[name]["properties"]) == set(fields)
+    part = lines(client.post("/api/write", json={"length": 1}))[0]
+    assert set(schemas["Part"]["required"]) <= set(part) <= set(schemas["Part"]["properties"])
+    model = client.get("/api/models").json()["models"][0]
+    assert set(model) == set(schemas["Model"]["properties"])

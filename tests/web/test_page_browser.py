@@ -1,0 +1,311 @@
+"""The page in a real Chromium: what a visitor does, and sees."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pages import Server
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from hmrnn.web.limits import Limits
+from hmrnn.web.shelf import Shelf, open_shelf
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install one, such as Debian's chromium")
+
+TEXT = "the quick brown fox jumps over the lazy dog and then it sleeps"
+PATIENCE = 30_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def site(shelf: Shelf) -> Iterator[Server]:
+    with Server(shelf, Limits()).running() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Server) -> Iterator[Open]:
+    """Opens the page as a new visitor; at the end nothing may have gone wrong in it or been asked of another host."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_page(fragment: str = "", server: Server = site, **options: object) -> Page:
+        context = browser.new_context(**options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: "Content Security" in message.text and complaints.append(message.text))
+        page.on(
+            "request", lambda request: request.url.startswith((server.url, "blob:")) or complaints.append(request.url)
+        )
+        page.goto(f"{server.url}/{fragment}")
+        expect(page.locator("html[data-ready]")).to_be_attached()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def write(page: Page, text: str) -> None:
+    page.fill("#text", text)
+    expect(shown(page)).to_have_text([*text.replace("\n", "⏎")])
+    expect(page.locator("#read-status")).to_have_text(re.compile(r"^read in \d+ ms$"))
+
+
+def shown(page: Page, panel: int = 0) -> Locator:
+    """The symbols of a panel."""
+    return page.locator("section:not([hidden]) .panel").nth(panel).locator(".symbols span")
+
+
+def edges(page: Page, level: int) -> list[int]:
+    """Where the blocks of a level end, as the page has drawn them, counted in symbols."""
+    blocks = page.locator(f".panel .level-{level} .block").evaluate_all("blocks => blocks.map(block => block.last)")
+    return sorted(set(blocks))
+
+
+def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
+    page = visit()
+    expect(page.locator(".panel h2")).to_contain_text("small")  # there is something to look at from the start
+    page.fill("#text", "")
+    expect(page.locator(".panel")).to_have_count(0)
+    page.locator("#text").press_sequentially("the fox", delay=20)
+    expect(shown(page)).to_have_text([*"the fox"])
+    write(page, TEXT)
+    found = shelf[0].model.segment(TEXT)
+    for level in (1, 2):
+        assert len(found.ends(level)) > 2
+        assert edges(page, level) == found.ends(level)
+    stats = page.locator(".panel .stats").inner_text()
+    assert f"{found.bits[1:].mean():.3f}" in stats  # type: ignore[index]
+    assert f"{found.updates().saved:.0%}".replace("%", " %") in stats
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".panel tr").all()[1:]]
+    assert [int(row[1]) + int(row[3]) for row in rows] == list(found.updates().per_layer)
+    page.get_by_text("Segments as text").click()
+    expect(page.locator(".plain").first).to_have_text("level 1: " + "|".join(
+        re.sub("^ | $", "·", segment) for segment in found.segments(1)
+    ))  # fmt: skip
+
+
+def test_hover_and_keys_show_the_probabilities(visit: Open, shelf: Shelf) -> None:
+    page = visit()
+    write(page, TEXT)
+    found = shelf[0].model.segment(TEXT)
+    card = page.locator("#inspector")
+    expect(card).to_be_hidden()
+    shown(page).nth(5).hover()
+    expect(card).to_contain_text("character 6")
+    for level in range(2):
+        expect(card).to_contain_text(f"{found.probabilities[5, level]:.3f}")
+    expect(page.locator(".block.here")).to_have_count(2)
+    page.locator(".view").focus()
+    for key in ("Home", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(card).to_contain_text("character 3")
+    expect(page.locator("#spoken")).to_contain_text(f"probability {found.probabilities[2, 0]:.2f}")
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
+    page = visit(viewport={"width": 1300, "height": 800})
+    write(page, "the lazy dog")
+    page.select_option("#read-other", "other")
+    expect(page.locator(".panel h2")).to_contain_text(["small", "other"])
+    expect(shown(page, 1)).to_have_text([*"the lazy dog"])
+    boxes = [page.locator(".panel").nth(k).bounding_box() for k in range(2)]
+    assert boxes[0]["y"] == boxes[1]["y"]  # type: ignore[index]
+    shown(page, 0).nth(4).hover()
+    expect(page.locator(".cursor")).to_have_count(2)  # the same symbol is marked in both
+    for panel, entry in zip(page.locator(".panel").all(), shelf.entries):
+        expect(panel.locator(".stats")).to_contain_text(f"{entry.model.segment('the lazy dog').bits[1:].mean():.3f}")
+
+
+def test_a_link_shows_the_same_again(visit: Open) -> None:
+    page = visit()
+    write(page, "a fox & a dog")
+    page.select_option("#read-other", "other")
+    expect(page).to_have_url(re.compile("c=other"))
+    other = visit(page.url.partition("/#")[2].join(["#", ""]))
+    expect(other.locator("#text")).to_have_value("a fox & a dog")
+    expect(other.locator(".panel")).to_have_count(2)
+    strange = visit("#tab=read&m=gone&t=dog")
+    expect(strange.locator("#notice")).to_contain_text("gone")
+    expect(shown(strange)).to_have_text([*"dog"])
+
+
+def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) -> None:
+    page = visit("#tab=write&p=the&n=40&s=7&v=0")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator("#write-status")).to_have_text("40 symbols")
+    expected = "the" + shelf[0].model.generate("the", 40, temperature=0.8, seed=7)
+    expect(shown(page)).to_have_text([*expected.replace("\n", "⏎")])
+    expect(page.locator(".symbols .given")).to_have_count(3)
+    assert edges(page, 1) == shelf[0].model.segment(expected).ends(1)
+    expect(page.locator(".lamp")).to_have_count(3)
+    page.select_option("#pace", "8")
+    page.fill("#length", "3000")
+    page.click("#go")
+    expect(shown(page).nth(5)).to_be_attached()
+    page.click("#stop")
+    expect(page.locator("#go")).to_be_enabled()
+    expect(page.locator("#write-status")).to_have_text(re.compile(r"^\d{1,2} symbols$"))
+    written = shown(page).count()
+    page.click("#to-read")
+    expect(page.locator("#read")).to_be_visible()
+    expect(shown(page)).to_have_count(written)
+
+
+def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
+    page = visit("#tab=draw")
+    pad = page.locator("#pad").bounding_box()
+    assert pad
+    for start in (40, 140):
+        page.mouse.move(pad["x"] + start, pad["y"] + 100)
+        page.mouse.down()
+        for k in range(12):
+            page.mouse.move(pad["x"] + start + 6 * k, pad["y"] + 100 + 15 * (k % 3))
+        page.mouse.up()
+    expect(page.locator("#draw-status")).to_have_text("24 points")
+    expect(shown(page)).to_have_text([*("o" * 11 + "^") * 2])
+    assert edges(page, 1)[-1] == 24
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Drawing (SVG)").click()
+    assert Path(download.value.path()).read_text().count("<line") == 24
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Segmentation (JSON)").click()
+    assert len(json.loads(Path(download.value.path()).read_text())["symbols"]) == 24
+    page.fill("#points", "30")
+    page.get_by_role("button", name="Let it write").click()
+    expect(page.locator("#draw-status")).to_have_text("30 points")
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#draw-panels .panel")).to_have_count(0)
+
+
+def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path) -> None:
+    with Server(open_shelf([runs / "small"]), Limits()).running() as server:
+        page = visit("#tab=draw", server)
+        expect(page.locator("#draw-problem")).to_contain_text("no handwriting checkpoint was given")
+        expect(page.locator("#pad")).to_be_hidden()
+        page.context.close()
+    with Server(open_shelf([runs / "pen"]), Limits()).running() as server:
+        page = visit("", server)
+        expect(page.locator("#read-problem")).to_contain_text("no text checkpoint was given")
+        page.context.close()
+
+
+def test_downloads(visit: Open, shelf: Shelf) -> None:
+    page = visit()
+    write(page, "the lazy dog")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Segmentation (JSON)").click()
+    assert download.value.suggested_filename == "small.json"
+    found = json.loads(Path(download.value.path()).read_text())
+    assert found == shelf[0].model.segment("the lazy dog").to_dict()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Figure (SVG)").click()
+    assert download.value.suggested_filename == "small.svg"
+    assert "<svg" in Path(download.value.path()).read_text()
+
+
+def test_bad_input_is_explained_and_mended(visit: Open) -> None:
+    page = visit()
+    write(page, "dog")
+    page.fill("#text", "Dog é1")
+    problem = page.locator("#read-problem")
+    expect(problem).to_contain_text("3 symbols that training never showed")
+    expect(page.locator(".panel")).to_have_class(re.compile("stale"))
+    page.get_by_role("button", name="Leave them out").click()
+    expect(page.locator("#text")).to_have_value("dog ")
+    expect(problem).to_be_hidden()
+    expect(shown(page)).to_have_text([*"dog "])
+    page.click("#tab-write")
+    page.fill("#prompt", "É")
+    page.click("#go")
+    expect(page.locator("#write-problem")).to_contain_text("training never showed")
+    expect(page.locator("#go")).to_be_enabled()
+
+
+def test_text_never_becomes_html(visit: Open) -> None:
+    page = visit()
+    text = "<img src=x onerror=alert>"
+    write(page, text)
+    assert page.locator(".panel img").count() == 0
+    page.get_by_text("Segments as text").click()
+    expect(page.locator(".plain").first).to_contain_text("<")
+    assert page.locator(".panel img").count() == 0
+
+
+def test_two_visitors_at_once(visit: Open) -> None:
+    first, second = visit("#tab=write&n=120&s=1&v=0"), visit()
+    first.click("#go")
+    for text in ("a dog", "a lazy dog"):
+        write(second, text)
+    expect(first.locator("#write-status")).to_have_text("120 symbols")
+    expect(shown(second)).to_have_text([*"a lazy dog"])
+
+
+def test_long_text_streams_in_and_only_what_is_near_is_drawn(visit: Open) -> None:
+    page = visit(viewport={"width": 480, "height": 500})
+    text = "the quick brown fox jumps over the lazy dog " * 40
+    page.fill("#text", text)
+    expect(page.locator(".panel .row").nth(5)).to_be_attached()
+    expect(page.locator("#read-status")).to_have_text(re.compile("^read in"))
+    rows = page.locator(".panel .row")
+    assert rows.count() > 35
+    assert page.locator(".panel .row .cells").count() < rows.count()
+    rows.last.scroll_into_view_if_needed()
+    expect(rows.last.locator(".symbols")).to_be_visible()
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(visit: Open) -> None:
+    page = visit(viewport={"width": 360, "height": 700}, color_scheme="dark", has_touch=True)
+    write(page, TEXT)
+    for tab in ("read", "write", "draw"):
+        page.click(f"#tab-{tab}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.click("#tab-read")
+    shown(page).nth(3).tap()
+    card = page.locator("#inspector").bounding_box()
+    assert card["y"] > 350  # type: ignore[index]  # at the foot of the screen
+    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert paper == "rgb(19, 21, 25)"
+
+
+def test_everything_can_be_reached_by_keys(visit: Open) -> None:
+    page = visit()
+    write(page, "dog")
+    page.locator("#tab-read").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#write")).to_be_visible()
+    expect(page.locator("#tab-write")).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    expect(page).to_have_url(re.compile("t=dog"))
+    page.locator("#tab-read").focus()
+    reached = []
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+    wanted = ["share", "read-model", "read-other", "text", "view"]
+    assert [name for name in reached if name in wanted][:5] == wanted

@@ -1,0 +1,207 @@
+"""The server: clients that are slow, leave or come all at once; its address, its end, the command that starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pages import Server, everything, until
+
+import tiny
+from hmrnn import commands
+from hmrnn.cli import run
+from hmrnn.errors import InputError
+from hmrnn.web import app as app_module
+from hmrnn.web import server as server_module
+from hmrnn.web.limits import Limits
+from hmrnn.web.server import address, is_loopback, listen
+from hmrnn.web.shelf import Shelf, open_shelf
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """/api/read never comes to an end by itself; "closed" becomes true when it is ended."""
+    noted = {"closed": False}
+
+    def work(*_: object) -> Iterator[bytes]:
+        try:
+            while True:
+                time.sleep(0.005)
+                yield b'{"start": 0, "padding": "' + b" " * 20_000 + b'"}\n'
+        finally:
+            noted["closed"] = True
+
+    monkeypatch.setattr(app_module.parts, "read", work)
+    return noted
+
+
+def test_a_client_that_leaves_ends_its_work(server: Server, endless: dict[str, bool]) -> None:
+    connection = server.post("/api/read", {"text": "a"})
+    assert connection.recv(100).startswith(b"HTTP/1.1 200")
+    assert server.worker.jobs == 1
+    connection.close()
+    until(lambda: server.worker.jobs == 0 and endless["closed"])
+
+
+def test_a_client_that_does_not_take_its_answer_is_cut_off(server: Server, endless: dict[str, bool]) -> None:
+    connection = server.connect()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    body = b'{"text": "a"}'
+    head = b"POST /api/read HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
+    connection.sendall(head + body)
+    until(lambda: server.worker.jobs == 1)
+    until(lambda: server.worker.jobs == 0 and endless["closed"])
+    connection.close()
+
+
+def test_slow_headers_are_cut_off(server: Server) -> None:
+    connection = server.connect()
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+    assert everything(connection) == b""
+    connection = server.connect()  # also after a whole request on the same connection
+    connection.sendall(b"GET /api/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert connection.recv(12) == b"HTTP/1.1 200"
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+    assert b"HTTP/1.1" not in everything(connection)
+
+
+def test_a_slow_body_is_told_so(server: Server) -> None:
+    connection = server.connect()
+    connection.sendall(
+        b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    )
+    answer = everything(connection)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"error":"slow"' in answer
+    assert server.worker.jobs == 0
+
+
+def test_what_is_no_http_is_refused(server: Server) -> None:
+    connection = server.connect()
+    connection.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+    assert everything(connection).startswith(b"HTTP/1.1 400")
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 40_000)
+        assert everything(connection)[:12] in (b"HTTP/1.1 400", b"")
+    assert httpx.get(f"{server.url}/api/models").status_code == 200
+
+
+def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shelf) -> None:
+    found: list[tuple[int, str]] = []
+    with Server(shelf, Limits(jobs=4)).running() as server, httpx.Client(verify=False, timeout=60) as client:
+
+        def visit(number: int) -> None:
+            request = {"text": f"visitor {'abcdefgh'[number % 8]} was here"}
+            for _ in range(200):
+                response = client.post(f"{server.url}/api/read", json=request)
+                if response.status_code != 503:
+                    break
+                assert response.json()["error"] == "busy"
+                time.sleep(0.05)
+            parts = [json.loads(line) for line in response.text.splitlines()]
+            found.append((response.status_code, "".join(s for part in parts for s in part.get("symbols", ()))))
+
+        threads = [threading.Thread(target=visit, args=(number,)) for number in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert sorted(found) == sorted((200, f"visitor {'abcdefgh'[number % 8]} was here") for number in range(24))
+
+
+def test_addresses() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9")] == [True] * 4
+    assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "example")] == [False] * 4
+    assert address("0.0.0.0", 80) == "http://127.0.0.1:80/"
+    assert address("::1", 80) == "http://[::1]:80/"
+    with listen("127.0.0.1", 0) as first:
+        first.listen()
+        with pytest.raises(InputError, match=r"cannot listen on 127\.0\.0\.1 port .*: Address already in use; choose"):
+            listen("127.0.0.1", first.getsockname()[1])
+    with pytest.raises(InputError, match=r"cannot listen on nowhere\.invalid"):
+        listen("nowhere.invalid", 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_another_address_must_be_asked_for_and_is_warned_of(
+    host: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used: list[Any] = []
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda self, sockets: used.append((self.config, sockets[0].getsockname()))
+    )
+    monkeypatch.setattr(server_module.torch, "set_num_threads", lambda _: None)
+    extra = [] if host == "127.0.0.1" else ["--host", host, "--name", "lab-pc"]
+    assert run(["explore", "-m", str(runs / "small"), "--port", "0", *extra]) == 0
+    ((config, bound),) = used
+    assert bound[0] == host
+    names = {"127.0.0.1", "localhost", "::1"}
+    shown = capsys.readouterr()
+    assert f"open http://127.0.0.1:{bound[1]}/" in shown.out
+    if extra:
+        assert config.app.names == names | {"lab-pc"}
+        assert "0.0.0.0 can be reached from other machines" in shown.err
+    else:
+        assert config.app.names == names
+        assert shown.err == ""
+
+
+def test_names_of_models(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "best-00000007").symlink_to(runs / "small")
+    sources = [runs / "small", runs / "small", tmp_path / "run", runs / "small"]
+    assert [entry.name for entry in open_shelf(sources).entries] == ["small", "small (2)", "run", "small (3)"]
+
+
+def test_command_says_what_is_missing(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert tiny.hmrnn("explore", "-m", tmp_path / "none") == 2
+    assert "no checkpoint at" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "hmrnn.web.server", None)
+    with pytest.raises(ModuleNotFoundError):
+        commands.explore(commands.cli.ExploreArguments(model=(str(runs / "small"),)))
+    monkeypatch.delitem(sys.modules, "hmrnn.web.server")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert tiny.hmrnn("explore", "-m", runs / "small") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hmrnn: hmrnn explore needs uvicorn: install it with pip install 'hmrnn[page]'")
+    assert error.count("\n") == 1
+
+
+def test_sigterm_finishes_what_runs_and_exits(runs: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hmrnn", "explore", "-m", str(runs / "small"), "--port", "0"]
+    environment = {**tiny.environment(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        address = ""
+        while not address:
+            line = process.stdout.readline()
+            assert line, process.communicate()
+            address = "".join(re.findall(r"http://\S+", line))
+        with httpx.stream("POST", f"{address}api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            *_, last = lines
+        assert json.loads(last)["end"] is True
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert errors == ""
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(address)
