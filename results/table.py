@@ -1,0 +1,83 @@
+"""The tables of results/README.md, from the result.json of every run beside it.
+
+    python results/table.py            # writes them
+    python results/table.py --check    # says whether they are up to date (exit status 1 if not)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SILENT, ALWAYS = 0.002, 0.98
+NEEDED = ("data", "model", "parameters", "seed", "epochs", "validation_bits", "test", "characters_per_second", "seconds",
+          "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
+
+
+def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The runs in a folder, best test result first."""
+    found = []
+    for path in folder.glob("*/result.json"):
+        result = json.loads(path.read_text())
+        missing = [name for name in NEEDED if name not in result]
+        if missing or not (path.parent / result["log"]).exists() or not (path.parent / "config.json").exists():
+            raise SystemExit(f"{path}: without {', '.join(missing) or 'its log or config'}")
+        found.append((path.parent.name, result))
+    return sorted(found, key=lambda named: named[1]["test"]["bits"])
+
+
+def dead(rates: list[float]) -> bool:
+    return any(rate < SILENT or rate > ALWAYS for rate in rates)
+
+
+def row(folder: str, name: str, r: dict[str, Any]) -> str:
+    test = r["test"]
+    rates = ", ".join(f"{rate:.3f}" for rate in test["rates"]) or "-"
+    cells = [
+        f"[{r['model']}]({folder}/{name})",
+        r["seed"],
+        f"{r['validation_bits']:.4f}",
+        f"{test['bits']:.4f}",
+        rates + (" (dead)" if dead(test["rates"]) else ""),
+        f"{100 * test['saved']:.0f} %",
+        f"{r['parameters'] / 1e6:.1f} M",
+        r["epochs"],
+        f"{r['seconds']:.0f} s",
+        f"{r['characters_per_second']:,}",
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def table(folder: Path) -> str:
+    head = [
+        "| model | seed | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs | time |"
+        " characters/s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join(head + [row(folder.name, name, r) for name, r in results(folder)])
+
+
+def filled(text: str) -> str:
+    """``text`` with every table between ``<!-- table NAME -->`` and ``<!-- end -->`` made anew."""
+    parts = text.split("<!-- table ")
+    for i, part in enumerate(parts[1:], start=1):
+        name, rest = part.split(" -->", 1)
+        _, after = rest.split("<!-- end -->", 1)
+        parts[i] = f"{name} -->\n{table(HERE / name)}\n<!-- end -->{after}"
+    return "<!-- table ".join(parts)
+
+
+def main() -> None:
+    page = HERE / "README.md"
+    before = page.read_text()
+    after = filled(before)
+    if "--check" in sys.argv:
+        raise SystemExit(0 if before == after else "results/README.md is out of date; run python results/table.py")
+    page.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
