@@ -85,7 +85,10 @@ TRAINING: dict[str, tuple[str, str]] = {
     "folder without text": ("train folder", "folder is a directory without .txt files"),
     # words that mean nothing
     "no command": ("frobnicate", "unknown command 'frobnicate'; expected one of demo, train, "),
-    "no preset": ("train", "hmrnn train needs a preset (demo, ptb, text8, enwik8, text) or a text file"),
+    "no preset": (
+        "train",
+        "hmrnn train needs a preset (demo, ptb, text8, enwik8, iamondb, handwritten, strokes, text) or a",
+    ),
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
     "unknown flag": ("train story.txt --train.speed 3", "Unrecognized options: --train.speed"),
@@ -115,7 +118,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "resume and overwrite": ("train story.txt --resume --overwrite", "--resume and --overwrite exclude each other"),
     "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "it cannot change model."),
     "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change train.learning_rate"),
-    "another text": ("train other.txt --out runs/story --resume", "text is not the one this run began with"),
+    "another text": ("train other.txt --out runs/story --resume", "data are not those this run began with"),
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
     "demo over a run": ("demo --out runs/story", "runs/story holds another run; replace it by --fresh"),
     "demo over a folder": ("demo --out folder", "folder exists and is not a run directory"),
@@ -157,7 +160,7 @@ USING: dict[str, tuple[str, str]] = {
     "evaluate symbols": ("evaluate -m runs/story --symbols -9", "--symbols must not be negative; got -9"),
     "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
     "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
-    "figure": ("plot -m runs/story abc --figure 5", "invalid choice '5' for argument '--figure'"),
+    "figure": ("plot -m runs/story abc --figure 6", "invalid choice '6' for argument '--figure'"),
     "figure's suffix": ("plot -m runs/story abc --out f.bmp", "a figure is written as .png, .svg, .pdf; got 'f.bmp'"),
     "figure's folder": ("plot -m runs/story abc --out no/f.png", "cannot write no/f.png"),
     "curves of what": ("plot -m folder --figure curves", "metrics.jsonl cannot be read"),
@@ -236,7 +239,7 @@ def test_resuming_from_a_bad_checkpoint(
 def test_resuming_after_the_text_has_changed(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same symbols, the same length: only the checksum can tell."""
     (work / "story.txt").write_text((work / "story.txt").read_text()[::-1])
-    assert "not the one this run began with" in complaint(work, capsys, "train", "story.txt", "--resume")
+    assert "not those this run began with" in complaint(work, capsys, "train", "story.txt", "--resume")
 
 
 def test_a_run_that_is_being_written(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import to_json
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
@@ -198,15 +199,14 @@ def rewrite(directory: Path, name: str, data: bytes) -> None:
     import hashlib
 
     (directory / name).write_bytes(data)
-    manifest = json.loads((directory / "manifest.json").read_bytes())
-    manifest["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    entry = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    edit_manifest(directory, lambda manifest: manifest["files"].update({name: entry}))
 
 
 def edit_manifest(directory: Path, edit: Callable[[Any], None]) -> None:
     manifest = json.loads((directory / "manifest.json").read_bytes())
     edit(manifest)
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "manifest.json").write_bytes(to_json(manifest))
 
 
 def flip(path: Path) -> None:

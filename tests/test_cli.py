@@ -91,7 +91,8 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = work / "runs" / "shown"
-    assert tiny.hmrnn("train", "story.txt", "--out", out, *tiny.flags(tiny.config(epochs=1, length=10))) == 0
+    flags = tiny.flags(tiny.config(epochs=1, length=10))
+    assert tiny.hmrnn("train", "story.txt", "--out", out, *flags, "--report") == 0
     text, err = capsys.readouterr()
     assert err == ""
     lines = text.splitlines()
@@ -101,11 +102,12 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert lines[2] == f"run: {out}"
     assert "bits/char" in lines[3]
     assert "chars/s, boundary rates z1=0." in lines[3]
-    assert lines[-2].startswith("epoch 1.00  validation ")
-    assert lines[-2].endswith("(best so far)")
-    assert lines[-1].startswith("done: all 1 epochs are done; best validation ")
+    (validation,) = (line for line in lines if line.startswith("epoch 1.00  validation "))
+    assert validation.endswith("(best so far)")
+    assert lines[-2].startswith("done: all 1 epochs are done; best validation ")
+    assert lines[-1] == f"report: {out / 'report.html'}"
     metrics = [line["event"] for line in read_metrics(out / "metrics.jsonl")]
-    assert len(lines) == 3 + len(metrics) + 1
+    assert len(lines) == 3 + len(metrics) + 2
     # the defaults of the preset, the flags, and the name of the file for a run without --out
     stored = RunDirectory(work / "runs" / "story").config()
     assert stored.data == DataConfig(path=("story.txt",))

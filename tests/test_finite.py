@@ -1,4 +1,4 @@
-"""Updates whose loss or gradient is not finite: they change nothing, are told of or counted, and the run stays whole."""
+"""Updates whose loss or gradient is not finite: they change nothing, are told of or counted; the run stays whole."""
 
 from __future__ import annotations
 

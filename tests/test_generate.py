@@ -148,6 +148,8 @@ def test_temperature_zero_takes_the_likeliest_each_time() -> None:
 
 def test_the_prompt_changes_what_follows() -> None:
     model = network()
+    with torch.no_grad():
+        model.softmax.weight *= 30  # untrained, it hardly cares
     assert list(stream(model, [1], 30, seed=0)) != list(stream(model, [2], 30, seed=0))
 
 

@@ -13,12 +13,15 @@ from hmrnn.config import ModelConfig
 PUBLIC = [
     "HMLSTM",
     "HMLSTMCell",
+    "HMSegmenter",
+    "HandwritingModel",
     "InputError",
     "LanguageModel",
     "Operation",
     "Output",
     "Segmentation",
     "State",
+    "StrokeModel",
     "TextModel",
     "__version__",
     "load",
@@ -35,9 +38,14 @@ def test_operations_are_numbered() -> None:
     assert {o.name: int(o) for o in hmrnn.Operation} == {"UPDATE": 0, "COPY": 1, "FLUSH": 2}
 
 
-@pytest.mark.parametrize("documented", [hmrnn.HMLSTM, hmrnn.HMLSTMCell, hmrnn.LanguageModel], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "documented",
+    [hmrnn.HMLSTM, hmrnn.HMLSTMCell, hmrnn.LanguageModel, hmrnn.HandwritingModel],
+    ids=lambda c: c.__name__,
+)
 def test_docstring_examples_run(documented: type) -> None:
-    names = {"torch": torch, "hmrnn": hmrnn, "LanguageModel": hmrnn.LanguageModel, "ModelConfig": ModelConfig}
+    models = {"LanguageModel": hmrnn.LanguageModel, "HandwritingModel": hmrnn.HandwritingModel}
+    names = {"torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
     assert example.examples
     result = doctest.DocTestRunner().run(example)

@@ -16,7 +16,7 @@ import pytest
 
 import hmrnn
 from hmrnn import cli, commands
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +31,7 @@ SMALL = (
     "--train.length 20 --train.device cpu"
 )
 SETUP = ("source .venv/bin/activate",)
+PARTS = ("data", "model", "train", "regularise")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -125,10 +126,10 @@ def test_commands_that_need_a_corpus_parse() -> None:
     for arguments in lines:
         parsed = parse_only(arguments)
         if arguments[0] == "train":
-            Config(parsed.data, parsed.model, parsed.train).check()
+            Config(parsed.data, parsed.model, parsed.train, parsed.regularise).check()
             assert parsed.data.path
             trained.add(arguments[1])
-    assert trained == {"ptb", "text8", "enwik8"}
+    assert trained == {"ptb", "text8", "enwik8", "iamondb"}
 
 
 @pytest.mark.parametrize("page", [MODEL, GUIDE], ids=lambda page: page.name)
@@ -196,7 +197,7 @@ def shown(value: Any) -> str:
 
 def fields() -> dict[str, Any]:
     """Every field of the config with its default."""
-    parts = {"data": DataConfig(), "model": ModelConfig(), "train": TrainConfig()}
+    parts = {"data": DataConfig(), "model": ModelConfig(), "train": TrainConfig(), "regularise": RegulariseConfig()}
     return {f"{part}.{name}": value for part, config in parts.items() for name, value in vars(config).items()}
 
 
@@ -209,7 +210,7 @@ def rows(page: Path, heading: str) -> list[list[str]]:
 
 
 def test_guide_lists_every_setting_with_its_default() -> None:
-    listed = {row[0]: row[1] for part in ("data", "model", "train") for row in rows(GUIDE, part)[1:]}
+    listed = {row[0]: row[1] for part in PARTS for row in rows(GUIDE, part)[1:]}
     assert listed == {name: shown(value) for name, value in fields().items()}
 
 
@@ -218,7 +219,7 @@ def test_guide_lists_what_the_presets_change() -> None:
     assert sorted(names) == sorted(PRESETS)
     values = {
         name: {f"{part}.{field.name}": shown(getattr(getattr(config, part), field.name))
-               for part in ("data", "model", "train") for field in dataclasses.fields(getattr(config, part))}
+               for part in PARTS for field in dataclasses.fields(getattr(config, part))}
         for name, config in PRESETS.items()
     }  # fmt: skip
     differing = [key for key in fields() if len({values[name][key] for name in names}) > 1]
@@ -232,7 +233,7 @@ def test_guide_lists_every_option(command: str) -> None:
     assert section, command
     shared = text.split("Options that")[1].split("###")[0]
     for field in dataclasses.fields(cli.ARGUMENTS[command]):
-        if field.name in ("data", "model", "train") and command == "train":
+        if field.name in PARTS and command == "train":
             assert f"--{field.name}.*" in section[1]
         else:
             flag = f"--{field.name.replace('_', '-')}"
@@ -245,7 +246,7 @@ def test_guide_explains_what_a_run_writes(place: Path) -> None:
     text = GUIDE.read_text()
     listed = [row[0] for row in rows(GUIDE, "metrics.jsonl")[1:]]
     lines = [json.loads(line) for line in (place / "runs/book/metrics.jsonl").read_text().splitlines()]
-    assert set(listed) == {key for line in lines for key in line}
+    assert set(listed) == {key for line in lines if line["event"] != "detector" for key in line}
     for path in (place / "runs/book").rglob("*"):
         name = re.sub(r"-\d{8}$", "-", path.name)
         assert name in text, path

@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hmrnn.errors import InputError
-    from hmrnn.models import LanguageModel
+    from hmrnn.models import HandwritingModel, LanguageModel
     from hmrnn.ops import State
     from hmrnn.rnn import HMLSTM, HMLSTMCell, Operation, Output
     from hmrnn.segment import Segmentation
+    from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
+    from hmrnn.trained_strokes import StrokeModel
 
 __version__ = "0.1.0"
 __all__ = [
     "HMLSTM",
     "HMLSTMCell",
+    "HMSegmenter",
+    "HandwritingModel",
     "InputError",
     "LanguageModel",
     "Operation",
     "Output",
     "Segmentation",
     "State",
+    "StrokeModel",
     "TextModel",
     "__version__",
     "load",
@@ -34,12 +39,15 @@ __all__ = [
 _HOME = {
     "HMLSTM": "hmrnn.rnn",
     "HMLSTMCell": "hmrnn.rnn",
+    "HMSegmenter": "hmrnn.segmenter",
+    "HandwritingModel": "hmrnn.models",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.models",
     "Operation": "hmrnn.rnn",
     "Output": "hmrnn.rnn",
     "Segmentation": "hmrnn.segment",
     "State": "hmrnn.ops",
+    "StrokeModel": "hmrnn.trained_strokes",
     "TextModel": "hmrnn.trained",
     "load": "hmrnn.trained",
 }

@@ -7,6 +7,7 @@ do not depend on what a random network happens to detect.
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import statistics
 import time
@@ -121,9 +122,7 @@ Cost = tuple[float, float]  # floating-point operations, bytes moved
 
 def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, tuple[Work, Cost]]]:
     torch.manual_seed(0)
-    batch = 1 if mode == "stream" else case.batch
-    case = dataclasses.replace(case, batch=batch)
-    x = torch.randn(case.steps, batch, INPUT, device=case.device)
+    x = torch.randn(case.steps, case.batch, INPUT, device=case.device)
     lstm = nn.LSTM(INPUT, case.hidden, LAYERS, device=case.device, dtype=_dtype(case.precision))
     yield "nn.LSTM", (_lstm_work(lstm, x.to(_dtype(case.precision)), mode), _lstm_cost(case, mode))
     if case.device == "cuda" and mode != "stream":
@@ -166,7 +165,8 @@ def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str) -> Work:
 def _hm_work(rnn: HMLSTM, x: Tensor, z: Tensor, mode: str, case: Case, engine: str) -> Work:
     options = dataclasses.replace(rnn.options(), straight_through=True)
     state = rnn.initial_state(case.batch)
-    weights = [torch.randn(case.steps, case.batch, case.hidden, device=case.device) for _ in range(LAYERS)]
+    shape = (case.steps, case.batch, case.hidden)
+    weights = [torch.randn(shape, device=case.device) for _ in range(LAYERS)]
     autocast = torch.autocast(case.device, torch.bfloat16, enabled=case.precision == "bf16")
 
     def call() -> ops.Result:
@@ -177,7 +177,8 @@ def _hm_work(rnn: HMLSTM, x: Tensor, z: Tensor, mode: str, case: Case, engine: s
         for p in rnn.parameters():
             p.grad = None
         result = call()
-        torch.autograd.backward(result.hidden, [w.to(h.dtype) for w, h in zip(weights, result.hidden)])
+        weights[:] = [w.to(h.dtype) for w, h in zip(weights, result.hidden)]  # does nothing after the first call
+        torch.autograd.backward(result.hidden, weights)
 
     @torch.no_grad()
     def forward() -> None:
@@ -279,4 +280,5 @@ def environment(device: str) -> dict[str, Any]:
     return {
         "hardware": hardware(device), "torch": torch.__version__, "hmrnn": __version__,
         "python": platform.python_version(), "date": time.strftime("%Y-%m-%d"),
+        "load before": f"{os.getloadavg()[0]:.2f}",
     }  # fmt: skip

@@ -1,16 +1,22 @@
-"""What ``hmrnn bench`` makes of its measurements: a table, a JSON file and a plot."""
+"""What ``hmrnn bench`` makes of its measurements: tables, a log of them, a JSON file and a plot."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from hmrnn import bench, figures
 from hmrnn.bench import Case, Measurement
 from hmrnn.display import print_table
 
 SIZES = {"cpu": [(64, 512)], "cuda": [(64, 512), (128, 1024), (512, 1024)]}
+STREAMED = [512, 1024]
+"""Hidden sizes of batch-1 streaming, where no sizes are given."""
 UNITS = {"train": "training step, ms", "forward": "forward, ms", "stream": "one symbol, batch 1, ms"}
 
 
@@ -23,28 +29,37 @@ def main(
     layer_norm: bool,
     out: Path,
 ) -> int:
-    """Measure, print a table per case and mode, and write ``out``.json and ``out``.png."""
-    shapes = [(int(b), int(h)) for b, h in (size.split("x") for size in sizes)] or SIZES[device]
-    cases = [Case(b, h, device=device, precision=precision, layer_norm=norm) for b, h in shapes for norm in
-             ([False, True] if layer_norm else [False])]  # fmt: skip
+    """Measure, print a table per case and mode, and write ``out``.txt, ``out``.json and ``out``.png."""
+    given = [(int(b), int(h)) for b, h in (size.split("x") for size in sizes)]
+    norms = [False, True] if layer_norm else [False]
     engines = ["cuda" if device == "cuda" else "sparse", "reference"]
+    console = Console(highlight=False, markup=False, record=True, width=None if sys.stdout.isatty() else 100)
     environment = bench.environment(device)
-    print(", ".join(f"{key} {value}" for key, value in environment.items()))
+    console.print(", ".join(f"{key} {value}" for key, value in environment.items()), soft_wrap=True)
     found: list[Measurement] = []
-    for case in cases:
-        for mode in modes:
-            part = list(bench.run([case], [mode], repeats, engines, print))
+    for mode in modes:
+        for (batch, hidden), norm in itertools.product(_sizes(given, device, mode), norms):
+            case = Case(batch, hidden, device=device, precision=precision, layer_norm=norm)
+            part = list(bench.run([case], [mode], repeats, engines, lambda line: console.print(line, soft_wrap=True)))
             found += part
-            _table(part)
+            _table(part, console)
     out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".txt").write_text(console.export_text())
     record: dict[str, Any] = {"environment": environment, "measurements": [m.to_dict() for m in found]}
     out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
     figures.save(figures.bars(_ratios(found), "times as fast as nn.LSTM"), out.with_suffix(".png"))
-    print(f"wrote {out.with_suffix('.json')} and {out.with_suffix('.png')}")
+    print(f"wrote {', '.join(str(out.with_suffix(end)) for end in ('.txt', '.json', '.png'))}")
     return 0
 
 
-def _table(part: list[Measurement]) -> None:
+def _sizes(given: list[tuple[int, int]], device: str, mode: str) -> list[tuple[int, int]]:
+    """(B, H) to measure: those given, if any; streaming has a batch of 1."""
+    if mode == "stream":
+        return [(1, hidden) for hidden in dict.fromkeys(h for _, h in given) or STREAMED]
+    return given or SIZES[device]
+
+
+def _table(part: list[Measurement], console: Console) -> None:
     lstm = next(m for m in part if m.subject == "nn.LSTM").median
     rows = [
         (
@@ -58,7 +73,7 @@ def _table(part: list[Measurement]) -> None:
         for m in part
     ]
     header = (UNITS[part[0].mode], "median", "x nn.LSTM", "floor", "x floor", "peak MiB")
-    print_table(f"\n{part[0].case}", header, rows)
+    print_table(f"\n{part[0].case}", header, rows, console)
 
 
 def _ratios(found: list[Measurement]) -> dict[str, dict[str, float]]:

@@ -1,8 +1,9 @@
-"""A checkpoint is a directory that stands alone: weights, config and vocabulary, and what a run needs to go on.
+"""A checkpoint is a directory that stands alone: weights, config, vocabulary or scale, and what a run needs to go on.
 
     model.safetensors      the weights
     config.json            the Config
-    vocabulary.json        the symbols
+    vocabulary.json        the symbols                                  (of a model of text)
+    scale.json             mean and deviation of the steps              (of a model of handwriting)
     training.safetensors   optimizer, carried state, random states      (only where training can go on)
     training.json          where the run stands                         (only where training can go on)
     manifest.json          format version, size and SHA-256 of each of the above
@@ -13,6 +14,7 @@ model as ``best-STEP`` and its newest two states as ``last-STEP``. Nothing here 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -27,20 +29,25 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from hmrnn.config import Config, from_json, to_json
+from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 
 FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 """A checkpoint of a run. .NAME.new is not yet whole; .NAME.old was set aside while NAME was being replaced."""
-REQUIRED = ("model.safetensors", "config.json", "vocabulary.json")
+REQUIRED = ("model.safetensors", "config.json")
+FILES = (*REQUIRED, "vocabulary.json", "scale.json", "training.safetensors", "training.json")
+LARGEST_MANIFEST = 1 << 16
+_VOCABULARY: dict[type[Vocabulary | Scale], str] = {Vocabulary: "vocabulary.json", Scale: "scale.json"}
 
 
 class Checkpoint(NamedTuple):
     """What a checkpoint holds; ``progress`` and ``training`` are None in one that cannot go on training."""
 
     config: Config
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | Scale
+    """What is needed to read data: the symbols of text, or the scale of strokes."""
     weights: dict[str, Tensor]
     progress: dict[str, Any] | None = None
     training: dict[str, Tensor] | None = None
@@ -61,7 +68,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     files = {
         "model.safetensors": save_tensors(_plain(checkpoint.weights)),
         "config.json": to_json(checkpoint.config),
-        "vocabulary.json": to_json(checkpoint.vocabulary.to_dict()),
+        _VOCABULARY[type(checkpoint.vocabulary)]: to_json(checkpoint.vocabulary.to_dict()),
     }
     if checkpoint.training is not None:
         files["training.safetensors"] = save_tensors(_plain(checkpoint.training))
@@ -72,13 +79,17 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     fresh = directory.with_name(f".{directory.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    for name, data in files.items():
-        with open(fresh / name, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    _sync_directory(fresh)
+    try:
+        fresh.mkdir()
+        for name, data in files.items():
+            with open(fresh / name, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync_directory(fresh)
+    except OSError:  # a full disk needs the place
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     aside = directory.with_name(f".{directory.name}.old")
     if directory.exists():
         shutil.rmtree(aside, ignore_errors=True)
@@ -90,9 +101,14 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
 
 def read(directory: Path, *, training: bool = False) -> Checkpoint:
     """The checkpoint in ``directory``, every byte checked; with ``training`` also what a run needs to go on."""
-    files = _verified_files(directory)
+    try:
+        files = _verified_files(directory)
+    except InputError as error:
+        raise InputError(f"{error}{_another(directory, training)}") from error
     config = from_json(files["config.json"], Config, f"{directory}/config.json")
-    vocabulary = Vocabulary.from_dict(from_json(files["vocabulary.json"], dict, f"{directory}/vocabulary.json"))
+    kind = Scale if "scale.json" in files else Vocabulary
+    data = files[_VOCABULARY[kind]]
+    vocabulary = kind.from_dict(from_json(data, dict, f"{directory}/{_VOCABULARY[kind]}"))
     weights = _tensors(files["model.safetensors"], directory / "model.safetensors")
     if not training:
         return Checkpoint(config, vocabulary, weights)
@@ -101,6 +117,22 @@ def read(directory: Path, *, training: bool = False) -> Checkpoint:
     progress = from_json(files["training.json"], dict, f"{directory}/training.json")
     state = _tensors(files["training.safetensors"], directory / "training.safetensors")
     return Checkpoint(config, vocabulary, weights, progress, state)
+
+
+def _another(directory: Path, training: bool) -> str:
+    """What to do about a damaged checkpoint: the newest whole one of the same run, and how to use it instead."""
+    if not NAME.fullmatch(directory.name):
+        return ""
+    for path in reversed([path for path in checkpoints(directory.parent) if path != directory]):
+        try:
+            files = _verified_files(path)
+        except InputError:
+            continue
+        if not training:
+            return f"; {path.name} is whole; to use {path.name}, name {path}, or remove {directory}"
+        if "training.json" in files:
+            return f"; {path.name} is whole; to go on from {path.name}, remove {directory}"
+    return "; no other checkpoint of the run is whole"
 
 
 def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
@@ -133,34 +165,45 @@ def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
 
 def _verified_files(directory: Path) -> dict[str, bytes]:
     try:
-        manifest = from_json((directory / "manifest.json").read_bytes(), _Manifest, f"{directory}/manifest.json")
+        listed = _content(directory / "manifest.json", LARGEST_MANIFEST)
     except OSError as error:
         raise InputError(f"no checkpoint at {directory}: manifest.json cannot be read ({error.strerror})") from error
+    manifest = from_json(listed, _Manifest, f"{directory}/manifest.json")
     if manifest.format != FORMAT:
         raise InputError(
             f"{directory} is a checkpoint of format {manifest.format}, this hmrnn reads format {FORMAT}; "
             "use the version of hmrnn that wrote it, or train again"
         )
-    missing = [name for name in REQUIRED if name not in manifest.files]
+    needed = (*REQUIRED, *([] if "scale.json" in manifest.files else ["vocabulary.json"]))
+    missing = [name for name in needed if name not in manifest.files]
     if missing:
         raise InputError(f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not whole")
+    if listed != to_json(manifest):  # it has no checksum of its own, but only one way to be written
+        raise InputError(f"{directory}/manifest.json is damaged: it is not as it was written")
     files = {}
     for name, expected in manifest.files.items():
-        if Path(name).name != name:
+        if name not in FILES:
             raise InputError(f"{directory}/manifest.json names a file outside the checkpoint: {name!r}")
         try:
-            data = (directory / name).read_bytes()
+            data = _content(directory / name, expected.size)
         except OSError as error:
             raise InputError(
                 f"{directory}/{name} cannot be read ({error.strerror}); the checkpoint is damaged"
             ) from error
         if len(data) != expected.size or hashlib.sha256(data).hexdigest() != expected.sha256:
             raise InputError(
-                f"{directory}/{name} is damaged ({len(data)} bytes, checksum or size differ from the manifest); "
-                "use another checkpoint of the run"
+                f"{directory}/{name} is damaged ({len(data)} bytes, checksum or size differ from the manifest)"
             )
         files[name] = data
     return files
+
+
+def _content(path: Path, limit: int) -> bytes:
+    """The bytes of a regular file; of one that is larger than it should be, one byte too many."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with open(path, "rb") as file:
+        return file.read(max(0, limit) + 1)
 
 
 def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:

@@ -24,11 +24,12 @@ HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text, show what was found
-  train      train on demo, ptb, text8, enwik8, or a text file of your own
-  evaluate   bits per character of a model on a text, with what its layers did
+  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or a text file of your own
+  evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   segment    text in, its segments at every level out
-  generate   go on from a prompt
-  plot       the paper's figures 3 and 4, and training curves
+  generate   go on from a prompt; or write by hand
+  plot       the paper's figures 3, 4 and 5, and training curves
+  explore    a page in the browser: segments as you type, and text as it is written
   data       look at a corpus, or make text8 from a Wikipedia dump
   bench      speed beside torch.nn.LSTM on this machine
 
@@ -46,6 +47,8 @@ class TrainArguments(Config):
     """Go on with the run in that directory, exactly where it was."""
     overwrite: bool = False
     """Replace the run in that directory."""
+    report: bool = True
+    """Write report.html when training is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +75,10 @@ class EvaluateArguments(ModelArguments):
     """Symbols of left context each part but the first reads, uncounted, to build up its state."""
     symbols: int = 0
     """Read only so many symbols; 0: all."""
+    boundaries: bool = False
+    """Score the segment ends of every level against gold ones: spaces and line ends, or spaces that were removed."""
+    gold: str | None = None
+    """With --boundaries: a file of gold ends instead, one per line: the count of symbols before the cut."""
     json: bool = False
     """Print JSON."""
 
@@ -104,59 +111,110 @@ class TextArguments(ModelArguments):
 class SegmentArguments(TextArguments):
     """Show the segments that a model finds in a text, level by level."""
 
+    line: str = "1"
+    """Of handwriting: which line of --file, by its name or counted from 1; without --file, of the validation part."""
     json: bool = False
     """Print JSON: segment ends per level, operations, probabilities, norms."""
     width: int = 0
     """Characters per line; 0: as wide as the terminal."""
+    stream: tuple[str, ...] = ()
+    """Files of any size to read instead; their segment ends are written to --out."""
+    out: str | None = None
+    """With --stream: a folder; for a.txt it will hold a.txt.jsonl."""
+    streams: int = 16
+    """With --stream: parts of the files read side by side; 1 carries one state from end to end of each file."""
+    warmup: int = 500
+    """With --stream: symbols of left context that a part reads to build up its state, unless it is a file's first."""
+    resume: bool = False
+    """With --stream: go on in --out, exactly where a signal or a crash stopped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerateArguments(ModelArguments):
-    """Go on from a prompt, symbol by symbol."""
+    """Go on from a prompt, symbol by symbol; or write lines of handwriting."""
 
     prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
     """What to go on from."""
-    length: int = 500
-    """Symbols to generate."""
-    temperature: float = 0.8
-    """Below 1 safer, above 1 wilder; 0 always takes the likeliest symbol."""
+    length: int | None = None
+    """Symbols or points to generate; 500 symbols or 600 points if not given."""
+    temperature: float | None = None
+    """Below 1 safer, above 1 wilder; 0 always takes the likeliest. 0.8 for text and 1 for handwriting if not given."""
     top_k: int | None = None
     """Draw from the k likeliest symbols only."""
     top_p: float | None = None
     """Draw from the likeliest symbols that together have this probability."""
     seed: int | None = None
-    """Repeats a text."""
+    """Repeats a text, or handwriting."""
+    bias: float = 0.0
+    """Of handwriting: 0 varies as people do, 1 is neat, more is neater."""
+    samples: int = 1
+    """Of handwriting: lines to write, one below the other."""
+    prime: str | None = None
+    """Of handwriting: a file of strokes; each line goes on from one of it, in its style."""
+    line: str = "1"
+    """With --prime: which line of the file, by its name or counted from 1."""
+    out: str = "writing.svg"
+    """Of handwriting: the file to write: .svg, .png or .pdf for a picture, .npz, .json or .csv for the strokes."""
+    seconds: float = 0.0
+    """Of handwriting: an .svg writes itself in this time; 0: it is still."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotArguments(TextArguments):
-    """Draw the paper's Figure 3 or 4 for a text, or the training curves of a run."""
+    """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
 
-    figure: Literal["3", "4", "curves"] = "4"
-    """3: boundaries under the text. 4: with the heat map of the norms. curves: bits and boundary rates over time."""
+    figure: Literal["3", "4", "5", "curves"] = "4"
+    """3: boundaries under the text. 4: with the heat map of the norms. 5: handwriting, coloured by its segments.
+    curves: bits (nats of handwriting) and boundary rates over time."""
+    line: str = "1"
+    """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
+    levels: tuple[int, ...] = (2,)
+    """Of Figure 5: the levels whose segments are drawn."""
     out: str = "figure.png"
     """File to write: .png, .svg or .pdf."""
 
 
 @dataclasses.dataclass(frozen=True)
+class ExploreArguments:
+    """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
+
+    model: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["-m"])] = ("runs/demo",)
+    """Run or checkpoint directories, one or more; the page can read no others."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but a loopback address lets others in."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    name: tuple[str, ...] = ()
+    """Further names under which the page may be reached, such as this machine's."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, ..."""
+
+
+@dataclasses.dataclass(frozen=True)
 class DataArguments:
-    """Show what a corpus holds, or make text8 from a Wikipedia dump (--text8-from DUMP --out FILE)."""
+    """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE)."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[NAME]")] = "demo"
-    """A preset or a file."""
+    """A preset, a text file, or an .npz file of pen strokes."""
     path: tuple[str, ...] = ()
     """Where the corpus is."""
+    split: Literal["paper", "official"] = "paper"
+    """Which split of iamondb to show."""
+    archive: str | None = None
+    """Write all lines of a corpus of pen strokes to this file, as one compact .npz archive."""
     text8_from: str | None = None
     """A Wikipedia XML dump (.xml, .xz, .gz, .bz2) to clean into the 27 symbols of text8."""
-    out: str = "text8"
-    """The file to write with --text8-from."""
+    prose_from: str | None = None
+    """A Wikipedia XML dump to take the paragraphs of, as a reader sees them, in ASCII and one to a line."""
+    out: str | None = None
+    """The file to write with --text8-from or --prose-from; text8 or prose.txt if not given."""
     characters: int = 0
     """With --text8-from: stop after so many characters (100000000 of enwik9 are text8); 0: clean it all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchArguments:
-    """Measure this package beside torch.nn.LSTM, interleaved in one run; prints a table, writes JSON and a plot."""
+    """Measure this package beside torch.nn.LSTM, interleaved in one run; writes tables, JSON and a plot."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to measure."""
@@ -165,7 +223,8 @@ class BenchArguments:
     modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
     """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
     sizes: tuple[str, ...] = ()
-    """Batch x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given."""
+    """Batch x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given. Streaming
+    takes the hidden sizes alone, 512 and 1024 if not given."""
     repeats: int = 5
     """Times each is measured, in turn; the median counts."""
     layer_norm: bool = False
@@ -178,10 +237,12 @@ class BenchArguments:
 
 @dataclasses.dataclass(frozen=True)
 class DemoArguments:
-    """Train the demo preset on the Python manual and show what was found."""
+    """Train the demo preset on the Python manual, or handwriting on built-in lines, and show what was found."""
 
+    handwriting: bool = False
+    """Handwriting instead of text."""
     out: str | None = None
-    """Directory of the run; runs/demo if not given, runs/demo-quick with --quick."""
+    """Directory of the run; if not given, runs/demo or runs/handwriting, with -quick after it for --quick."""
     fresh: bool = False
     """Train again even if a finished demo is there."""
     quick: bool = False
@@ -195,6 +256,7 @@ ARGUMENTS: dict[str, type] = {
     "segment": SegmentArguments,
     "generate": GenerateArguments,
     "plot": PlotArguments,
+    "explore": ExploreArguments,
     "data": DataArguments,
     "bench": BenchArguments,
 }
@@ -236,12 +298,12 @@ def run(arguments: list[str]) -> int:
 
 
 def preset_for(target: str) -> tuple[str, Config]:
-    """The name and the config of a preset, or those for a text file of one's own."""
+    """The name and the config of a preset, or those for a text file, or an .npz file of strokes, of one's own."""
     if target in PRESETS:
         return target, PRESETS[target]
     if not os.path.exists(target):
         raise InputError(f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists")
-    preset = PRESETS["text"]
+    preset = PRESETS["strokes" if target.endswith((".npz", ".npz.xz")) else "text"]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
 
@@ -250,7 +312,8 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     if not rest or rest[0].startswith("-"):
         if rest and rest[0] in ("-h", "--help"):
             print(
-                "usage: hmrnn train demo|ptb|text8|enwik8|PATH.txt [OPTIONS]; the options, with the defaults of ptb:\n"
+                "usage: hmrnn train demo|ptb|text8|enwik8|iamondb|handwritten|PATH.txt [OPTIONS]; the options, with "
+                "the defaults of ptb:\n"
             )
             parse(TrainArguments, ["--help"], "hmrnn train ptb", _with_run_flags(PRESETS["ptb"]))
         raise InputError(f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a text file as its first argument")
@@ -271,7 +334,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
 
 
 def _with_run_flags(config: Config) -> TrainArguments:
-    return TrainArguments(config.data, config.model, config.train)
+    return TrainArguments(config.data, config.model, config.train, config.regularise)
 
 
 def parse(kind: type[T], arguments: list[str], program: str, default: T | None = None) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shlex
 import signal
@@ -10,31 +11,46 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import torch
 
-from hmrnn import cli, display
-from hmrnn.config import Config, DataConfig
-from hmrnn.data import Corpus, clean_wikipedia, load_corpus, read_symbols
+from hmrnn import boundary_scores, cli, commands_strokes, display, evaluate_boundaries
+from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.data import (
+    Corpus,
+    StrokeCorpus,
+    clean_wikipedia,
+    load_corpus,
+    load_strokes,
+    read_symbols_and_spaces,
+    write_archive,
+)
+from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate as measure
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import choose_device, processes, read_metrics
 from hmrnn.train import train as run_training
 from hmrnn.trained import TextModel, load
+from hmrnn.trained_strokes import StrokeModel
 from hmrnn.trainer import Trainer
 
-CHANGEABLE = {"epochs", "patience", "divisions", "log_every", "checkpoint_every", "device", "threads", "engine"}
+CHANGEABLE = {
+    "epochs", "patience", "divisions", "log_every", "checkpoint_every", "device", "threads", "engine", "skip_nonfinite",
+}  # fmt: skip
 """Fields of TrainConfig that --resume may change: they do not rewrite what has happened."""
 
 
 def train(target: str, arguments: cli.TrainArguments) -> int:
-    config = Config(arguments.data, arguments.model, arguments.train)
+    config = Config(arguments.data, arguments.model, arguments.train, arguments.regularise)
     run = RunDirectory(Path(str(arguments.out)))
     again = f"hmrnn train {shlex.quote(target)} --out {shlex.quote(str(run.path))} --resume"
-    return run_to_end(config, run, resume=arguments.resume, overwrite=arguments.overwrite, again=again)
+    return run_to_end(
+        config, run, resume=arguments.resume, overwrite=arguments.overwrite, report=arguments.report, again=again
+    )
 
 
 def run_to_end(
@@ -43,6 +59,7 @@ def run_to_end(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    report: bool = True,
     again: str,
 ) -> int:
     """Train with everything a user sees; exit status. ``again`` is the command that goes on after an interruption."""
@@ -54,7 +71,7 @@ def run_to_end(
         torch.set_num_threads(config.train.threads)
     device = choose_device(config.train.device)
     with processes(device) as (rank, world):
-        corpus = _first_of_all(rank, world, lambda: load_corpus(config.data, display.bytes_progress("reading")))
+        corpus = _first_of_all(rank, world, lambda: _load_data(config.data))
         run.writer = rank == 0
         trainer = Trainer(config, corpus, device, rank, world)
         with run.open(overwrite=overwrite):
@@ -65,10 +82,19 @@ def run_to_end(
         if rank == 0:
             print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Go on with:\n  {again}")
         return 128 + signal.Signals[end["signal"]]
+    if rank == 0 and report:
+        from hmrnn.report import write
+
+        print(f"report: {write(run.path, read_metrics(run.path / 'metrics.jsonl'), corpus)}")
     return 0
 
 
-def _first_of_all(rank: int, world: int, read: Callable[[], Corpus]) -> Corpus:
+def _load_data(config: DataConfig) -> Corpus | StrokeCorpus:
+    progress = display.bytes_progress("reading")
+    return load_strokes(config, progress) if config.format in STROKE_FORMATS else load_corpus(config, progress)
+
+
+def _first_of_all(rank: int, world: int, read: Callable[[], Corpus | StrokeCorpus]) -> Corpus | StrokeCorpus:
     """Let one process of a group fill the cache before the others look into it."""
     if rank > 0:
         torch.distributed.barrier()
@@ -80,7 +106,7 @@ def _first_of_all(rank: int, world: int, read: Callable[[], Corpus]) -> Corpus:
 
 def _check_resumable(stored: Config, wanted: Config) -> None:
     differing = []
-    for part in ("data", "model", "train"):
+    for part in ("data", "model", "train", "regularise"):
         old, new = getattr(stored, part), getattr(wanted, part)
         for field in dataclasses.fields(old):
             if getattr(old, field.name) != getattr(new, field.name) and not (
@@ -94,28 +120,52 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
 def evaluate(arguments: cli.EvaluateArguments) -> int:
     if arguments.symbols < 0:
         raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
+    if arguments.gold and not arguments.boundaries:
+        raise InputError("--gold is for --boundaries; give both")
     model = load(arguments.model, device=choose_device(arguments.device))
-    symbols, what = _symbols(model, arguments)
-    symbols = symbols[: arguments.symbols or None]
+    if isinstance(model, StrokeModel):
+        return commands_strokes.evaluate(model, arguments)
+    symbols, spaces, what = _symbols(model, arguments)
+    symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
     show = display.steps_progress("evaluating")
     result = measure(
         model.network, symbols, streams=arguments.streams, warmup=arguments.warmup, chunk=100, progress=show
     )
+    rows = _boundary_rows(model, symbols, spaces, arguments) if arguments.boundaries else []
     if arguments.json:
-        record = {"text": what, "streams": arguments.streams, "warmup": arguments.warmup, "saved": result.saved}
+        record: dict[str, Any] = {"text": what, "streams": arguments.streams, "warmup": arguments.warmup}
+        record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
-    else:
-        print(display.evaluation_table(result, what))
+        return 0
+    print(display.evaluation_table(result, what))
+    for tolerance in boundary_scores.TOLERANCES if rows else ():
+        where = " or ".join(dict.fromkeys(row.convention for row in rows))
+        print(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
+        print(boundary_scores.table(rows, tolerance))
     return 0
 
 
-def _symbols(model: TextModel, arguments: cli.EvaluateArguments) -> tuple[np.ndarray, str]:
-    """The text to evaluate as symbols of the model's vocabulary, and what to call it."""
+def _boundary_rows(
+    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: cli.EvaluateArguments
+) -> list[boundary_scores.Row]:
+    gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
+    found = evaluate_boundaries.find(
+        model.network, symbols, streams=arguments.streams, warmup=arguments.warmup,
+        progress=display.steps_progress("looking for segments"),
+    )  # fmt: skip
+    if gold is not None:
+        return evaluate_boundaries.against_ends(found, gold)
+    if model.config.data.remove_spaces:
+        return evaluate_boundaries.against_removed_spaces(found, symbols, spaces, model.vocabulary)
+    return evaluate_boundaries.against_white_space(found, symbols, model.vocabulary)
+
+
+def _symbols(model: TextModel, arguments: cli.EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:
+    """The text to evaluate as symbols of the model's vocabulary, where spaces were removed, and what to call it."""
     data = model.config.data
     if arguments.file:
-        return read_symbols(arguments.file, model.vocabulary, data, display.bytes_progress("reading")), ", ".join(
-            arguments.file
-        )
+        progress = display.bytes_progress("reading")
+        return *read_symbols_and_spaces(arguments.file, model.vocabulary, data, progress), ", ".join(arguments.file)
     data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
     corpus = load_corpus(data, progress=display.bytes_progress("reading"))
     if corpus.vocabulary != model.vocabulary:
@@ -123,22 +173,52 @@ def _symbols(model: TextModel, arguments: cli.EvaluateArguments) -> tuple[np.nda
             f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
             f"({len(model.vocabulary)}): it is not the text the model was trained on; evaluate another text by --file"
         )
-    return getattr(corpus, arguments.split), f"{corpus.name}, {arguments.split} part"
+    symbols: np.ndarray = getattr(corpus, arguments.split)
+    spaces = corpus.spaces.get(arguments.split, np.zeros(len(symbols), np.uint8))
+    return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
 
 def segment(arguments: cli.SegmentArguments) -> int:
-    text = arguments.read()
-    result = load(arguments.model, device=choose_device(arguments.device)).segment(text)
+    model = load(arguments.model, device=choose_device(arguments.device))
+    if isinstance(model, StrokeModel):
+        return commands_strokes.segment(model, arguments)
+    if arguments.stream:
+        return _segment_stream(model, arguments)
+    result = model.segment(arguments.read())
     print(result.to_json() if arguments.json else display.segmentation(result, arguments.width))
+    return 0
+
+
+def _segment_stream(model: TextModel, arguments: cli.SegmentArguments) -> int:
+    from hmrnn.segment_stream import Job
+
+    if arguments.out is None or arguments.text is not None or arguments.file is not None:
+        raise InputError("--stream reads files and needs --out, a folder for the results; give no text and no --file")
+    rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    job = Job(
+        model.network, model.vocabulary, model.config.data, arguments.stream, Path(arguments.out),
+        streams=arguments.streams, warmup=arguments.warmup, share=(rank, world),
+    )  # fmt: skip
+    stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
+    if stopped is not None:
+        print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")
+        return 128 + signal.Signals[stopped]
+    for target in job.targets:
+        print(f"wrote {target}")
     return 0
 
 
 def generate(arguments: cli.GenerateArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
+    if isinstance(model, StrokeModel):
+        return commands_strokes.generate(model, arguments)
+    for flag, given in (("--bias", arguments.bias), ("--prime", arguments.prime), ("--seconds", arguments.seconds)):
+        if given:
+            raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")
     pieces = model.stream(
         arguments.prompt,
-        arguments.length,
-        temperature=arguments.temperature,
+        500 if arguments.length is None else arguments.length,
+        temperature=0.8 if arguments.temperature is None else arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,
         seed=arguments.seed,
@@ -158,32 +238,70 @@ def plot(arguments: cli.PlotArguments) -> int:
     if arguments.figure == "curves":
         figure = figures.curves(read_metrics(Path(arguments.model) / "metrics.jsonl"))
     else:
-        text = arguments.read()
-        result = load(arguments.model, device=choose_device(arguments.device)).segment(text)
+        model = load(arguments.model, device=choose_device(arguments.device))
+        if isinstance(model, StrokeModel):
+            return commands_strokes.plot(model, arguments)
+        if arguments.figure == "5":
+            raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
+        result = model.segment(arguments.read())
         figure = figures.figure3(result) if arguments.figure == "3" else figures.figure4(result)
     figures.save(figure, out)
     print(f"wrote {out}")
     return 0
 
 
+def explore(arguments: cli.ExploreArguments) -> int:
+    try:
+        from hmrnn.web.server import serve
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "hmrnn":
+            raise
+        raise InputError(f"hmrnn explore needs {error.name}: install it with pip install 'hmrnn[page]'") from error
+    if not arguments.model:
+        raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m runs/demo")
+    device = str(choose_device(arguments.device))
+    return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
+
+
 def data(arguments: cli.DataArguments) -> int:
-    if arguments.text8_from is not None:
-        began = time.monotonic()
-        count = clean_wikipedia(
-            Path(arguments.text8_from),
-            Path(arguments.out),
-            characters=arguments.characters or None,
-            progress=display.bytes_progress("cleaning"),
-        )
-        print(f"wrote {arguments.out}: {count:,} characters in {time.monotonic() - began:.0f} s")
+    if arguments.text8_from is not None or arguments.prose_from is not None:
+        return _from_dump(arguments)
+    wanted = _data_config(arguments)
+    progress = display.bytes_progress("reading")
+    if wanted.format not in STROKE_FORMATS:
+        if arguments.archive:
+            raise InputError("--archive is for pen strokes; text is kept in its own files")
+        print(display.corpus_table(load_corpus(wanted, progress=progress)))
         return 0
-    _, config = cli.preset_for(arguments.name)
-    wanted: DataConfig = config.data
-    if arguments.path:
-        wanted = dataclasses.replace(wanted, path=arguments.path)
-    corpus = load_corpus(wanted, progress=display.bytes_progress("reading"))
-    print(display.corpus_table(corpus))
+    if arguments.archive:
+        lines = write_archive(wanted, arguments.archive, progress)
+        print(f"wrote {arguments.archive}: {lines:,} lines")
+    print(load_strokes(wanted, progress))
     return 0
+
+
+def _from_dump(arguments: cli.DataArguments) -> int:
+    """Text from a Wikipedia dump."""
+    began, progress = time.monotonic(), display.bytes_progress("cleaning")
+    if arguments.prose_from is None:
+        dump, out = Path(cast(str, arguments.text8_from)), arguments.out or "text8"
+        count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)
+    elif arguments.text8_from is None:
+        out = arguments.out or "prose.txt"
+        count = wikipedia_prose(arguments.prose_from, out, progress=progress)
+    else:
+        raise InputError("--text8-from and --prose-from were both given; one of them at a time")
+    print(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _data_config(arguments: cli.DataArguments) -> DataConfig:
+    """The corpus that ``hmrnn data`` was asked for."""
+    if arguments.name.endswith((".npz", ".npz.xz")):
+        wanted = DataConfig(format="strokes", path=(arguments.name,))
+    else:
+        wanted = cli.preset_for(arguments.name)[1].data
+    return dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
 
 
 def bench(arguments: cli.BenchArguments) -> int:
@@ -203,6 +321,10 @@ def bench(arguments: cli.BenchArguments) -> int:
 
 def demo(arguments: cli.DemoArguments) -> int:
     from hmrnn import demo as job
+    from hmrnn import demo_strokes
 
-    out = arguments.out or ("runs/demo-quick" if arguments.quick else "runs/demo")
-    return job.main(Path(out), fresh=arguments.fresh, quick=arguments.quick)
+    name = "handwriting" if arguments.handwriting else "demo"
+    out = Path(arguments.out or f"runs/{name}" + "-quick" * arguments.quick)
+    if arguments.handwriting:
+        return demo_strokes.main(out, fresh=arguments.fresh, quick=arguments.quick)
+    return job.main(out, fresh=arguments.fresh, quick=arguments.quick)

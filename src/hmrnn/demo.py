@@ -15,7 +15,7 @@ from hmrnn.presets import PRESETS
 from hmrnn.rundir import RunDirectory
 from hmrnn.segment import segment
 from hmrnn.train import read_metrics
-from hmrnn.trained import TextModel, load
+from hmrnn.trained import TextModel, load_text
 
 PASSAGE = 270
 """Symbols shown: the paper's figures have three rows of 90."""
@@ -26,10 +26,10 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     config = _quick(PRESETS["demo"]) if quick else PRESETS["demo"]
     run = RunDirectory(out)
     again = f"hmrnn demo --out {shlex.quote(str(out))}" + " --quick" * quick
-    status = _train(config, run, fresh, again)
+    status = train_once(config, run, fresh, again)
     if status != 0:
         return status
-    model, corpus = load(run.path), load_corpus(config.data)
+    model, corpus = load_text(run.path), load_corpus(config.data)
     _show_bits(model, corpus, quick)
     _show_segments(model, corpus, run)
     print("\nA sample (temperature 0.7), after the prompt 'The ':\n")
@@ -38,7 +38,8 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     return 0
 
 
-def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
+def train_once(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
+    """Train, go on with a run that was interrupted, or find it finished; exit status."""
     if not run.holds_run or fresh:
         return commands.run_to_end(config, run, overwrite=fresh, again=again)
     if run.config() != config:

@@ -15,6 +15,7 @@ from hmrnn.data.text import Corpus
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
 from hmrnn.segment import Segmentation
+from hmrnn.task import Task
 from hmrnn.trainer import Trainer
 
 
@@ -24,33 +25,39 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         return _last(events)
     console = Console(highlight=False, markup=False)
     console.print(_headline(trainer, run), soft_wrap=True)
-    total = trainer.config.train.epochs * trainer.streams.chunks
+    task = trainer.task
+    total = trainer.config.train.epochs * trainer.task.chunks
     columns = (
         TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
         TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
     )  # fmt: skip
     event: dict[str, Any] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total, epoch=0.0, state="")
+        bar = progress.add_task("", total=total, epoch=0.0, state="")
         for event in events:
             if event["event"] == "step":
-                progress.update(task, completed=event["step"], epoch=event["epoch"])
+                progress.update(bar, completed=event["step"], epoch=event["epoch"])
             elif event["event"] == "train":
-                progress.update(task, state=_state(event))
+                state = _state(event, task)
+                progress.update(bar, state=state)
                 if not console.is_terminal:
-                    console.print(f"epoch {event['epoch']:.2f}  step {event['step']}  {_state(event)}", soft_wrap=True)
+                    console.print(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}", soft_wrap=True)
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
                 console.print(
-                    f"epoch {event['epoch']:.2f}  validation {event['bits']:.4f} bits per character, "
+                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}, "
                     f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}",
                     soft_wrap=True,
                 )
+            elif event["event"] == "detector":
+                style = "green" if event["condition"] == "alive" else "yellow"
+                console.print(f"epoch {event['epoch']:.2f}  {event['message']}", style=style, soft_wrap=True)
     if event["signal"] is None:
-        best = trainer.progress.best_bits
+        best = trainer.progress.best
         console.print(
-            f"done: {event['reason']}; best validation {best:.4f} bits per character at step "
-            f"{trainer.progress.best_step}, in {run.path}",
+            f"done: {event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
+            f"{trainer.progress.best_step}, in {run.path}"
+            + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
             soft_wrap=True,
         )
     return event
@@ -63,19 +70,20 @@ def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 def _headline(trainer: Trainer, run: RunDirectory) -> str:
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    corpus = trainer.corpus
     sizes = ", ".join(map(str, trainer.model.rnn.hidden_sizes))
     processes = f", {trainer.world} processes" if trainer.world > 1 else ""
     return (
-        f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct\n"
+        f"{trainer.task.describe()}\n"
         f"model: layers of {sizes}; {parameters:,} parameters; engine {trainer.engine} on {trainer.device}{processes}\n"
         f"run: {run.path}"
     )
 
 
-def _state(event: dict[str, Any]) -> str:
-    speed = event["symbols_per_second"]
-    return f"{event['bits']:.3f} bits/char, {speed:,} chars/s, boundary rates {_rates(event['rates'])}"
+def _state(event: dict[str, Any], task: Task) -> str:
+    per, symbols = (name.replace("character", "char") for name in (task.per, f"{task.symbol}s"))
+    speed = f"{event['symbols_per_second']:,} {symbols}/s"
+    skipped = f", {event['skipped']} updates skipped" if event.get("skipped") else ""
+    return f"{event[task.unit]:.3f} {task.unit}/{per}, {speed}, boundary rates {_rates(event['rates'])}{skipped}"
 
 
 def _rates(rates: list[float] | tuple[float, ...]) -> str:
@@ -129,9 +137,11 @@ def segmentation(result: Segmentation, width: int = 0) -> str:
     return f"{shown}\n{result.updates()}"
 
 
-def print_table(title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], console: Console | None = None
+) -> None:
     """A small table, the first column left, the others right."""
-    console = Console(highlight=False, markup=False)
+    console = console or Console(highlight=False, markup=False)
     console.print(title, style="bold", soft_wrap=True)
     table = Table()
     for k, name in enumerate(header):

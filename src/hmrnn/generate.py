@@ -37,10 +37,12 @@ class Reader:
     @torch.no_grad()
     def read(self, symbol: int) -> None:
         """Take one time step."""
-        rnn = self.network.rnn
+        rnn, given = self.network.rnn, self.network.given
         training, rnn.training = rnn.training, False
         try:
-            step = rnn.step(self.network.embedding.weight[symbol, None], self.state)
+            step = rnn.step(
+                self.network.embedding.weight[symbol, None], self.state, None if given is None else given[symbol, None]
+            )
         finally:
             rnn.training = training
         self.state = step.state

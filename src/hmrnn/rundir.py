@@ -1,4 +1,4 @@
-"""The directory of a run: config.json, metrics.jsonl, best-STEP/, last-STEP/, figures; held by one run at a time."""
+"""The directory of a run: config.json, metrics.jsonl, best-STEP/, last-STEP/, report.html, figures; held by one run."""
 
 from __future__ import annotations
 
@@ -80,27 +80,35 @@ class RunDirectory:
         """Write config.json, which makes this the directory of a run."""
         if self.writer:
             fresh = self.path / FRESH_CONFIG
-            fresh.write_bytes(to_json(config))
-            os.replace(fresh, self.path / "config.json")
+            with self._writing("config.json"):
+                fresh.write_bytes(to_json(config))
+                os.replace(fresh, self.path / "config.json")
 
     def _clear(self) -> None:
         """Remove a run, all but its config.json: until that is replaced, this is a run that --overwrite can replace."""
         for path in self.path.iterdir():
             if checkpoint.NAME.fullmatch(path.name) or path.name == "figures":
                 shutil.rmtree(path)
-            elif path.name == "metrics.jsonl":
+            elif path.name in ("metrics.jsonl", "report.html"):
                 path.unlink()
 
     def save(self, kind: Literal["best", "last"], step: int, saved: Checkpoint) -> None:
         """Write a checkpoint, then drop the older ones of its kind."""
         if not self.writer:
             return
-        try:
+        if not self.path.is_dir():
+            raise InputError(f"{self.path} is gone: it was moved or removed while the run was writing to it")
+        with self._writing("a checkpoint"):
             checkpoint.write(self.path / f"{kind}-{step:08d}", saved)
             checkpoint.prune(self.path, kind, keep=1 if kind == "best" else 2)
+
+    @contextlib.contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise InputError(
-                f"cannot write a checkpoint to {self.path}: {error.strerror}; mend that and go on by --resume"
+                f"cannot write {what} to {self.path}: {error.strerror}; mend that and go on by --resume"
             ) from error
 
     def newest_state(self) -> Checkpoint:
@@ -110,19 +118,12 @@ class RunDirectory:
             raise InputError(
                 f"the run in {self.path} stopped before its first checkpoint; start it again by --overwrite"
             )
-        try:
-            return checkpoint.read(found[-1], training=True)
-        except InputError as error:
-            if len(found) < 2:
-                raise
-            raise InputError(f"{error}; to go on from {found[-2].name}, remove {found[-1]}") from error
+        return checkpoint.read(found[-1], training=True)
 
     def newest_progress(self) -> dict[str, Any]:
         """Where the run stands; empty before its first checkpoint."""
         found = [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
-        return (
-            from_json((found[-1] / "training.json").read_bytes(), dict, f"{found[-1]}/training.json") if found else {}
-        )
+        return checkpoint.read(found[-1], training=True).progress or {} if found else {}
 
     @contextlib.contextmanager
     def metrics(self, size: int) -> Iterator[Callable[[dict[str, Any]], int]]:
@@ -130,13 +131,17 @@ class RunDirectory:
         if not self.writer:
             yield lambda line: 0
             return
-        with open(self.path / "metrics.jsonl", "ab") as file:
-            file.truncate(min(size, file.tell()))
+        with contextlib.ExitStack() as stack:
+            with self._writing("metrics.jsonl"):
+                file = stack.enter_context(open(self.path / "metrics.jsonl", "ab", buffering=0))
+                file.truncate(min(size, file.tell()))
 
             def write(line: dict[str, Any]) -> int:
-                file.write(json.dumps(line).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())  # a checkpoint counts on the lines before it
+                left = json.dumps(line).encode() + b"\n"
+                with self._writing("metrics.jsonl"):
+                    while left:  # a disk that fills up takes a part before it says so
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())  # a checkpoint counts on the lines before it
                 return file.tell()
 
             yield write

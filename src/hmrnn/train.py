@@ -46,8 +46,8 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         if trouble is not None:
             skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by --train.skip-nonfinite"
             raise InputError(
-                f"{trouble}; start again with a lower train.learning_rate or train.clip_norm{skip} (the last checkpoint "
-                f"in {run.path} is intact, and --resume goes on from it)"
+                f"{trouble}; start again with a lower train.learning_rate or train.clip_norm{skip} (the last "
+                f"checkpoint in {run.path} is intact, and --resume goes on from it)"
             )
 
     def save(best: bool = False) -> None:

@@ -12,8 +12,10 @@ import fuzz
 from hmrnn.errors import InputError
 from hmrnn.web.guard import HEADERS
 
-PATHS = ("/", "/static/page.js", "/api/models", "/openapi.json", "/api/read", "/api/segmentation", "/api/write",
-         "/api/strokes/read", "/api/strokes/segmentation", "/api/strokes/write", "/nowhere", "/static/../app.py")  # fmt: skip
+PATHS = (
+    "/", "/static/page.js", "/api/models", "/openapi.json", "/api/read", "/api/segmentation", "/api/write",
+    "/api/strokes/read", "/api/strokes/segmentation", "/api/strokes/write", "/nowhere", "/static/../app.py",
+)  # fmt: skip
 BODIES: tuple[tuple[str, Any], ...] = (
     ("/api/read", {"text": "the cat <b>sat</b>\n", "model": 0}),
     ("/api/segmentation", {"text": "\u0000\U0001f40d", "model": 2}),
@@ -92,8 +94,8 @@ async def ask(
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": path.decode("utf-8", "replace"), "raw_path": path, "query_string": b"", "root_path": "",
-        "headers": [(name.lower(), value) for name, value in headers], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
-        "state": {},
+        "headers": [(name.lower(), value) for name, value in headers], "state": {},
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
     }  # fmt: skip
     left = list(body)
     starts: list[dict[str, Any]] = []
@@ -102,8 +104,6 @@ async def ask(
     async def receive() -> dict[str, Any]:
         if left:
             return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
-        import anyio
-
         await anyio.sleep_forever()
         raise AssertionError("it woke up")
 

@@ -25,7 +25,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse_backward import backward
-from hmrnn.ops.sparse_log import Call, Log, Move, add, clear, multiply, pick, put
+from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, pick, put, replaced
 
 CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
 
@@ -94,7 +94,7 @@ class _Sparse(torch.autograd.Function):
         weights = [LayerWeights(*flat[i : i + fields]) for i in range(0, len(flat), fields)]
         detectors_learn = call.forced is None or call.options.straight_through or bool(np.isnan(call.forced).any())
         call.traces_z = L > 1 and (detectors_learn or ctx.needs_input_grad[3] or ctx.needs_input_grad[5])
-        steps = first.unbind() if call.indices is None else (first.index_select(0, i) for i in call.indices)
+        steps = first.detach() if call.indices is None else (first.index_select(0, i) for i in call.indices)
         outputs, s_z, logs = _forward(call, noise, steps, weights, State(h, c, z), keep=True)
         ctx.call, ctx.logs, ctx.first_shape = call, logs, first.shape
         ctx.set_materialize_grads(False)
@@ -116,19 +116,22 @@ class _Sparse(torch.autograd.Function):
 def _forward(
     call: Call,
     noise: Tensor | None,
-    first: Iterable[Tensor],
+    first: Tensor | Iterable[Tensor],
     weights: Sequence[LayerWeights],
     state: State,
     keep: bool,
 ) -> tuple[tuple[Tensor, ...], Tensor, list[Log]]:
     """The outputs of :func:`hmlstm`, flat; the detectors' pre-activations (T, B, L-1); the layers' logs.
 
-    ``first`` gives W·x + b of the first layer, (B, R), step by step. ``keep``: is there going to be a backward pass?
+    ``first`` gives W·x + b of the first layer, (B, R), step by step; given as one tensor, it is overwritten. ``keep``:
+    is there going to be a backward pass?
     """
     T, B, options, top = call.T, call.B, call.options, len(weights) - 1
     layers: list[_Layer] = []
     for l, w in enumerate(weights):
         layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, keep))
+    if isinstance(first, Tensor) and call.active is None:
+        layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step, and their gates replace W·x
     like = layers[0].hc
     hidden = [like.new_empty(T, B, layer.H) for layer in layers]
     s_z = like.new_empty(top, T, B)
@@ -187,13 +190,11 @@ class _Layer:
     def __init__(
         self, w: LayerWeights, below: LayerWeights | None, h: Tensor, c: Tensor, call: Call, keep: bool
     ) -> None:
-        def transposed(a: Tensor) -> Tensor:  # (size, R), the layout in which few rows multiply fastest
-            return a.to(call.lower or a.dtype).t().contiguous()
-
+        lower = call.lower or w.U.dtype
         self.w, self.below, self.H = w, below, w.hidden_size
-        self.U = transposed(w.U)
-        self.V = None if below is None or below.V is None else transposed(below.V)
-        self.W = None if below is None else transposed(w.W)
+        self.U = Matrix(w.U.t(), lower)
+        self.V = None if below is None or below.V is None else Matrix(below.V.t(), lower)
+        self.W = None if below is None else Matrix(w.W.t(), lower)
         normalised = w.gain_U is not None
         rows = call.T * call.B if below is None else call.T * call.B // 4
         self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
@@ -215,12 +216,15 @@ class _Layer:
             return
         rows, hc = self.unsettled
         self.unsettled = None
-        h, n = hc[:, : self.H], len(hc)
-        product = normalise(multiply(h, self.U, out=self.log.recurrent.take(n)), self.w.gain_U)
-        put(self.recurrent, rows, product if self.below is None else product + self.w.b)
+        h = hc[:, : self.H]
+        product = self.U(h)
+        self.log.recurrent.note(product)
+        product = normalise(product, self.w.gain_U)
+        self.recurrent = replaced(self.recurrent, rows, product if self.below is None else product + self.w.b)
         if self.V is not None and self.below is not None:
-            product = multiply(h, self.V, out=self.log.downward.take(n))
-            put(self.downward, rows, normalise(product, self.below.gain_V))
+            product = self.V(h)
+            self.log.downward.note(product)
+            self.downward = replaced(self.downward, rows, normalise(product, self.below.gain_V))
 
     def change(self, move: Move, below: Tensor, from_above: Tensor | None) -> None:
         """UPDATE or FLUSH of some rows (equations 2-7).
@@ -233,8 +237,9 @@ class _Layer:
             torch.add(pick(self.recurrent, rows), pick(below, rows), out=s)
         else:
             read_rows = rows if rows is None or self.reads_all else rows[: move.fed]
-            read = pick(below, read_rows)
-            read = normalise(multiply(read, self.W, out=log.read.take(len(read)))[: move.fed], w.gain_W)
+            read = self.W(pick(below, read_rows))
+            log.read.note(read)
+            read = normalise(read[: move.fed], w.gain_W)
             if rows is None:
                 torch.add(self.recurrent, read, out=s)
             else:

@@ -25,6 +25,7 @@ from hmrnn.ops.sparse_log import (
     Call,
     Events,
     Log,
+    Matrix,
     Move,
     add,
     clear,
@@ -32,6 +33,7 @@ from hmrnn.ops.sparse_log import (
     multiply,
     norm_backward,
     pick,
+    replaced,
 )
 
 BLOCK = 256  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
@@ -128,9 +130,10 @@ class _Layer:
         self.d_hidden = None if d_hidden is None else d_hidden.unbind()
 
         self.lower = call.lower or w.U.dtype
-        self.U, self.W = w.U[: 4 * H].to(self.lower), w.W[: 4 * H].to(self.lower)
+        self.U = Matrix(w.U[: 4 * H], self.lower)
+        self.W = Matrix(w.W[: 4 * H], self.lower)
         self.v = 0 if w.gain_V is not None else H  # V feeds FLUSH alone, which gives f, the first H rows, no gradient
-        self.V = None if w.V is None else w.V[self.v : 4 * H].to(self.lower)
+        self.V = None if w.V is None else Matrix(w.V[self.v : 4 * H], self.lower)
         self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if len(name) > 1 and a is not None}
 
         self.ds = states.new_empty(sum(counts), w.b.shape[0] if l == 0 else 4 * H)  # a row per event
@@ -194,7 +197,8 @@ class _Layer:
         if self.above is not None:
             self.above_events = events.index(self.above.events.current[times, rows])
         self.block_start = call.T
-        self.copies: list[tuple[Tensor, Tensor] | None] = [None] * call.T
+        self.turn: Tensor | None = None  # (B, 3H), of the event that each row is in; see _prepare_copies
+        self.copies: list[Tensor | None] = [None] * call.T  # (B,) ones for the rows that copy
         if self.below is not None and call.traces_z:
             self._prepare_copies()
 
@@ -208,16 +212,18 @@ class _Layer:
             copying &= call.active.cpu().numpy()
         if not copying.any():
             return
-        copied, turns = np.unique(events.current[:-1][copying], return_inverse=True)
+        copied = np.unique(events.current[:-1][copying])
         used = events.index(copied)
         s = normalise(events.recurrent[:, : 4 * H].index_select(0, used), w.gain_U) + w.b[: 4 * H]
         f, i, o = torch.sigmoid(s[:, : 3 * H]).chunk(3, dim=1)
         h, c = events.states.index_select(0, used).chunk(2, dim=1)
         self.turns = torch.cat([o * squash_cell(c, w) - h, i * torch.tanh(s[:, 3 * H :]) - c, f * c], dim=1)
-        counts = copying.sum(1).tolist()
-        rows = events.index(copying.nonzero()[1]).split(counts)
-        for t, (row, turn) in enumerate(zip(rows, events.index(turns).split(counts))):
-            self.copies[t] = (row, turn) if counts[t] > 0 else None
+        numbers = np.zeros(len(events.states), dtype=np.int64)  # events that are never copied may have any row of it
+        numbers[copied] = np.arange(len(copied))
+        self.turn = self.turns.index_select(0, events.index(numbers[events.current[-1]]))
+        self.turns_left = events.index(numbers[events.current[events.times, events.rows]]).split(events.counts)
+        masks = torch.from_numpy(copying).to(self.turns).unbind()
+        self.copies = [mask if rows.any() else None for mask, rows in zip(masks, copying)]
 
     def _prepare_block(self, last: int) -> None:
         """The local derivatives of the events of several steps up to ``last``."""
@@ -246,7 +252,7 @@ class _Layer:
         if self.detects:
             self._detector(t)
         if below is not None and (copies := self.copies[t]) is not None:
-            self._copy(below, *copies)
+            self._copy(below, copies)
         if t < self.block_start:
             self._prepare_block(t)
         if move is not None:
@@ -281,12 +287,13 @@ class _Layer:
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
 
-    def _copy(self, below: _Layer, rows: Tensor, turns: Tensor) -> None:
+    def _copy(self, below: _Layer, copies: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
-        d, turn = self.d.index_select(0, rows), self.turns.index_select(0, turns)
-        to_flush = vecdot(d, turn[:, : 2 * self.H])
-        self.dz.index_add_(0, rows, to_flush)
-        below.dz.index_add_(0, rows, to_flush + vecdot(d[:, self.H :], turn[:, 2 * self.H :]))
+        assert self.turn is not None
+        flush, forget = self.turn.split([2 * self.H, self.H], dim=1)
+        to_flush = vecdot(self.d, flush) * copies
+        self.dz += to_flush
+        below.dz += to_flush.addcmul_(vecdot(self.dc, forget), copies)
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
         """UPDATE and FLUSH."""
@@ -320,9 +327,11 @@ class _Layer:
         if w.gain_U is not None:
             dU = self._through_norm("gain_U", ds, self.events.ended(self.events.recurrent[:, : 4 * self.H], here))
             self.dU.append(dU)
-        multiply(dU, self.U, out=dh)
+        dh.copy_(self.U(dU))
         if rows is not None:
             self.d.index_copy_(0, rows, d)
+        if self.turn is not None:
+            self.turn = replaced(self.turn, rows, self.turns.index_select(0, self.turns_left[t]))
         if self.below is not None:
             self._read(here, move, self.below, local.below, ds, to_z_below)
         if self.above is not None:
@@ -332,13 +341,13 @@ class _Layer:
         """Through W·h to h of the layer below and to the boundary that lets it pass."""
         rows, fed, gain = move.rows, move.fed, self.w.gain_W
         if gain is None:
-            d_h = multiply(ds[:fed] if to_z is None else ds, self.W)  # unfed rows matter to their boundary alone
+            d_h = self.W(ds[:fed] if to_z is None else ds)  # unfed rows matter to their boundary alone
             if to_z is not None and h is not None:
                 to_z += vecdot(d_h, h)
         else:
             raw = self.events.read[here, : 4 * self.H]
             self.dW.append(self._through_norm("gain_W", ds[:fed], raw[:fed]))
-            d_h = multiply(self.dW[-1], self.W)
+            d_h = self.W(self.dW[-1])
             if to_z is not None:
                 to_z += dot_normalised(ds, raw, gain)
         add(below.dh, None if rows is None else rows[:fed], d_h[:fed])
@@ -359,7 +368,7 @@ class _Layer:
                 numbers = pick(self.above_events[here], move.flushed)
                 dV = self._through_norm("gain_V", dV, above.events.downward[:, : 4 * self.H].index_select(0, numbers))
                 self.dV.append(dV)
-            add(above.dh, move.flushed_rows, multiply(dV, self.V))
+            add(above.dh, move.flushed_rows, self.V(dV))
 
     def _through_norm(self, name: str, d: Tensor, raw: Tensor) -> Tensor:
         """Back through the layer normalisation of a contribution, whose gain is called ``name``."""

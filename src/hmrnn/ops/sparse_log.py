@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from hmrnn.ops.interface import LayerWeights, Options
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
-aten = torch.ops.aten
+aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
 
 @dataclasses.dataclass
@@ -73,11 +74,16 @@ class Rows:
         if not self.keep:
             return self.data[:n]
         start, self.count = self.count, self.count + n
-        if self.count > len(self.data):
-            larger = self.data.new_empty(max(self.count, 2 * len(self.data)), self.data.shape[1])
+        if self.count > self.data.shape[0]:
+            larger = self.data.new_empty(max(self.count, 2 * start), self.data.shape[1])
             larger[:start] = self.data[:start]
             self.data = larger
         return self.data[start : self.count]
+
+    def note(self, rows: Tensor) -> None:
+        """Keep a copy of ``rows``, if anything is to be kept."""
+        if self.keep:
+            self.take(rows.shape[0]).copy_(rows)
 
     def release(self) -> Tensor:
         """All rows taken so far, in no more than twice the memory they need."""
@@ -160,6 +166,31 @@ class Events:
         return pick(self.states[:, : self.states.shape[1] // 2], numbers)
 
 
+class Matrix:
+    """A matrix (size, R) that rows are multiplied by, laid out once for all of its products.
+
+    A BLAS library packs its operands anew for every product, which for a few rows takes longer than the product itself;
+    oneDNN can pack the matrix once, but then shares a product among threads badly. So rows decide who multiplies them.
+    """
+
+    def __init__(self, matrix: Tensor, dtype: torch.dtype) -> None:
+        self.matrix = matrix.to(dtype)
+        self.packed: Tensor | None = None
+        self.few = 0  # up to how many rows oneDNN multiplies
+        if matrix.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+            threads = torch.get_num_threads()
+            self.few = sys.maxsize if threads == 1 else 16 // threads
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """rows·matrix, (n, R)."""
+        if not 0 < rows.shape[0] <= self.few:
+            self.matrix = self.matrix.contiguous()
+            return multiply(rows, self.matrix)
+        if self.packed is None:
+            self.packed = mkldnn._reorder_linear_weight(self.matrix.t())
+        return mkldnn._linear_pointwise(rows, self.packed, None, "none", [], "")
+
+
 def multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """a·b in the dtype of b, the result in the dtype of a."""
     if a.dtype == b.dtype:
@@ -201,6 +232,11 @@ def put(a: Tensor, rows: Tensor | None, b: Tensor) -> None:
         a.copy_(b)
     else:
         a.index_copy_(0, rows, b)
+
+
+def replaced(a: Tensor, rows: Tensor | None, b: Tensor) -> Tensor:
+    """``a`` with some of its rows replaced in place; for None, ``b`` itself."""
+    return b if rows is None else a.index_copy_(0, rows, b)
 
 
 def index_tensor(rows: np.ndarray, device: torch.device) -> Tensor:

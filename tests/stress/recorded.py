@@ -1,0 +1,43 @@
+"""Numbers and lines of a stress test, and where and on what it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Record:
+    """Collects numbers and lines of a test; both are written when it ends, whether well or not."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.began = time.monotonic()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.numbers[name] = value
+        self.say(f"{name}: {value}")
+
+    def say(self, line: str) -> None:
+        self.lines.append(f"{time.monotonic() - self.began:8.1f} s  {line}")
+        print(self.lines[-1], flush=True)
+
+
+def commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    changed = " with uncommitted changes" if git("status", "--porcelain", "src", "tests", "pyproject.toml") else ""
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+
+
+def hardware() -> str:
+    said = subprocess.run(["lscpu"], capture_output=True, text=True).stdout if Path("/usr/bin/lscpu").exists() else ""
+    names = [line.split(":", 1)[1].strip() for line in said.splitlines() if line.startswith("Model name")]
+    return f"{os.cpu_count()} x {names[0] if names else platform.machine()}"

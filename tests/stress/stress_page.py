@@ -1,0 +1,164 @@
+"""The page under load, and its interface against what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from pages import CHARACTERS, save
+from recorded import ROOT, Record
+
+import tiny
+from hmrnn.data.strokes import Scale
+
+CLIENTS = 200
+SECONDS = float(os.environ.get("HMRNN_LOAD_SECONDS", "60"))
+
+
+@contextmanager
+def explored(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``hmrnn explore`` in a process of its own, over small models; its address."""
+    save(folder / "text", CHARACTERS, 1)
+    save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 2)
+    command = [sys.executable, "-m", "hmrnn", "explore", "-m", str(folder / "text"), str(folder / "pen"), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tiny.environment(folder)
+    ) as process:
+        assert process.stdout is not None
+        address = ""
+        while not address:
+            line = process.stdout.readline()
+            assert line, process.communicate()
+            address = "".join(re.findall(r"http://\S+(?=/ )", line))
+        try:
+            yield process, address
+        finally:
+            process.kill()
+
+
+def rss(pid: int) -> float:
+    """Resident memory in MB."""
+    (kilobytes,) = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(kilobytes) / 1024
+
+
+class Load:
+    """Clients that ask one after the other until the time is up, and what they got."""
+
+    REQUESTS = (
+        ("/api/read", {"text": "the quick brown fox jumps over the lazy dog\n" * 3}),
+        ("/api/write", {"prompt": "the ", "length": 60, "seed": 1}),
+        ("/api/strokes/write", {"points": 30, "model": 1, "seed": 1}),
+        ("/api/models", None),
+        ("/", None),
+    )
+
+    def __init__(self, address: str, pid: int) -> None:
+        self.address, self.pid, self.until = address, pid, 0.0
+        self.times: dict[str, list[float]] = {}
+        self.count = {"answered": 0, "busy": 0}
+        self.wrong: list[str] = []
+        self.memory: list[float] = []
+
+    async def run(self) -> None:
+        """All clients at once, and a look at the memory of the server now and then."""
+        many = httpx.Limits(max_connections=CLIENTS, max_keepalive_connections=CLIENTS)
+        async with httpx.AsyncClient(base_url=self.address, timeout=120, verify=False, limits=many) as client:
+            self.until = time.monotonic() + SECONDS
+            await asyncio.gather(self.watch(), *(self.client(client, number) for number in range(CLIENTS)))
+
+    async def watch(self) -> None:
+        while time.monotonic() < self.until:
+            await asyncio.sleep(SECONDS / 40)
+            self.memory.append(rss(self.pid))
+
+    async def client(self, client: httpx.AsyncClient, turn: int) -> None:
+        while time.monotonic() < self.until and not self.wrong:
+            path, body = self.REQUESTS[turn % len(self.REQUESTS)]
+            began, wait = time.monotonic(), 0.0
+            try:
+                answer = await (client.get(path) if body is None else client.post(path, json=body))
+                problem = self.judge(answer)
+            except httpx.HTTPError as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem:
+                self.wrong.append(f"{path}: {problem}")
+            elif answer.status_code == 503:
+                self.count["busy"] += 1
+                wait = float(answer.headers["retry-after"])
+            else:
+                self.count["answered"] += 1
+                self.times.setdefault(path, []).append(time.monotonic() - began)
+                turn += 1
+            await asyncio.sleep(wait)
+
+    @staticmethod
+    def judge(answer: httpx.Response) -> str:
+        """What is wrong with an answer; nothing, if it is whole or says that the page is busy."""
+        if answer.status_code == 503:
+            return "" if answer.json()["error"] == "busy" and "retry-after" in answer.headers else answer.text
+        if answer.status_code != 200:
+            return f"status {answer.status_code}: {answer.text[:200]}"
+        if answer.headers["content-type"].startswith("application/x-ndjson"):
+            last = json.loads(answer.text.splitlines()[-1])
+            return "" if last.get("end") is True else f"it ended with {last}"
+        return ""
+
+
+def test_load(record: Record, tmp_path: Path) -> None:
+    """200 clients at once on loopback: no error but "busy", memory flat, and SIGTERM ends it once what runs is done."""
+    with explored(tmp_path) as (process, address):
+        httpx.post(f"{address}/api/read", json={"text": "warm up"}).raise_for_status()
+        load = Load(address, process.pid)
+        asyncio.run(load.run())
+        memory = load.memory
+        assert load.wrong == []
+        record["clients"], record["seconds of load"] = CLIENTS, SECONDS
+        record["answered"], record["told to come back"] = load.count["answered"], load.count["busy"]
+        for path, times in sorted(load.times.items()):
+            times.sort()
+            p50, p99 = (times[min(len(times) - 1, int(share * len(times)))] for share in (0.5, 0.99))
+            record[f"{path}: answers, p50, p99 in seconds"] = [len(times), round(p50, 3), round(p99, 3)]
+        record["memory after a quarter, MB"] = round(memory[len(memory) // 4], 1)
+        record["memory at the end, MB"] = round(memory[-1], 1)
+        assert memory[-1] < memory[len(memory) // 4] + 30
+        assert load.count["answered"] > CLIENTS
+
+        with httpx.stream("POST", f"{address}/api/write", json={"length": 2000, "seed": 1}, timeout=60) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            *_, last = lines
+        assert json.loads(last)["end"] is True
+        _, errors = process.communicate(timeout=60)
+        record["exit status after SIGTERM"] = process.returncode
+        assert (process.returncode, errors) == (128 + signal.SIGTERM, "")
+
+
+def test_schema(record: Record, tmp_path: Path) -> None:
+    """schemathesis asks what /openapi.json allows and what it does not, and checks every answer against it."""
+    program = shutil.which("schemathesis", path=f"{sys.prefix}/schemathesis/bin{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("schemathesis is not there; make stress installs it")
+    with explored(tmp_path) as (_, address):
+        command = [program, "run", f"{address}/openapi.json", "--checks", "all", "--max-examples", "60", "--seed", "1"]
+        done = subprocess.run(
+            [*command, "--phases", "examples,coverage,fuzzing", "--request-timeout", "60", "--no-color"],
+            capture_output=True, text=True, cwd=ROOT / "tests" / "stress",
+        )  # fmt: skip
+    for line in done.stdout.splitlines()[-60:]:
+        record.say(line)
+    record["exit status"] = done.returncode
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

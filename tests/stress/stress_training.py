@@ -1,0 +1,123 @@
+"""Training that is killed, damaged and left to run for long."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+from recorded import Record
+
+import damage
+import kills
+import test_distributed as torchrun
+import tiny
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics, train
+
+SEED = 7
+
+
+def test_thirty_kills(record: Record, tmp_path: Path) -> None:
+    """SIGKILL at 30 random moments, each time resumed: weights, optimizer, state and metrics as if nothing had been."""
+    config = tiny.config(boundary="sample", epochs=40, validate_every=6, checkpoint_every=0.0, log_every=3, average=0.9)
+    text, rng = tiny.corpus(), random.Random(SEED)
+    tiny.run(tmp_path / "whole", config, text=text)
+    moments = [kills.BEGINNING, *(rng.choice(range(len(kills.PHASES))) for _ in range(29))]
+    seen: dict[str, int] = {}
+    for number, moment in enumerate(moments):
+        finished, was_at = kills.sitting(tmp_path / "parts", config, text, rng, moment)
+        assert not finished
+        seen[was_at] = seen.get(was_at, 0) + 1
+        steps = [path.name for path in tmp_path.glob("parts/last-*")]
+        record.say(f"kill {number + 1}: at {was_at}, then there are {', '.join(sorted(steps)) or 'no checkpoints'}")
+    assert kills.sitting(tmp_path / "parts", config, text, rng, None) == (True, "its end")
+    whole, parts = kills.final(tmp_path / "whole"), kills.final(tmp_path / "parts")
+    record["kills"], record["killed during"], record["seed"] = len(moments), seen, SEED
+    record["lines of metrics"] = len(whole["metrics"])
+    record["bytes compared"] = sum(len(value) for value in whole.values() if isinstance(value, bytes))
+    assert whole == parts
+    assert {"an evaluation", "the writing of a checkpoint", "before the first update"} <= seen.keys()
+
+
+def workers(process: int) -> list[int]:
+    """The processes that torchrun has started."""
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def test_killed_worker_of_torchrun(record: Record, tmp_path: Path) -> None:
+    """Two processes under torchrun, one of them killed three times: the end is that of a run that was not disturbed."""
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    config = tiny.config(batch_size=16, length=10, log_every=3, epochs=300, validate_every=25, checkpoint_every=0.3)
+    rng, flags = random.Random(SEED), tiny.flags(config)
+    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "whole", *flags)
+    assert process.wait(timeout=600) == 0
+    for kill in range(3):
+        how = ["--resume"] if kill else flags
+        process = torchrun.start(tmp_path, "train", "story.txt", "--out", "parts", *how)
+        assert process.stdout is not None
+        while "bits/char" not in (line := process.stdout.readline()):
+            assert line, process.communicate()[1]
+        time.sleep(rng.uniform(0.5, 2.0))
+        victim = rng.choice(workers(process.pid))
+        os.kill(victim, signal.SIGKILL)
+        process.communicate(timeout=120)
+        step = RunDirectory(tmp_path / "parts").newest_progress()["step"]
+        record.say(f"worker killed, torchrun ended with {process.returncode}; the last checkpoint is at step {step}")
+        assert process.returncode != 0
+    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "parts", "--resume")
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    record["kills"], record["seed"] = 3, SEED
+    whole, parts = kills.final(tmp_path / "whole"), kills.final(tmp_path / "parts")
+    record["lines of metrics"] = len(whole["metrics"])
+    assert whole == parts
+
+
+@pytest.mark.parametrize("kind", damage.KINDS)
+def test_thousand_corruptions(record: Record, tmp_path: Path, kind: str) -> None:
+    """One byte changed or a file cut short, 1,000 times: noticed each time, and the newest whole checkpoint offered."""
+    run, rng = damage.make_run(tmp_path / "run", kind), random.Random(SEED)
+    for _ in range(1000):
+        damage.corrupt(rng, run)
+    record["corruptions"], record["loaded silently"], record["seed"] = 1000, 0, SEED
+
+
+def test_fifty_thousand_steps(record: Record, tmp_path: Path) -> None:
+    """A long run in small: 50,000 updates with validations and checkpoints; memory and time per update stay flat."""
+    text = tiny.corpus(train=4020)
+    config = tiny.config(
+        epochs=250, length=5, batch_size=4, log_every=200, validate_every=1000, checkpoint_every=5.0, patience=10**6
+    )
+    trainer, here = tiny.trainer(config, text), RunDirectory(tmp_path)
+    memory, spent = [], []
+    began = time.process_time()
+    with here.open():
+        for event in train(trainer, here):
+            if event["event"] == "step" and event["step"] % 1000 == 0:
+                memory.append(rss())
+                now = time.process_time()
+                spent.append(now - began)
+                began = now
+                if event["step"] % 5000 == 0:
+                    record.say(f"step {event['step']}: {memory[-1]:.1f} MB, {spent[-1]:.2f} ms of CPU per update")
+    assert trainer.progress.step == 50_000
+    tenth = len(memory) // 10
+    first, last = memory[tenth], max(memory[-tenth:])
+    record["updates"], record["lines of metrics"] = 50_000, len(read_metrics(tmp_path / "metrics.jsonl"))
+    record["resident memory after 10 %, MB"], record["at the end, MB"] = round(first, 1), round(last, 1)
+    early, late = statistics.median(spent[tenth : 3 * tenth]), statistics.median(spent[-2 * tenth :])
+    record["CPU per update early, ms"], record["late, ms"] = round(early, 3), round(late, 3)
+    record["seed"] = config.train.seed
+    assert last < first + 20
+    assert late < 1.25 * early
+
+
+def rss() -> float:
+    """Resident memory of this process, in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20

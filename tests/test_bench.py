@@ -1,0 +1,75 @@
+"""``hmrnn bench``: what it measures, and what it makes of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from hmrnn import bench, bench_report, cli
+from hmrnn.bench import Case, Machine
+
+
+@pytest.fixture(autouse=True)
+def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "measure_machine", lambda device, precision: Machine(1e9, 1e9))
+
+
+def test_tables_log_record_and_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_report, "Case", functools.partial(Case, steps=6))
+    out = tmp_path / "there" / "bench"
+    assert cli.run(["bench", "--sizes", "3x8", "2x4", "5x8", "--repeats", "2", "--layer-norm", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert out.with_suffix(".txt").read_text() in printed
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+    record = json.loads(out.with_suffix(".json").read_text())
+    assert {"hardware", "torch", "hmrnn", "date", "load before"} <= set(record["environment"])
+    cases = [f"B={b} H={h} T=6, float32 on cpu{n}" for b, h in ((3, 8), (2, 4), (5, 8)) for n in ("", ", layer norm")]
+    streams = [f"B=1 H={h} T=6, float32 on cpu{n}" for h in (8, 4) for n in ("", ", layer norm")]
+    found = [(m["mode"], m["case"]) for m in record["measurements"] if m["subject"] == "nn.LSTM"]
+    assert found == [
+        *(("train", c) for c in cases), *(("forward", c) for c in cases), *(("stream", c) for c in streams)
+    ]  # fmt: skip
+    for mode, case in found:
+        measured = {m["subject"]: m for m in record["measurements"] if (m["mode"], m["case"]) == (mode, case)}
+        engine = "step" if mode == "stream" else "sparse"
+        names = [f"hmrnn {engine}, dense (1, 1)", f"hmrnn {engine}, first trained (0.4, 0.1)"]
+        names += [f"hmrnn {engine}, figure 4 (0.21, 0.033)"]
+        assert list(measured) == ["nn.LSTM", *names, *([] if mode == "stream" else ["hmrnn reference, dense (1, 1)"])]
+        floors = [measured[name]["floor_ms"] for name in names]
+        assert floors == sorted(floors, reverse=True)
+        assert all(len(m["all_ms"]) == 2 and m["median_ms"] == sum(m["all_ms"]) / 2 for m in measured.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "mode", "sizes"),
+    [
+        ([], "cpu", "train", [(64, 512)]),
+        ([], "cuda", "forward", [(64, 512), (128, 1024), (512, 1024)]),
+        ([], "cpu", "stream", [(1, 512), (1, 1024)]),
+        ([(64, 512), (32, 512), (8, 16)], "cpu", "stream", [(1, 512), (1, 16)]),
+    ],
+)
+def test_sizes(given: list[tuple[int, int]], device: str, mode: str, sizes: list[tuple[int, int]]) -> None:
+    assert bench_report._sizes(given, device, mode) == sizes
+
+
+def test_boundaries_have_the_rates_and_nest() -> None:
+    z = bench.forced_boundaries(Case(64, 8, steps=5000), (0.21, 0.033))
+    assert z.mean((0, 1)).tolist() == pytest.approx([0.21, 0.033], rel=0.05)
+    assert bool((z[..., 0] >= z[..., 1]).all())
+
+
+def test_the_floor_counts_what_events_need() -> None:
+    """Of one step: with no boundary, the first layer alone; with both, everything but V, which waits for the next."""
+    case = Case(1, 8, steps=1)
+    inner, square = 2 * 4 * 8 * (bench.INPUT + 8), 2 * 4 * 8 * 8
+    for rates, products in (((1e-9, 0.0), 0), ((1.0, 1.0), 4)):
+        flops, _ = bench._hm_cost(case, "forward", bench.forced_boundaries(case, rates))
+        assert flops == inner + products * square
+    assert Machine(2e9, 1e9).floor(4e6, 3e6) == 3.0

@@ -1,0 +1,17 @@
+"""Damaged files from a fixed seed: what comes out is the package's own error, or a use of what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fuzz
+
+
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_damaged_input_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    outcome = fuzz.attack(fuzz.TARGETS[name](tmp_path), 200, seed=1)
+    assert outcome.inputs == 200
+    assert outcome.refused > 40
+    assert len(outcome.reasons) > 5

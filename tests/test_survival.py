@@ -1,0 +1,157 @@
+"""Killed, out of disk, robbed of its directory: a run says what is wrong, and what it has saved is whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hmrnn
+import kills
+import tiny
+from hmrnn.errors import InputError
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import train
+
+FREQUENT: dict[str, Any] = {
+    "epochs": 1,
+    "validate_every": 4,
+    "checkpoint_every": 0.0,
+    "boundary": "sample",
+    "log_every": 2,
+}
+
+
+def test_three_kills_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL before the first update, while a checkpoint is written and while it is evaluated."""
+    config, text, rng = tiny.config(**FREQUENT), tiny.corpus(), random.Random(1)
+    tiny.run(tmp_path / "whole", config, text=text)
+    seen = []
+    for moment in (kills.BEGINNING, kills.WRITING, kills.EVALUATION):
+        finished, was_at = kills.sitting(tmp_path / "parts", config, text, rng, moment)
+        assert not finished
+        seen.append(was_at)
+    assert kills.sitting(tmp_path / "parts", config, text, rng, None) == (True, "its end")
+    assert kills.final(tmp_path / "parts") == kills.final(tmp_path / "whole"), seen
+
+
+def test_the_lock_of_a_dead_process_is_not_in_the_way(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with here.open():
+            os.write(writing, b"!")
+            time.sleep(600)
+        os._exit(0)
+    assert os.read(reading, 1) == b"!"
+    with pytest.raises(InputError, match="another run is writing to"), here.open():
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (tmp_path / "lock").exists()
+    with here.open():
+        pass
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int], None]]:
+    """A function that lets no file grow beyond a size from now on, as on a disk that is full; again at the end."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def interrupted_by(directory: Path, act: Callable[[], object], message: str) -> None:
+    """Train; after step 6, one after a checkpoint, ``act`` is done, and the run must end with ``message``."""
+
+    def meddle(event: tiny.Event) -> bool:
+        if event["event"] == "step" and event["step"] == 6:
+            act()
+        return False
+
+    with pytest.raises(InputError, match=message) as info:
+        tiny.run(directory, tiny.config(validate_every=5), stop=meddle)
+    assert "\n" not in str(info.value)
+
+
+def goes_on(directory: Path, whole: Path) -> None:
+    """The last checkpoint can be used and gone on from, and the end is that of a run to which nothing happened."""
+    assert hmrnn.load(directory).score("abc de").symbols == 5
+    tiny.run(directory, tiny.config(validate_every=5), resume=True)
+    tiny.run(whole, tiny.config(validate_every=5))
+    assert tiny.contents(directory) == tiny.contents(whole)
+
+
+@pytest.mark.parametrize("what", ["a checkpoint", "metrics.jsonl"])
+def test_a_full_disk(tmp_path: Path, full_disk: Callable[[int], None], what: str) -> None:
+    run = tmp_path / "run"
+    room = {"a checkpoint": lambda: 2000, "metrics.jsonl": lambda: (run / "metrics.jsonl").stat().st_size + 10}[what]
+    message = f"cannot write {what} to .*: File too large; mend that and go on by --resume"
+    interrupted_by(run, lambda: full_disk(room()), message)
+    full_disk(resource.RLIM_INFINITY)
+    assert list(run.glob(".*")) == []  # nothing unfinished takes up the place
+    goes_on(run, tmp_path / "whole")
+
+
+def test_a_directory_that_is_moved_or_removed_meanwhile(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    gone = r"run is gone: it was moved or removed while the run was writing to it"
+    interrupted_by(run, lambda: run.rename(elsewhere), gone)
+    assert not run.exists()
+    goes_on(elsewhere, tmp_path / "whole")
+    interrupted_by(run, lambda: shutil.rmtree(run), gone)
+    assert not run.exists()
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user to whom permissions apply."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_directory_that_is_read_only() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        run = Path(folder) / "run"
+        with pytest.raises(
+            InputError, match=r"cannot write a checkpoint to .*: Permission denied; mend that and go on"
+        ):
+            read_only_after_six(run)
+        os.chmod(run, 0o755)
+        goes_on(run, Path(folder) / "whole")
+        os.chmod(run, 0o555)
+        with (
+            without_rights(),
+            pytest.raises(InputError, match=r"cannot write to .*: Permission denied; choose another"),
+        ):
+            tiny.run(run / "new", tiny.config())
+
+
+def read_only_after_six(run: Path) -> None:
+    """Train; after step 6 nothing can be created in the directory."""
+    here = RunDirectory(run)
+    with here.open():
+        events = train(tiny.trainer(tiny.config(validate_every=5)), here)
+        while next(events)["step"] < 6:
+            pass
+        os.chmod(run, 0o555)
+        with without_rights():
+            list(events)
