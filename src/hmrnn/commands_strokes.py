@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hmrnn import boundary_scores, cli, display, drawing, figures, figures_strokes
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
@@ -53,8 +55,9 @@ def _against_pen_ups(model: StrokeModel, strokes: Strokes) -> list[boundary_scor
     lines = [strokes[k] for k in range(len(strokes))]
     found = [model.segment(line) for line in lines]
     ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
-    gold = {"where the pen was lifted": [pen_ups(line) for line in lines]}
-    return boundary_scores.compare(ends, gold, [len(line) for line in lines], [one.bits for one in found])
+    surprises = [np.asarray(one.bits) for one in found]
+    gold: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [pen_ups(line) for line in lines]}
+    return boundary_scores.compare(ends, gold, [len(line) for line in lines], surprises)
 
 
 def table(result: StrokeEvaluation, what: str) -> str:

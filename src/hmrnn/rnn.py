@@ -21,7 +21,7 @@ from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.reference import layer_step
 
 RECURRENT_GAIN = 0.1
-"""Where the gains of U and V start with layer norm. At 1 the gradient of fresh weights explodes; see docs/decisions.md."""
+"""Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
 
 
 class Operation(enum.IntEnum):

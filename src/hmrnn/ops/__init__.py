@@ -29,8 +29,6 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
         dtype = torch.get_autocast_dtype(device.type)
     no_cuda = cuda.why_not(device, dtype)
     no_sparse = "soft boundaries leave nothing out" if options.boundary == "soft" else None
-    if options.zoneout > 0:
-        no_sparse = "it has no zoneout"
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
             return "cuda"
@@ -69,7 +67,7 @@ def hmlstm(
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
     run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
-    if run is sparse.hmlstm and single.why_not(inputs, weights, state, options, lengths, noise) is None:
-        run = single.hmlstm  # one sequence without a gradient: the same numbers by calls that cost little
-    masks = {} if kept is None else {"kept": kept}
-    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, **masks)
+    if run is sparse.hmlstm and kept is None:
+        if single.why_not(inputs, weights, state, options, lengths, noise) is None:  # one sequence without a gradient
+            return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)  # the same numbers, sooner
+    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)

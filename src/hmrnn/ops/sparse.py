@@ -40,6 +40,7 @@ def hmlstm(
     lengths: Tensor | None = None,  # (B,)
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
+    kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
 ) -> Result:
     """The whole sequence. All boundaries are zeros and ones: the detectors', the state's and the forced ones."""
     if options.boundary == "soft":
@@ -68,6 +69,7 @@ def hmlstm(
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
         lower=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
         forced=None if forced is None else forced.double().cpu().numpy(),
+        kept=kept,
     )  # fmt: skip
 
     L = len(weights)
@@ -152,7 +154,8 @@ def _forward(
             flush = z[t, :, l] & here if l < top else no_one
             move = Move.of(fed, flush, like.device)
             if move is not None:
-                layer.change(move, below, layers[l + 1].downward if l < top else None)
+                share = call.share_kept(l, t, like.dtype) if call.zones_out else None
+                layer.change(move, below, layers[l + 1].downward if l < top else None, share)
             if keep:
                 layer.log.moves.append(move)
             below = layer.h
@@ -226,10 +229,11 @@ class _Layer:
             self.log.downward.note(product)
             self.downward = replaced(self.downward, rows, normalise(product, self.below.gain_V))
 
-    def change(self, move: Move, below: Tensor, from_above: Tensor | None) -> None:
+    def change(self, move: Move, below: Tensor, from_above: Tensor | None, share: Tensor | float | None) -> None:
         """UPDATE or FLUSH of some rows (equations 2-7).
 
-        ``below`` is W·x + b (B, R) for the first layer, h of the layer below for the others; ``from_above`` is V·h.
+        ``below`` is W·x + b (B, R) for the first layer, h of the layer below for the others; ``from_above`` is V·h;
+        ``share`` of c is what zoneout keeps.
         """
         w, H, rows, n, log = self.w, self.H, move.rows, len(move.host_rows), self.log
         s = log.gates.take(n)  # (n, R)
@@ -258,6 +262,8 @@ class _Layer:
         hc = log.states.take(n)
         h, c = hc.chunk(2, dim=1)
         cell = torch.addcmul(kept, i, g, out=c)
+        if share is not None:
+            c.lerp_(pick(self.hc[:, H:], rows), pick(share, rows) if isinstance(share, Tensor) else share)
         if w.gain_c is not None:
             cell = F.layer_norm(c, (H,), w.gain_c, w.bias_c, eps=LAYER_NORM_EPS)
         torch.mul(o, torch.tanh(cell, out=log.squashed.take(n)), out=h)

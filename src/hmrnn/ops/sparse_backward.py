@@ -34,6 +34,7 @@ from hmrnn.ops.sparse_log import (
     norm_backward,
     pick,
     replaced,
+    zoned_out,
 )
 
 BLOCK = 256  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
@@ -199,6 +200,9 @@ class _Layer:
         self.block_start = call.T
         self.turn: Tensor | None = None  # (B, 3H), of the event that each row is in; see _prepare_copies
         self.copies: list[Tensor | None] = [None] * call.T  # (B,) ones for the rows that copy
+        self.share_kept: Tensor | float = call.options.zoneout  # by zoneout, (events, H) or the same for all
+        if call.kept is not None:
+            self.share_kept = call.kept[self.l][times, rows].to(events.states.dtype)
         if self.below is not None and call.traces_z:
             self._prepare_copies()
 
@@ -234,6 +238,9 @@ class _Layer:
         if here.start == here.stop:
             return
         old, derivatives = events.derivatives(here, None if self.unflushed is None else self.unflushed[here])
+        if self.call.zones_out:
+            share = self.share_kept[here] if isinstance(self.share_kept, Tensor) else self.share_kept
+            derivatives = zoned_out(derivatives, share)
         moved = read = down = None
         if self.call.traces_z and below is not None:
             moved = events.states[B + here.start : B + here.stop] - old
@@ -252,7 +259,7 @@ class _Layer:
         if self.detects:
             self._detector(t)
         if below is not None and (copies := self.copies[t]) is not None:
-            self._copy(below, copies)
+            self._copy(t, below, copies)
         if t < self.block_start:
             self._prepare_block(t)
         if move is not None:
@@ -287,13 +294,17 @@ class _Layer:
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
 
-    def _copy(self, below: _Layer, copies: Tensor) -> None:
+    def _copy(self, t: int, below: _Layer, copies: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
         assert self.turn is not None
         flush, forget = self.turn.split([2 * self.H, self.H], dim=1)
-        to_flush = vecdot(self.d, flush) * copies
+        d, dc = self.d, self.dc
+        if self.call.zones_out:
+            dc = dc * (1 - self.call.share_kept(self.l, t, dc.dtype))
+            d = torch.cat([self.dh, dc], dim=1)
+        to_flush = vecdot(d, flush) * copies
         self.dz += to_flush
-        below.dz += to_flush.addcmul_(vecdot(self.dc, forget), copies)
+        below.dz += to_flush.addcmul_(vecdot(dc, forget), copies)
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
         """UPDATE and FLUSH."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +30,18 @@ class Call:
     slope: Tensor | float
     lower: torch.dtype | None  # of the products, under autocast
     forced: np.ndarray | None  # (T, B, L-1), NaN where free
+    kept: Sequence[Tensor] | None = None  # L of (T, B, H_l): the units that zoneout keeps from moving
     traces_z: bool = False  # is the gradient of any boundary state wanted?
     z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial one first
     decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, by the detectors
+
+    @property
+    def zones_out(self) -> bool:
+        return self.kept is not None or self.options.zoneout > 0
+
+    def share_kept(self, l: int, t: int, dtype: torch.dtype) -> Tensor | float:
+        """How much of its old c each unit of layer l keeps at step t when it moves: (B, H), or the same for all."""
+        return self.options.zoneout if self.kept is None else self.kept[l][t].to(dtype)
 
 
 class Move(NamedTuple):
@@ -164,6 +173,14 @@ class Events:
     def h(self, numbers: Tensor | slice) -> Tensor:
         """(n, H): h after those events, numbered from the initial ones on."""
         return pick(self.states[:, : self.states.shape[1] // 2], numbers)
+
+
+def zoned_out(derivatives: tuple[Tensor, ...], share: Tensor | float) -> tuple[Tensor, ...]:
+    """Those of :meth:`Events.derivatives` where ``share`` (n, H) of c before stays: the rest alone moves."""
+    fi, g, o, c, forget, kept = derivatives
+    moving = 1 - share
+    fi = fi * (moving[:, None] if isinstance(moving, Tensor) else moving)
+    return fi, g * moving, o, c, share + moving * forget, kept * moving
 
 
 class Matrix:

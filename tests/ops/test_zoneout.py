@@ -1,0 +1,82 @@
+"""Zoneout: units that keep their c when their layer moves, in every engine."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import tiny
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn import HMLSTM, InputError
+from hmrnn.ops import Options, reference, sparse
+from hmrnn.ops.reference import layer_step
+
+CASES = [
+    Case(zoneout="masks", T=9, B=5),
+    Case(zoneout="share", T=9, B=5, layer_norm=True),
+    Case(
+        zoneout="masks", T=9, B=5, layer_norm=True, lengths=True, on_copy="hold", forced="some", straight_through=True
+    ),
+    Case(zoneout="masks", T=12, B=4, boundary="sample", symbols=6, sizes=(4, 5, 3, 2)),
+    Case(zoneout="share", T=9, B=3, on_copy="hold", lengths=True, forced="all"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sparse_is_the_reference(case: Case) -> None:
+    given = make(case, torch.float64)
+    error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), expected(given))
+    assert error < 1e-10, name
+
+
+@pytest.mark.parametrize("z", [0.0, 1.0])
+@pytest.mark.parametrize("z_below", [0.0, 1.0])
+def test_a_step(z: float, z_below: float) -> None:
+    """Masked units keep their c; the others move as without zoneout; on COPY nobody moves."""
+    given = make(Case(B=3), torch.float64)
+    w, h, c = given.weights[0], given.state.h[0], given.state.c[0]
+    step = (w, h, c, torch.full((3, 1), z), given.source[0], torch.full((3, 1), z_below), given.state.h[1])
+    kept = torch.rand(3, 5) < 0.5
+    _, plain, _, _ = layer_step(*step, Options())
+    _, masked, _, _ = layer_step(*step, Options(), kept=kept.double())
+    assert torch.equal(masked, torch.where(kept, c, plain))
+    _, shared, _, _ = layer_step(*step, Options(zoneout=0.25))
+    torch.testing.assert_close(shared, 0.25 * c + 0.75 * plain)
+    if z == z_below == 0:
+        assert torch.equal(plain, c)
+
+
+def test_the_module_draws_while_training_and_takes_the_share_otherwise() -> None:
+    rnn, x = HMLSTM(4, (20, 15, 10), zoneout=0.3, layer_norm=True).double(), torch.randn(6, 3, 4).double()
+    assert "zoneout=0.3" in repr(rnn)
+    torch.manual_seed(5)
+    trained, _ = rnn(x)
+    torch.manual_seed(5)
+    kept = [torch.rand(6, 3, size) < 0.3 for size in (20, 15, 10)]
+    by_hand = reference.hmlstm(x, rnn.layers(), rnn.initial_state(3), rnn.options(), kept=kept)
+    for got, want in zip(trained.hidden, by_hand.hidden):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    assert 0.2 < torch.cat([mask.flatten() for mask in kept]).double().mean() < 0.4
+    rnn.eval()
+    whole, end = rnn(x)
+    by_hand = reference.hmlstm(x, rnn.layers(), rnn.initial_state(3), rnn.options())
+    state = None
+    for t in range(6):
+        state = rnn.step(x[t], state).state
+        torch.testing.assert_close(state.h, tuple(h[t] for h in by_hand.hidden), rtol=0, atol=1e-12)
+    for got, want in zip((*whole.hidden, *end.c), (*by_hand.hidden, *by_hand.state.c)):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="zoneout must be at least 0 and less than 1; got 1"):
+        HMLSTM(4, 5, zoneout=1.0)
+
+
+def test_a_run_with_it() -> None:
+    trainer = tiny.trainer(tiny.config(zoneout=0.2))
+    assert trainer.model.rnn.zoneout == 0.2
+    for _ in range(3):
+        trainer.step()
+    assert trainer.validate().measure > 0
+    with pytest.raises(InputError, match=r"regularise\.zoneout is 0\.2, but a LSTM has nothing to drop there"):
+        tiny.trainer(
+            dataclasses.replace(tiny.config(zoneout=0.2), model=dataclasses.replace(tiny.config().model, rnn="lstm"))
+        )
