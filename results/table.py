@@ -13,8 +13,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SILENT, ALWAYS = 0.002, 0.98
-NEEDED = ("data", "model", "parameters", "seed", "epochs", "validation_bits", "test", "characters_per_second", "seconds",
-          "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
+NEEDED = ("data", "model", "parameters", "seed", "epochs", "validation_bits", "test", "characters_per_second",
+          "seconds", "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
 
 
 def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
