@@ -244,6 +244,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: rewrite(d, "vocabulary.json", other_vocabulary("abcdefghijklm")),
         "do not fit its config or vocabulary",
     ),
+    "JSON without end": (lambda d: rewrite(d, "vocabulary.json", b'{"a":' * 5000), "vocabulary.json is damaged"),
     "no vocabulary": (lambda d: rewrite(d, "vocabulary.json", b"{}"), "a vocabulary has exactly the fields"),
     "config of another kind": (
         lambda d: rewrite(d, "config.json", b'{"model": {"num_layers": "three"}}'),

@@ -208,3 +208,11 @@ def test_a_training_network_is_left_as_it_was_between_two_symbols() -> None:
 def test_impossible_values_are_refused_at_once(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         stream(network(), **{"prompt": [1], "length": 5, **options})
+
+
+def test_the_likeliest_symbol_is_always_left() -> None:
+    logits = torch.tensor([0.1, 2.0, -3.0])
+    for how in ({"top_p": 5e-324}, {"top_k": 1, "top_p": 5e-324}, {"temperature": 5e-324}, {"top_k": 2**63 - 1}):
+        found = probabilities(logits, **how)  # type: ignore[arg-type]
+        assert found.argmax() == 1
+        assert found.sum() == pytest.approx(1)

@@ -27,13 +27,9 @@ def dangers(code: str) -> Iterator[str]:
         called, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
         if called in CALLS:
             yield f"{called} in line {node.lineno}"
-        if called.split(".")[-1] in ("load", "read_array") and called.split(".")[0] in (
-            "np",
-            "numpy",
-            "format",
-        ):
-            if given.get("allow_pickle") != "False":
-                yield f"{called} without allow_pickle=False in line {node.lineno}"
+        reads_arrays = called in ("np.load", "numpy.load", "np.lib.format.read_array", "format.read_array")
+        if reads_arrays and given.get("allow_pickle") != "False":
+            yield f"{called} without allow_pickle=False in line {node.lineno}"
         if given.get("allow_pickle") == "True" or given.get("shell") == "True" or given.get("trusted") == "True":
             yield f"{called} with {given} in line {node.lineno}"
 

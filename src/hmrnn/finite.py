@@ -47,7 +47,7 @@ class Watch:
         begins = ~good & (bad == 0)
         first.copy_(torch.where(begins, updates, first))
         bad += ~good
-        row.copy_(torch.where(good, 0, row + 1))
+        row.copy_((row + 1) * ~good)
         self.loss.copy_(torch.where(begins, loss, self.loss))
         self.norms.copy_(torch.where(begins, norms, self.norms))
         return good, norm

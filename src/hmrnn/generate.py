@@ -79,7 +79,7 @@ def probabilities(
         p[top_k:] = 0
     if top_p is not None:
         before = torch.cumsum(p, dim=0) - p
-        p[before >= top_p * p.sum()] = 0
+        p[1:][before[1:] >= top_p * p.sum()] = 0  # the likeliest stays, however small top_p is
     return torch.zeros_like(p).index_copy(0, order, p / p.sum())
 
 

@@ -77,7 +77,7 @@ class Average:
         self.updates += good
         share = (1 - self.decay) / (1 - self.decay**self.updates)  # 1 for the first
         if isinstance(good, Tensor):
-            share = torch.where(good, share, 0)
+            share = torch.where(good, share, torch.zeros_like(share))
         for name, p in self.parameters.items():
             self.weights[name].lerp_(p, share.to(p.dtype))
 

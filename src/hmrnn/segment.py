@@ -229,7 +229,7 @@ class Segmentation:
         """What ``to_json`` wrote."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"a segmentation was expected as Segmentation.to_json gives it; got no JSON: {error}"
             ) from error

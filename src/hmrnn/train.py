@@ -179,5 +179,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in path.read_text().splitlines()]
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}") from error

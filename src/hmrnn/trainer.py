@@ -134,8 +134,9 @@ class Trainer:
         good, norm = self.watch.note(sums[0], self.world)
         if self.device.type == "cpu" and not good:
             return
-        self.window += torch.where(good, sums, 0)
-        self.epoch += torch.where(good, torch.cat([torch.ones_like(sums[:1]), sums[1:]]), 0)
+        sums = torch.where(good, sums, torch.zeros_like(sums))
+        self.window += sums
+        self.epoch += torch.cat([good[None], sums[1:]])
         if self.state is not None:
             _copy(self.state, _join(carried), good)
         if t.clip_norm > 0:

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 from pages import CHARACTERS, save
-from recorded import ROOT, Record
+from recorded import Record
 
 import tiny
 from hmrnn.data.strokes import Scale
@@ -148,17 +148,24 @@ def test_load(record: Record, tmp_path: Path) -> None:
 
 
 def test_schema(record: Record, tmp_path: Path) -> None:
-    """schemathesis asks what /openapi.json allows and what it does not, and checks every answer against it."""
+    """schemathesis asks what /openapi.json allows and what it does not, and checks every answer against it.
+
+    One check is left out, that all which the description allows is done: it cannot say which symbols a model knows.
+    """
     program = shutil.which("schemathesis", path=f"{sys.prefix}/schemathesis/bin{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("schemathesis is not there; make stress installs it")
     with explored(tmp_path) as (_, address):
-        command = [program, "run", f"{address}/openapi.json", "--checks", "all", "--max-examples", "60", "--seed", "1"]
+        settings = Path(__file__).with_name("schemathesis.toml")
+        command = [program, "--config-file", settings, "run", f"{address}/openapi.json"]
+        options = "--exclude-checks positive_data_acceptance --max-examples 60 --seed 1 --phases coverage,fuzzing"
         done = subprocess.run(
-            [*command, "--phases", "examples,coverage,fuzzing", "--request-timeout", "60", "--no-color"],
-            capture_output=True, text=True, cwd=ROOT / "tests" / "stress",
-        )  # fmt: skip
+            [*command, *options.split(), "--request-timeout", "60", "--no-color"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
     for line in done.stdout.splitlines()[-60:]:
-        record.say(line)
+        record.say(line[:200])
     record["exit status"] = done.returncode
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import anyio
 from starlette.testclient import TestClient
 
 import fuzz
@@ -32,6 +33,7 @@ VALUES: tuple[Any, ...] = (
     2**63,
     10**400,
     1e308,
+    5e-324,
     "",
     "x" * 2000,
     [],

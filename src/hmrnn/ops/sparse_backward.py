@@ -33,7 +33,7 @@ from hmrnn.ops.sparse_log import (
     multiply,
     norm_backward,
     pick,
-    replaced,
+    put,
     zoned_out,
 )
 
@@ -225,6 +225,7 @@ class _Layer:
         numbers = np.zeros(len(events.states), dtype=np.int64)  # events that are never copied may have any row of it
         numbers[copied] = np.arange(len(copied))
         self.turn = self.turns.index_select(0, events.index(numbers[events.current[-1]]))
+        self.turn_flush, self.turn_forget = self.turn.split([2 * H, H], dim=1)
         self.turns_left = events.index(numbers[events.current[events.times, events.rows]]).split(events.counts)
         masks = torch.from_numpy(copying).to(self.turns).unbind()
         self.copies = [mask if rows.any() else None for mask, rows in zip(masks, copying)]
@@ -296,15 +297,13 @@ class _Layer:
 
     def _copy(self, t: int, below: _Layer, copies: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
-        assert self.turn is not None
-        flush, forget = self.turn.split([2 * self.H, self.H], dim=1)
         d, dc = self.d, self.dc
         if self.call.zones_out:
             dc = dc * (1 - self.call.share_kept(self.l, t, dc.dtype))
             d = torch.cat([self.dh, dc], dim=1)
-        to_flush = vecdot(d, flush) * copies
+        to_flush = vecdot(d, self.turn_flush) * copies
         self.dz += to_flush
-        below.dz += to_flush.addcmul_(vecdot(dc, forget), copies)
+        below.dz += to_flush.addcmul_(vecdot(dc, self.turn_forget), copies)
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
         """UPDATE and FLUSH."""
@@ -338,11 +337,11 @@ class _Layer:
         if w.gain_U is not None:
             dU = self._through_norm("gain_U", ds, self.events.ended(self.events.recurrent[:, : 4 * self.H], here))
             self.dU.append(dU)
-        dh.copy_(self.U(dU))
+        self.U(dU, out=dh)
         if rows is not None:
             self.d.index_copy_(0, rows, d)
         if self.turn is not None:
-            self.turn = replaced(self.turn, rows, self.turns.index_select(0, self.turns_left[t]))
+            put(self.turn, rows, self.turns.index_select(0, self.turns_left[t]))
         if self.below is not None:
             self._read(here, move, self.below, local.below, ds, to_z_below)
         if self.above is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from hmrnn.ops.interface import LayerWeights, Options
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
+LARGE = 2**19  # numbers in a matrix worth packing
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
 
@@ -186,26 +187,29 @@ def zoned_out(derivatives: tuple[Tensor, ...], share: Tensor | float) -> tuple[T
 class Matrix:
     """A matrix (size, R) that rows are multiplied by, laid out once for all of its products.
 
-    A BLAS library packs its operands anew for every product, which for a few rows takes longer than the product itself;
-    oneDNN can pack the matrix once, but then shares a product among threads badly. So rows decide who multiplies them.
+    A BLAS library packs a matrix anew for every product, which for a few rows takes longer than the product itself.
+    oneDNN packs it once, but takes 0.1 ms to start and hardly shares a product among threads: it multiplies few rows by
+    large matrices.
     """
 
     def __init__(self, matrix: Tensor, dtype: torch.dtype) -> None:
         self.matrix = matrix.to(dtype)
         self.packed: Tensor | None = None
         self.few = 0  # up to how many rows oneDNN multiplies
-        if matrix.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        can_pack = matrix.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        if can_pack and matrix.numel() >= LARGE:
             threads = torch.get_num_threads()
             self.few = sys.maxsize if threads == 1 else 16 // threads
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """rows·matrix, (n, R)."""
         if not 0 < rows.shape[0] <= self.few:
             self.matrix = self.matrix.contiguous()
-            return multiply(rows, self.matrix)
+            return multiply(rows, self.matrix, out)
         if self.packed is None:
             self.packed = mkldnn._reorder_linear_weight(self.matrix.t())
-        return mkldnn._linear_pointwise(rows, self.packed, None, "none", [], "")
+        product = mkldnn._linear_pointwise.default(rows, self.packed, None, "none", [], "")
+        return product if out is None else out.copy_(product)
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

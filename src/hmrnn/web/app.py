@@ -51,7 +51,7 @@ class WriteRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: Index = 0
     length: Annotated[int, Meta(ge=1)] = 300
     temperature: Annotated[float, Meta(ge=0, le=10)] = 0.8
-    top_k: Annotated[int, Meta(ge=1)] | None = None
+    top_k: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 

@@ -43,7 +43,7 @@ def description(limits: Limits) -> Schema:
                 _ref("Segmentation"),
             ),
             "/api/figure": _post(
-                "figure", "The paper's Figure 4 of a text", "ReadRequest", "image/svg+xml", {"type": "string"}
+                "figure", "The paper's Figure 4 of a text", "FigureRequest", "image/svg+xml", {"type": "string"}
             ),
             "/api/write": _post(
                 "write",
@@ -123,11 +123,14 @@ def _schemas(limits: Limits) -> dict[str, Schema]:
                 },
             },
         },
-        "ReadRequest": {
-            "type": "object",
-            "required": ["text"],
-            "additionalProperties": False,
-            "properties": {"text": {"type": "string", "minLength": 1, "maxLength": limits.text}, "model": model},
+        **{
+            name: {
+                "type": "object",
+                "required": ["text"],
+                "additionalProperties": False,
+                "properties": {"text": {"type": "string", "minLength": 1, "maxLength": longest}, "model": model},
+            }
+            for name, longest in (("ReadRequest", limits.text), ("FigureRequest", limits.figure))
         },
         "WriteRequest": {
             "type": "object",
