@@ -182,7 +182,7 @@ def test_plot(run: Path) -> None:
         (("segment", "hand", "some text"), "this is a model of handwriting"),
         (("segment", "hand"), "needs data, and none was named"),
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
-        (("evaluate", "hand", "--file", "{lines}", "--gold", "x"), "--gold is for text"),
+        (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
         (("plot", "hand", "--file", "{lines}"), "--figure 4 is for text"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
         (("plot", "text", "abc", "--figure", "5"), "--figure 5 draws handwriting"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from recorded import ROOT, Record, commit, hardware
+from recorded import ROOT, Record, hardware
 
 sys.path[:0] = [str(ROOT / "tests" / "web"), str(ROOT / "tests" / "data")]
 
@@ -45,7 +45,7 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
         **({"failure": failed} if failed else {}),
         "numbers": record.numbers,
         "seconds": round(time.monotonic() - record.began, 1),
-        "commit": commit(),
+        "commit": record.commit,
         "hardware": hardware(),
         "software": f"Python {platform.python_version()}, torch {torch.__version__}",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -19,6 +19,7 @@ class Record:
         self.numbers: dict[str, Any] = {}
         self.lines: list[str] = []
         self.began = time.monotonic()
+        self.commit = commit()  # the tree may go on while it runs
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.numbers[name] = value
