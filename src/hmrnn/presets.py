@@ -19,6 +19,7 @@ PRESETS: dict[str, Config] = {
             cool_down=0.6,
             patience=3,
             threads=1,
+            skip_nonfinite=True,
             seed=3,
             log_every=20,
         ),
