@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -187,28 +186,22 @@ def zoned_out(derivatives: tuple[Tensor, ...], share: Tensor | float) -> tuple[T
 class Matrix:
     """A matrix (size, R) that rows are multiplied by, laid out once for all of its products.
 
-    A BLAS library packs a matrix anew for every product, which for a few rows takes longer than the product itself.
-    oneDNN packs it once, but takes 0.1 ms to start and hardly shares a product among threads: it multiplies few rows by
-    large matrices.
+    A BLAS library packs a matrix anew for every product, which for a few rows takes longer than the product itself;
+    oneDNN packs it once. It takes 0.1 ms to start, so that it gets large matrices only.
     """
 
     def __init__(self, matrix: Tensor, dtype: torch.dtype) -> None:
-        self.matrix = matrix.to(dtype)
-        self.packed: Tensor | None = None
-        self.few = 0  # up to how many rows oneDNN multiplies
-        can_pack = matrix.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
-        if can_pack and matrix.numel() >= LARGE:
-            threads = torch.get_num_threads()
-            self.few = sys.maxsize if threads == 1 else 16 // threads
+        on_cpu = matrix.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        self.packs = on_cpu and dtype == torch.float32 and matrix.numel() >= LARGE
+        self.data = mkldnn._reorder_linear_weight(matrix.t()) if self.packs else matrix.to(dtype).contiguous()
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """rows·matrix, (n, R)."""
-        if not 0 < rows.shape[0] <= self.few:
-            self.matrix = self.matrix.contiguous()
-            return multiply(rows, self.matrix, out)
-        if self.packed is None:
-            self.packed = mkldnn._reorder_linear_weight(self.matrix.t())
-        product = mkldnn._linear_pointwise.default(rows, self.packed, None, "none", [], "")
+        if not self.packs:
+            return multiply(rows, self.data, out)
+        if rows.shape[0] == 0:
+            return rows.new_empty(0, self.data.shape[0])
+        product = mkldnn._linear_pointwise.default(rows, self.data, None, "none", [], "")
         return product if out is None else out.copy_(product)
 
 
