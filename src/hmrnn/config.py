@@ -135,7 +135,7 @@ class RegulariseConfig:
     """What keeps a model from learning its training part by heart; nothing, unless it is asked for."""
 
     weight_drop: float = 0.0
-    """Share of the recurrent weights (U) that are zero in an update, but for the detectors' rows (DropConnect)."""
+    """Share of the recurrent weights (U, V) that are zero in an update, but for the detectors' rows (DropConnect)."""
     dropout_embedding: float = 0.0
     """Share of the embedding that is zero, for each sequence of an update."""
     dropout_between: float = 0.0

@@ -92,7 +92,7 @@ class HMLSTM(nn.Module):
         on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
             (nothing was read, so no segment ends).
         batch_first: x is (B, T, input_size), and so is everything that comes out.
-        weight_drop: share of the numbers in the gate rows of every U that are zero, while training (DropConnect).
+        weight_drop: share of the numbers in the gate rows of every U and V that are zero, while training (DropConnect).
         dropout: share of a layer's units that the gates of the layer above do not see, while training. Both are drawn
             once per call, for all its time steps and sequences, and spare the detectors' rows.
         zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
@@ -295,6 +295,8 @@ class HMLSTM(nn.Module):
         for l, w in enumerate(layers):
             if self.weight_drop > 0:
                 w = w._replace(U=drop_weights(w.U, self.weight_drop, 4 * w.hidden_size))
+                if w.V is not None:
+                    w = w._replace(V=drop_weights(w.V, self.weight_drop, 4 * w.hidden_size))
             if self.dropout > 0 and l > 0:
                 w = w._replace(W=drop_columns(w.W, self.dropout, 4 * w.hidden_size))
             layers[l] = w
