@@ -117,3 +117,9 @@ def test_json_that_does_not_fit() -> None:
         with pytest.raises(InputError, match=r"^here is damaged, or of another version of hmrnn: ") as info:
             from_json(data, Config, "here")
         assert "\n" not in str(info.value)
+
+
+def test_a_shift_is_for_text() -> None:
+    strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(shift=True))
+    with pytest.raises(InputError, match="regularise.shift is for text"):
+        strokes.check()

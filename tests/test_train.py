@@ -22,7 +22,7 @@ from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Validation
-from hmrnn.task_text import Streams
+from hmrnn.task_text import Streams, TextTask
 from hmrnn.train import choose_device, read_metrics, train
 from hmrnn.trainer import Trainer
 
@@ -38,6 +38,24 @@ def test_streams_read_the_text_side_by_side() -> None:
     assert all(torch.equal(streams[k][1], streams[k][0] + 1) for k in range(3))
     half = Streams(text, batch_size=3, length=5, rows=slice(1, 3), device=CPU)
     assert torch.equal(half[2][0], streams[2][0][:, 1:])
+
+
+def test_a_shift_moves_every_cut_and_the_beginning_follows_the_end() -> None:
+    text = np.arange(48)
+    streams = Streams(text, batch_size=3, length=5, rows=slice(0, 3), device=CPU)
+    streams.shift = 20
+    inputs, targets = (torch.cat([streams[k][i] for k in range(3)]).T for i in (0, 1))
+    assert inputs.tolist() == [[at % 47 for at in range(s, s + 15)] for s in (20, 35, 50)]
+    assert torch.equal(targets, inputs + 1)
+
+
+def test_every_epoch_is_shifted_by_its_own_draw() -> None:
+    task = TextTask(tiny.config(shift=True), tiny.corpus(), CPU)
+    first, again, other = (task.batch(epoch, 2)[0] for epoch in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    still = TextTask(tiny.config(), tiny.corpus(), CPU)
+    assert torch.equal(still.batch(0, 2)[0], still.batch(1, 2)[0])
 
 
 def test_streams_need_one_chunk() -> None:
@@ -184,6 +202,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "regularised": {
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
         "weight_decay": 0.5, "average": 0.9, "rate_targets": (0.3, 0.1), "detector_bias": (0.2, -0.1), "accumulate": 2,
+        "shift": True,
     },
 }  # fmt: skip
 

@@ -142,6 +142,8 @@ class RegulariseConfig:
     """Share of a layer's units that the gates of the layer above do not see in an update."""
     dropout_output: float = 0.0
     """Share of the units of all layers that the output module does not see, for each sequence of an update."""
+    shift: bool = False
+    """Begin every epoch at another place of the text, so that it is not always cut in the same places. Text only."""
     zoneout: float = 0.0
     """Share of the cells that stay as they were when their layer moves, drawn at every step."""
     weight_decay: float = 0.0
@@ -226,6 +228,8 @@ class Config:
         for name in ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "average"):
             if not 0 <= getattr(r, name) < 1:
                 raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
+        if r.shift and d.format in STROKE_FORMATS:
+            raise InputError("regularise.shift is for text; lines of strokes are read whole, so leave it off")
         if len(r.rate_targets) not in (0, m.num_layers - 1) or not all(0 <= target <= 1 for target in r.rate_targets):
             raise InputError(
                 f"regularise.rate_targets must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or "

@@ -23,7 +23,10 @@ from hmrnn.task import Validation
 
 
 class Streams:
-    """A text cut into ``batch_size`` equal parts that are read side by side, ``length`` symbols at a time."""
+    """A text cut into ``batch_size`` equal parts that are read side by side, ``length`` symbols at a time.
+
+    A ``shift`` moves all cuts along the text, whose end is followed by its beginning.
+    """
 
     def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
         self.length = length
@@ -35,7 +38,7 @@ class Streams:
                 f"{batch_size * length + 1}; give more text or lower train.batch_size or train.length"
             )
         self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
-        self.symbols, self.on_gpu = symbols, None
+        self.symbols, self.on_gpu, self.shift = symbols, None, 0
         if device.type == "cuda":  # the text itself lives there: a chunk costs no copy from the host
             kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
             self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
@@ -44,9 +47,9 @@ class Streams:
         """Inputs and targets (T, B) of a chunk."""
         if self.on_gpu is not None:
             symbols, first = self.on_gpu
-            at_gpu = first + chunk * self.length
+            at_gpu = (first + (chunk * self.length + self.shift)) % (len(symbols) - 1)
             return symbols[at_gpu].long(), symbols[at_gpu + 1].long()
-        at = self.first + chunk * self.length
+        at = (self.first + (chunk * self.length + self.shift)) % (len(self.symbols) - 1)
         inputs, targets = (torch.from_numpy(self.symbols[at + k].astype(np.int64)) for k in (0, 1))
         return inputs, targets
 
@@ -69,6 +72,9 @@ class TextTask:
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        if self.config.regularise.shift:
+            draw = np.random.default_rng([self.config.train.seed, epoch])
+            self.streams.shift = int(draw.integers(len(self.corpus.train) - 1))
         return self.streams[chunk]
 
     def loss(
