@@ -60,13 +60,34 @@ def table(folder: Path) -> str:
     return "\n".join(head + [row(folder.name, name, r) for name, r in results(folder)])
 
 
+def table_of_boundaries(folder: Path) -> str:
+    """How well the ends of segments match the spaces that were removed: boundary F1 at tolerance 0 / 1, and word F1."""
+    head = [
+        "| model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines = []
+    for name, r in results(folder):
+        scores = {score["name"]: score for score in r["test"]["boundaries"]}
+        cells = [f"[{r['model']}]({folder.name}/{name})", str(r["seed"]), f"{r['test']['bits']:.4f}"]
+        cells.append(", ".join(f"{rate:.3f}" for rate in r["test"]["rates"]))
+        for found in ("level 1", "level 2", "surprise rises most"):
+            strict, near = (scores[found]["tolerance"][t]["f1"] for t in "01")
+            cells.append(f"{strict:.2f} / {near:.2f}, {scores[found]['words']['f1']:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(head + lines)
+
+
+TABLES = {"ptb": table, "ptb-without-spaces": table_of_boundaries}
+
+
 def filled(text: str) -> str:
     """``text`` with every table between ``<!-- table NAME -->`` and ``<!-- end -->`` made anew."""
     parts = text.split("<!-- table ")
     for i, part in enumerate(parts[1:], start=1):
         name, rest = part.split(" -->", 1)
         _, after = rest.split("<!-- end -->", 1)
-        parts[i] = f"{name} -->\n{table(HERE / name)}\n<!-- end -->{after}"
+        parts[i] = f"{name} -->\n{TABLES[name](HERE / name)}\n<!-- end -->{after}"
     return "<!-- table ".join(parts)
 
 

@@ -96,6 +96,19 @@ def test_removed_spaces_are_scored_line_by_line() -> None:
     assert rows["every position"].scores[0].found == 1 + 2 + 2
 
 
+def test_a_word_may_be_known_to_have_ended_only_when_the_next_has_begun() -> None:
+    symbols = WORDS.encode("abcab\nabc")  # "ab cab" and "ab c"
+    spaces = np.array([0, 1, 0, 0, 0, 0, 0, 1, 0], np.uint8)
+    level = by_name(e.against_removed_spaces(perfect([3], 9), symbols, spaces, WORDS))["level 1"]
+    assert level.convention == e.LATER
+    assert (level.scores[0].found, level.scores[0].gold, level.scores[0].hits) == (1, 1, 1)  # "c" ends with its line
+    assert level.words is not None
+    assert level.words.f1 == 1
+    assert (
+        by_name(e.against_removed_spaces(perfect([2, 8], 9), symbols, spaces, WORDS))["level 1"].convention == e.REMOVED
+    )
+
+
 def test_gold_ends_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "ends.txt"
     path.write_text("7\n\n3  # a comment\n# another\n7\n")

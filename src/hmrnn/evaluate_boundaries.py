@@ -19,7 +19,8 @@ from hmrnn.rnn import Output
 
 BEFORE, AFTER = "before the space", "after the space"
 """The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""
-REMOVED, FILE = "where a space was", "as in the file"
+REMOVED, LATER, FILE = "where a space was", "one symbol later", "as in the file"
+"""Without spaces, a reader can be sure that a word has ended only when the next one has begun: one symbol later."""
 
 
 class Found(NamedTuple):
@@ -67,15 +68,20 @@ def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabular
 
 
 def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
-    """Gold ends are where spaces were taken out. Every line is a sequence of its own: its edges are in plain sight."""
+    """Gold ends are where spaces were taken out, or one symbol later, for a whole level.
+
+    Every line is a sequence of its own: its edges are in plain sight.
+    """
     line_end = _are(
         vocabulary, lambda piece: bool(piece) and not piece.strip("\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029")
     )
     change = np.flatnonzero(np.diff(np.r_[True, line_end[symbols], True].astype(np.int8)))
     lines = [slice(start, end) for start, end in change.reshape(-1, 2).tolist()]
+    gold = [ends_of(spaces[line]) for line in lines]
+    later = [ends[ends < line.stop - line.start - 1] + 1 for ends, line in zip(gold, lines)]
     return compare(
         [[ends_of(found.boundaries[line, l]) for line in lines] for l in range(found.boundaries.shape[1])],
-        {REMOVED: [ends_of(spaces[line]) for line in lines]},
+        {REMOVED: gold, LATER: later},
         [line.stop - line.start for line in lines],
         [found.surprise[line] for line in lines],
         words=True,

@@ -1,0 +1,223 @@
+"""The paper's tables again, on your own machine: trains rows of a table, evaluates them, records them in results/.
+
+    python results/reproduce.py ptb --path DIR --list               # the rows, as the commands they stand for
+    python results/reproduce.py ptb --path DIR --device cuda        # all of them, one after another
+    python results/reproduce.py ptb --path DIR --rows step --seeds 1 2 --jobs 2
+
+The same command again goes on with rows that were interrupted and leaves alone those that are recorded. Then
+``python results/table.py`` makes the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Row(NamedTuple):
+    title: str
+    flags: str
+
+
+class Table(NamedTuple):
+    """A corpus and what is trained on it."""
+
+    data: str  # its name in the results
+    preset: str
+    flags: str  # of all rows
+    rows: dict[str, Row]
+    evaluations: tuple[str, ...] = ("",)  # flags of ``hmrnn evaluate``; the first gives the figures of the table
+
+
+HM = "LN-HM-LSTM 3x512"
+PTB = "--train.epochs 45 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
+PTB += " --regularise.weight-drop 0.4 --regularise.dropout-output 0.3"
+STROKES = "--train.epochs 40 --train.cool-down 0.6 --train.patience 99 --train.learning-rate 0.001"
+SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
+SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
+PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
+STILL = "--train.slope-rate 0"
+WIKIPEDIA = "--train.epochs 6 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
+WIKIPEDIA_ROWS = {
+    "ln-lstm": Row("LN-LSTM 3x1024", "--model.rnn ln-lstm"),
+    "step-annealed": Row("LN-HM-LSTM 3x1024, step, slope annealed", "--train.slope-rate 0.4 --train.slope-max 3"),
+}
+
+TABLES = {
+    "ptb": Table(
+        "Penn Treebank, characters", "ptb", PTB,
+        {
+            "ln-lstm": Row("LN-LSTM 3x512", "--model.rnn ln-lstm"),
+            "ln-cw-rnn": Row("LN-CW-RNN 3x512", "--model.rnn cw-rnn"),
+            "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL}"),
+            "soft": Row(f"{HM}, soft", f"--model.boundary soft {STILL}"),
+            "step": Row(f"{HM}, step", STILL),
+            "step-annealed": Row(f"{HM}, step, slope annealed", ""),
+        },
+    ),
+    "ptb-without-spaces": Table(
+        "Penn Treebank, characters, spaces removed", "ptb", SPACELESS,
+        {
+            "free": Row(HM, ""),
+            "prior": Row(f"{HM}, rate prior 0.22, 0.05", PRIOR),
+            "hold": Row(f"{HM}, hold", "--model.on-copy hold"),
+            "hold-prior": Row(f"{HM}, hold, rate prior 0.22, 0.05", f"--model.on-copy hold {PRIOR}"),
+        },
+        ("--boundaries",),
+    ),
+    "enwik8": Table("enwik8", "enwik8", WIKIPEDIA, WIKIPEDIA_ROWS),
+    "text8": Table("text8 made from enwik8", "text8", WIKIPEDIA, WIKIPEDIA_ROWS),
+    "iamondb": Table(
+        "IAM-OnDB, the paper's protocol", "iamondb", STROKES,
+        {
+            "lstm": Row("LSTM 3x400", "--model.rnn lstm"),
+            "hm": Row("HM-LSTM 3x400, step", STILL),
+            "hm-annealed": Row("HM-LSTM 3x400, step, slope annealed", ""),
+        },
+        ("", "--boundaries"),
+    ),
+    "iamondb-official": Table(
+        "IAM-OnDB, official split", "iamondb", f"{STROKES} --data.split official",
+        {
+            "lstm": Row("LSTM 3x400", "--model.rnn lstm"),
+            "hm-annealed": Row("HM-LSTM 3x400, step, slope annealed", ""),
+        },
+    ),
+}  # fmt: skip
+
+
+def command(table: Table, row: Row, seed: int, options: argparse.Namespace) -> list[str]:
+    """``hmrnn train`` with all that a row asks for, but for where it goes."""
+    chosen = ["--data.path", *options.path, "--train.device", options.device, "--train.precision", options.precision]
+    return [
+        "train", table.preset, *chosen, *shlex.split(f"{table.flags} {row.flags}"), "--train.seed", str(seed),
+        *shlex.split(options.more),
+    ]  # fmt: skip
+
+
+def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Namespace) -> str:
+    """Train, evaluate and record one row; what to tell about it."""
+    table = TABLES[table_name]
+    row = table.rows[row_name]
+    name = f"{row_name}-seed{seed}"
+    into, run = Path(options.out) / table_name / name, Path(options.runs) / table_name / name
+    if (into / "result.json").exists():
+        return f"{into}: recorded before"
+    arguments = command(table, row, seed, options)
+    into.mkdir(parents=True, exist_ok=True)
+    again = ["--resume"] if run.exists() else []
+    with open(into / "log.txt", "a") as log:
+        print("hmrnn", *arguments, "--out", f"runs/{table_name}/{name}", *again, file=log, flush=True)
+        trained = subprocess.run(
+            [sys.executable, "-m", "hmrnn", *arguments, "--out", run, *again], stdout=log, stderr=subprocess.STDOUT
+        )
+    if trained.returncode:
+        return f"{into}: training ended with status {trained.returncode}, see log.txt"
+    tests = [evaluation(run, flags, options) for flags in table.evaluations]
+    record(table, row, seed, run, into, tests)
+    return f"{into}: {tests[0].get('bits', tests[0].get('log_likelihood')):.4f}"
+
+
+def evaluation(run: Path, flags: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What ``hmrnn evaluate`` says about the test part."""
+    arguments = ["-m", str(run), "--device", options.device, "--json", *shlex.split(flags)]
+    done = subprocess.run([sys.executable, "-m", "hmrnn", "evaluate", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"evaluation of {run} failed: {done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequence[dict[str, Any]]) -> None:
+    """Config, metrics and result of a finished run, beside its log."""
+    for name in ("config.json", "metrics.jsonl"):
+        shutil.copy(run / name, into / name)
+    log = (into / "log.txt").read_text()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line["event"] == "valid"]
+    train = [line for line in lines if line["event"] == "train"]
+    unit = "bits" if "bits" in valid[0] else "nats"
+    best = min(valid, key=lambda line: line[unit])
+    config = json.loads((run / "config.json").read_text())
+    parameters = re.search(r"([\d,]+) parameters", log)
+    assert parameters is not None, f"{into}/log.txt names no number of parameters"
+    test = tests[0] | {name: other[name] for other in tests[1:] for name in other if name == "boundaries"}
+    result = {
+        "data": table.data,
+        "model": row.title,
+        "parameters": int(parameters.group(1).replace(",", "")),
+        "seed": seed,
+        "epochs": round(train[-1]["epoch"], 1),
+        "best_epoch": best["epoch"],
+        f"validation_{unit}": best[unit],
+        "test": test,
+        "characters_per_second": round(statistics.median(line["symbols_per_second"] for line in train)),
+        "seconds": train[-1]["seconds"],
+        "hardware": hardware(config["train"]["device"]),
+        "precision": config["train"]["precision"],
+        "date": str(datetime.date.today()),
+        "commit": commit(),
+        "log": "log.txt",
+        "note": "",
+    }
+    (into / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def hardware(device: str) -> str:
+    import torch
+
+    version = f"torch {torch.__version__}"
+    if device == "cpu" or not torch.cuda.is_available():
+        return f"{platform.machine()} CPU, {version}"
+    return f"{torch.cuda.get_device_name()}, {version}"
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--path", nargs="+", required=True, help="where the corpus is")
+    parser.add_argument("--rows", nargs="+", help="rows to do; all of them if not given")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="rows to train at the same time")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="bf16", choices=["bf16", "float32"])
+    parser.add_argument("--more", default="", help="further flags of hmrnn train, as one string")
+    parser.add_argument("--runs", default="runs", help="where the runs themselves are kept")
+    parser.add_argument("--out", default=str(HERE), help="where they are recorded")
+    parser.add_argument("--list", action="store_true", help="print the commands and stop")
+    options = parser.parse_args()
+    rows = options.rows or list(TABLES[options.table].rows)
+    unknown = [name for name in rows if name not in TABLES[options.table].rows]
+    if unknown:
+        parser.error(f"{options.table} has no row {unknown[0]}; it has {', '.join(TABLES[options.table].rows)}")
+    wanted = [(options.table, name, seed) for seed in options.seeds for name in rows]
+    if options.list:
+        for table, name, seed in wanted:
+            print("hmrnn", *command(TABLES[table], TABLES[table].rows[name], seed, options))
+        return
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for said in pool.map(lambda one: reproduce(*one, options), wanted):
+            print(said, flush=True)
+
+
+if __name__ == "__main__":
+    main()
