@@ -11,6 +11,8 @@ import pytest
 from hmrnn import bench, bench_report, cli
 from hmrnn.bench import Case, Machine
 
+NORMS = ("", ", hmrnn with layer norm")
+
 
 @pytest.fixture(autouse=True)
 def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +31,8 @@ def test_tables_log_record_and_plot(
 
     record = json.loads(out.with_suffix(".json").read_text())
     assert {"hardware", "torch", "hmrnn", "date", "load before"} <= set(record["environment"])
-    cases = [f"B={b} H={h} T=6, float32 on cpu{n}" for b, h in ((3, 8), (2, 4), (5, 8)) for n in ("", ", layer norm")]
-    streams = [f"B=1 H={h} T=6, float32 on cpu{n}" for h in (8, 4) for n in ("", ", layer norm")]
+    cases = [f"B={b} H={h} T=6, float32 on cpu{n}" for b, h in ((3, 8), (2, 4), (5, 8)) for n in NORMS]
+    streams = [f"B=1 H={h} T=6, float32 on cpu{n}" for h in (8, 4) for n in NORMS]
     found = [(m["mode"], m["case"]) for m in record["measurements"] if m["subject"] == "nn.LSTM"]
     assert found == [
         *(("train", c) for c in cases), *(("forward", c) for c in cases), *(("stream", c) for c in streams)
@@ -40,7 +42,8 @@ def test_tables_log_record_and_plot(
         engine = "step" if mode == "stream" else "sparse"
         names = [f"hmrnn {engine}, dense (1, 1)", f"hmrnn {engine}, first trained (0.4, 0.1)"]
         names += [f"hmrnn {engine}, figure 4 (0.21, 0.033)"]
-        assert list(measured) == ["nn.LSTM", *names, *([] if mode == "stream" else ["hmrnn reference, dense (1, 1)"])]
+        lstms = ["nn.LSTM", "nn.LSTM without oneDNN"]
+        assert list(measured) == [*lstms, *names, *([] if mode == "stream" else ["hmrnn reference, dense (1, 1)"])]
         floors = [measured[name]["floor_ms"] for name in names]
         assert floors == sorted(floors, reverse=True)
         assert all(len(m["all_ms"]) == 2 and m["median_ms"] == sum(m["all_ms"]) / 2 for m in measured.values())
@@ -73,3 +76,15 @@ def test_the_floor_counts_what_events_need() -> None:
         flops, _ = bench._hm_cost(case, "forward", bench.forced_boundaries(case, rates))
         assert flops == inner + products * square
     assert Machine(2e9, 1e9).floor(4e6, 3e6) == 3.0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    """Every way to call nn.LSTM is there, and whatever runs later, a subject's peak holds all that it needs itself."""
+    case = Case(64, 64, steps=60, device="cuda", precision="bf16")
+    found = {m.subject: m for m in bench.run([case], ["train"], 2, ["cuda", "reference"], print)}
+    lstms, ours = list(found)[:3], list(found)[3:]
+    assert lstms == ["nn.LSTM", "nn.LSTM under autocast", "nn.LSTM in a CUDA graph"]
+    assert [name.split(",")[0] for name in ours] == ["hmrnn cuda"] * 3 + ["hmrnn reference"]
+    logs = 60 * 64 * 4 * 64 * 2 * 3  # the gates of three layers at all steps
+    assert all((found[name].peak_bytes or 0) > logs for name in ours)

@@ -110,6 +110,9 @@ def test_sample_draws_while_training_only() -> None:
     assert torch.equal(draw(), draw())
 
 
+PRODUCTS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "linear", "mv", "dot")}
+
+
 class Touched(TorchDispatchMode):
     """Which layers' parameters any operation reads, and how many matrix products run."""
 
@@ -123,7 +126,7 @@ class Touched(TorchDispatchMode):
         for a in tree_leaves((args, kwargs)):
             if isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.layer_of:
                 self.layers.add(self.layer_of[a.untyped_storage().data_ptr()])
-        self.products += func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.linear)
+        self.products += func.overloadpacket in PRODUCTS
         return func(*args, **(kwargs or {}))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from against_reference import Case, make
 from hmrnn import InputError
-from hmrnn.ops import Options, State, Symbols, reference, single, sparse
+from hmrnn.ops import Options, State, Symbols, reference, single, sparse, streaming
 
 CASES = [
     Case(T=60, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, symbols=symbols)
@@ -82,3 +82,66 @@ def test_what_it_cannot_do_is_said() -> None:
         arguments = {"x": x, "options": options, "lengths": None, **changes}
         with pytest.raises(InputError, match=says):
             single.hmlstm(arguments["x"], weights, state, arguments["options"], lengths=arguments["lengths"])
+
+
+STEPS = [
+    Case(T=40, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, zoneout=zoneout)
+    for sizes, norm, copy, forced, zoneout in itertools.product(
+        ((5,), (5, 3, 4, 6)), (False, True), ("evaluate", "hold"), ("no", "some"), ("no", "share")
+    )
+]
+
+
+@pytest.mark.parametrize("case", STEPS, ids=str)
+def test_a_step_is_that_of_a_larger_batch(case: Case) -> None:
+    """Which torch takes row by row: state, what it keeps for COPY, which layers changed, and z̃."""
+    (x, weights, state, options), named = call(case)
+    forced = named["boundaries"]
+    twice = State(*(tuple(a.repeat(2, 1) for a in part) for part in (state.h, state.c)), state.z.repeat(2, 1))
+    for t in range(case.T):
+        given = None if forced is None else forced[t]
+        found = streaming.step(x[t], weights, state, options, None, given)
+        wanted = streaming.step(
+            x[t].repeat(2, 1), weights, twice, options, None, None if given is None else given.repeat(2, 1)
+        )
+        state, twice = found.state, wanted.state
+        of_one = [*state.h, *state.c, state.z, state.copied, found.changed, found.probabilities]
+        of_two = [*twice.h, *twice.c, twice.z, twice.copied, wanted.changed, wanted.probabilities]
+        for a, b in zip(of_one, of_two):
+            torch.testing.assert_close(a, b[:1], rtol=1e-10, atol=1e-12)
+
+
+def test_a_step_leaves_what_it_is_given_alone() -> None:
+    (x, weights, state, options), _ = call(Case(T=2, B=1, layer_norm=True))
+    x.requires_grad_()
+    tensors = [x, *state.h, *state.c, state.z]
+    before = [a.detach().clone() for a in tensors]
+    streaming.step(x[0], weights, state, options)
+    assert all(map(torch.equal, tensors, before))
+
+
+def test_a_step_decides_in_the_type_of_its_weights() -> None:
+    """1e-9 / 2 over a half is a half in float32, and no boundary; in float64 it is one."""
+    for dtype, fires in ((torch.float32, 0.0), (torch.float64, 1.0)):
+        (x, weights, state, options), _ = call(Case(T=1, B=1), dtype)
+        weights = [type(w)(*(None if a is None else torch.zeros_like(a) for a in w)) for w in weights]
+        weights[0].b[-1] = 1e-9
+        assert streaming.step(x[0], weights, state, options).state.z[0, 0] == fires
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": torch.zeros(2, 3, dtype=torch.float64)},
+        {"x": torch.zeros(1, 3)},
+        {"options": Options(boundary="soft")},
+        {"options": Options(boundary="sample"), "noise": torch.zeros(1, 2)},
+    ],
+)
+def test_steps_that_are_torch_s(change: dict) -> None:
+    (x, weights, _, options), _ = call(Case(T=1, B=1))
+    given = {"x": x[0], "options": options, "noise": None}
+    assert single.can_step(weights=weights, **given)
+    assert not single.can_step(weights=weights, **(given | change))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not single.can_step(weights=weights, **given)

@@ -30,8 +30,10 @@ from hmrnn.ops.cuda_layer import Spec
 from hmrnn.ops.cuda_plan import Lanes, Plan
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 
-KEPT = 8
-"""How many captured plans that no call is using a device keeps."""
+KEPT, KEPT_SHARE = 8, 0.25
+"""How many captured plans that no call is using a device keeps, and in what share of its memory; one in any case."""
+STAGE_BYTES = 70_000
+"""What the graphs of a plan take for each step and layer, as measured on an H200."""
 STREAMS = 32
 """How many streams a device has for captures; a call that finds none left is not captured."""
 LOADS = 4
@@ -49,12 +51,14 @@ def _triton_is_installed() -> bool:
 
 def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why this engine cannot run on ``device`` with matrix products in ``dtype``; None if it can."""
-    if device.type != "cuda" or torch.version.cuda is None:
+    if device.type != "cuda":
         return f"it needs an NVIDIA GPU, and the tensors are on {device.type}"
+    if torch.version.cuda is None:
+        return "it needs an NVIDIA GPU, and this PyTorch is not built for one"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it works in float32 or bfloat16, not in {str(dtype).removeprefix('torch.')}"
     if not _triton_is_installed():
-        return "it needs Triton, which is not installed"
+        return "it needs Triton, which is not installed (pip install triton)"
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "TRITON_INTERPRET=1 has kernels run on the CPU"
     major, minor = torch.cuda.get_device_capability(device)
@@ -81,6 +85,10 @@ class Instance:
     graphs: dict[str, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loads: dict[Places, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loaded_from: Places = ()
+
+    @property
+    def nbytes(self) -> int:
+        return self.plan.nbytes + STAGE_BYTES * self.plan.spec.steps * len(self.plan.spec.sizes)
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
         """By a graph, where the weights lie where they lay before."""
@@ -225,13 +233,29 @@ class Device:
         """Forget what was used longest ago."""
         while len(self._met) > REMEMBERED:
             self._met.pop(next(iter(self._met)))
-        while len(self.idle) > KEPT:
+        limit = KEPT_SHARE * torch.cuda.get_device_properties(self.device).total_memory
+        while len(self.idle) > KEPT or (len(self.idle) > 1 and sum(one.nbytes for one in self.idle) > limit):
             if self._last is not None:
                 self._last.synchronize()  # the memory may go to another stream than the one that used it last
             self.streams += self.idle.pop(0).streams
 
+    def forget(self) -> None:
+        """Give back all that no call is using."""
+        with self._lock:
+            if self._last is not None:
+                self._last.synchronize()
+            while self.idle:
+                self.streams += self.idle.pop().streams
+            self._met.clear()
+
 
 _devices: dict[torch.device, Device] = {}
+
+
+def forget() -> None:
+    """Give back the buffers and graphs that are kept for shapes to come back, on every device."""
+    for device in list(_devices.values()):
+        device.forget()
 
 
 def _device(device: torch.device) -> Device:

@@ -119,6 +119,8 @@ class Plan:
                 self.d_forced = new(T, *like_z, dtype=f32)
             self.d_s_z = new(T + 1, *like_z, dtype=f32)  # of the detectors' pre-activations; nothing after the end
             self._backwards = [self._common(layer) | self._backward_arguments(layer) for layer in self.layers]
+        held = [a for part in (self, *self.layers) for a in vars(part).values() if isinstance(a, Tensor)]
+        self.nbytes = sum({a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in held}.values())
 
     def _common(self, layer: Layer) -> dict[str, Any]:
         """What the kernels of a layer take, forwards and backwards."""

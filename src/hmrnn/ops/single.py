@@ -2,12 +2,14 @@
 
 With a batch of one, a step is a few products of a matrix with a vector, and what torch spends on each call outweighs
 them. As in the sparse engine a layer that copies does no work, and U·h is computed once after each change of h.
+
+``step`` is the same for one time step, where :mod:`hmrnn.ops.streaming` has a batch of one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -98,15 +100,103 @@ def hmlstm(
     return Result(found, torch.from_numpy(z)[:, None].to(probabilities.dtype), probabilities, state)
 
 
+def can_step(x: Tensor, weights: Sequence[LayerWeights], options: Options, noise: Tensor | None) -> bool:
+    """Can :func:`step` take this step?"""
+    return (
+        len(x) == 1
+        and x.device.type == "cpu"
+        and x.dtype == weights[0].b.dtype
+        and x.dtype in (torch.float32, torch.float64)
+        and (options.boundary == "step" or (options.boundary == "sample" and noise is None))
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+
+
+def step(
+    x: Tensor,  # (1, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    boundaries: Tensor | None = None,  # (1, L-1), NaN where free
+) -> tuple[State, Tensor, Tensor]:
+    """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1).
+
+    The products are torch's, as large ones use the threads that torch was given.
+    """
+    top, h, c = len(weights) - 1, list(state.h), list(state.c)
+    before = state.z[0].tolist()
+    forced = [math.nan] * top if boundaries is None else boundaries[0].tolist()
+    fed, below = True, x[0].detach().numpy()  # z⁰ = 1, h⁰ = x
+    slope = below.dtype.type(float(options.slope))
+    if state.copied is None:
+        copied = [
+            _on_copy(w, a[0].detach().numpy()) if l > 0 else slope * 0 for l, (w, a) in enumerate(zip(weights[:-1], h))
+        ]
+    else:
+        copied = list(state.copied[0].numpy())
+    changed, z, probabilities = [], [], []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for l, w in enumerate(weights):
+            flush = l < top and before[l] > 0.5
+            moves = fed or flush
+            changed.append(moves)
+            s_z = copied[l] if l < top else slope
+            if moves:
+                layer = _Layer(w, h[l], c[l], options.zoneout, _multiply)
+                above = state.h[l + 1][0].detach().numpy() if flush else None
+                s_z = layer.change(below if fed else None, above, is_product=False)[-1]
+                h[l], c[l] = torch.from_numpy(layer.h)[None], torch.from_numpy(layer.c)[None]
+                if 0 < l < top:
+                    copied[l] = _on_copy(w, layer.h)
+            if l == top:
+                break
+            # (8), (9): the boundary
+            p = min(max((slope * s_z + 1) / 2, 0), 1)
+            fires = p > 0.5 and (moves or options.on_copy == "evaluate")
+            if not math.isnan(forced[l]):
+                fires = forced[l] > 0.5
+            fed = fires
+            if fed:
+                below = h[l][0].detach().numpy()
+            z.append(float(fires))
+            probabilities.append(p)
+    of_detectors = torch.tensor([z, copied, probabilities], dtype=x.dtype).view(3, 1, top)
+    new = State(tuple(h), tuple(c), of_detectors[0], of_detectors[1])
+    return new, torch.tensor([changed]), of_detectors[2]
+
+
+def _on_copy(w: LayerWeights, h: np.ndarray) -> np.floating:
+    """What COPY leaves of the detector's row of (4)."""
+    of_h = torch.dot(w.U[-1].detach(), torch.from_numpy(h))
+    return h.dtype.type((of_h + w.b[-1].detach()).item())
+
+
+def _multiply(matrix: Tensor, vector: np.ndarray) -> np.ndarray:
+    return torch.mv(matrix, torch.from_numpy(vector)).numpy()
+
+
+def _multiply_in_numpy(matrix: Tensor, vector: np.ndarray) -> np.ndarray:
+    return matrix.numpy() @ vector
+
+
 class _Layer:
     """One layer as it runs."""
 
-    def __init__(self, w: LayerWeights, h: Tensor, c: Tensor, zoneout: float) -> None:
+    def __init__(
+        self,
+        w: LayerWeights,
+        h: Tensor,
+        c: Tensor,
+        zoneout: float,
+        multiply: Callable[[Tensor, np.ndarray], np.ndarray] = _multiply_in_numpy,
+    ) -> None:
         def array(a: Tensor | None) -> np.ndarray | None:
             return None if a is None else a.detach().numpy()
 
-        self.U, self.W, self.b = w.U.detach().numpy(), w.W.detach().numpy(), w.b.detach().numpy()
-        self.V, self.H, self.zoneout = array(w.V), w.hidden_size, zoneout
+        self.U, self.W, self.b = w.U.detach(), w.W.detach(), w.b.detach().numpy()
+        self.V = None if w.V is None else w.V.detach()
+        self.H, self.zoneout, self.multiply = w.hidden_size, zoneout, multiply
         self.gain_U, self.gain_W, self.gain_V = array(w.gain_U), array(w.gain_W), array(w.gain_V)
         self.gain_c, self.bias_c = array(w.gain_c), array(w.bias_c)
         self.h, self.c = h[0].detach().numpy(), c[0].detach().numpy()
@@ -119,7 +209,7 @@ class _Layer:
             x = inputs.embedding.detach().numpy()[occurring]
         else:
             x, rows = inputs[:, 0].detach().numpy(), np.arange(len(inputs))
-        products = x @ self.W.T
+        products = x @ self.W.numpy().T
         if self.gain_W is not None:
             for s in products:
                 self._normalise(s, self.gain_W)
@@ -128,17 +218,17 @@ class _Layer:
     def recurrent(self) -> np.ndarray:
         """(5) and the bias: what COPY leaves of (4)."""
         if self._recurrent is None:
-            self._recurrent = self._normalise(self.U @ self.h, self.gain_U) + self.b
+            self._recurrent = self._normalise(self.multiply(self.U, self.h), self.gain_U) + self.b
         return self._recurrent
 
     def change(self, below: np.ndarray | None, above: np.ndarray | None, is_product: bool) -> np.ndarray:
         """UPDATE, or FLUSH where ``above`` is given: new h and c; the pre-activations of (4)."""
         s = self.recurrent()
         if below is not None:
-            s = s + (below if is_product else self._normalise(self.W @ below, self.gain_W))  # (7)
+            s = s + (below if is_product else self._normalise(self.multiply(self.W, below), self.gain_W))  # (7)
         if above is not None:
             assert self.V is not None
-            s = s + self._normalise(self.V @ above, self.gain_V)  # (6)
+            s = s + self._normalise(self.multiply(self.V, above), self.gain_V)  # (6)
         H = self.H
         f, i, o = (1 / (1 + np.exp(-s[: 3 * H]))).reshape(3, H)
         c = i * np.tanh(s[3 * H : 4 * H])

@@ -30,7 +30,7 @@ from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, pick, put,
 CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
 
 
-@torch.compiler.disable
+@torch._disable_dynamo  # as torch.compiler.disable, which would import the compiler now, for seconds
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, B, size)
     weights: Sequence[LayerWeights],

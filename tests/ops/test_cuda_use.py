@@ -1,0 +1,328 @@
+"""The cuda engine on a GPU, right in every order of use."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed import HashStore
+from torch.nn.parallel import DistributedDataParallel
+
+import tiny
+from hmrnn.ops import Result, State, cuda, reference
+from hmrnn.rnn import HMLSTM
+from hmrnn.trainer import Trainer
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> None:
+    cuda.forget()
+
+
+def network(layer_norm: bool = False, device: str = "cuda") -> HMLSTM:
+    torch.manual_seed(0)
+    return HMLSTM(24, (48, 32, 64), 3, layer_norm=layer_norm).to(device)
+
+
+def start(rnn: HMLSTM, B: int) -> State:
+    """Not zeros: there layer norm multiplies gradients by 1/√ε at every step."""
+
+    def numbers(H: int, rate: float) -> Tensor:
+        return (rate * torch.arange(B * H, device=rnn.a.device)).sin().view(B, H) / 2
+
+    h, c = (tuple(numbers(H, rate) for H in rnn.hidden_sizes) for rate in (0.7, 1.1))
+    return State(h, c, torch.zeros(B, 2, device=rnn.a.device))
+
+
+def run(rnn: HMLSTM, x: Tensor, engine: str = "cuda", state: State | None = None) -> Result:
+    """Forced boundaries, so that engines agree; the gradient still goes to the detectors."""
+    forced = torch.arange(x.shape[0] * x.shape[1] * 2, device=x.device).view(*x.shape[:2], 2) % 5 < 2
+    options = dataclasses.replace(rnn.options(), straight_through=True)
+    state = start(rnn, x.shape[1]) if state is None else state
+    function = cuda.hmlstm if engine == "cuda" else reference.hmlstm
+    return function(x, rnn.layers(), state, options, boundaries=forced.to(x.dtype))
+
+
+def loss(rnn: HMLSTM, x: Tensor, engine: str = "cuda") -> Tensor:
+    return loss_of(run(rnn, x, engine))
+
+
+def loss_of(result: Result) -> Tensor:
+    return torch.stack([h.float().square().sum() for h in result.hidden]).sum() + result.probabilities.sum()
+
+
+def gradients(rnn: HMLSTM, x: Tensor, engine: str = "cuda") -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss(rnn, x, engine), list(rnn.parameters()))
+
+
+def assert_same(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> None:
+    for a, b in zip(got, want):
+        assert (a - b).norm() <= 1e-3 * b.norm() + 1e-5
+
+
+def inputs(*scales: float, T: int = 9, B: int = 5) -> list[Tensor]:
+    return [scale * torch.randn(T, B, 24, device="cuda") for scale in scales]
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_several_forwards_before_their_backwards(layer_norm: bool) -> None:
+    rnn, xs = network(layer_norm), inputs(1, 2, 3)
+    for _ in range(3):  # launched, captured, replayed
+        losses = [loss(rnn, x) for x in xs]
+        run(rnn, xs[0])  # no backward pass at all
+        with torch.no_grad():
+            run(rnn, xs[1])
+        for i in (1, 0, 2, 0):
+            got = torch.autograd.grad(losses[i], list(rnn.parameters()), retain_graph=True)
+            assert_same(got, gradients(rnn, xs[i], "reference"))
+        torch.autograd.grad(losses[1], list(rnn.parameters()))
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(losses[1], list(rnn.parameters()))
+        del losses
+
+
+def test_more_shapes_and_more_calls_than_are_kept() -> None:
+    rnn = network()
+    for _ in range(3):
+        for T in range(1, cuda.KEPT + 4):
+            (x,) = inputs(1, T=T)
+            assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+    pending = [loss(rnn, x) for x in inputs(*[1] * 40)]
+    device = cuda._device(torch.device("cuda", torch.cuda.current_device()))
+    del pending
+    run(rnn, inputs(1)[0])
+    assert len(device.idle) <= cuda.KEPT + 1
+    (x,) = inputs(1)
+    assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+
+
+def test_weights_and_slope_change_between_replays() -> None:
+    rnn, (x,) = network(), inputs(1)
+    for slope in (1.0, 1.5, 0.3, 4.0):
+        rnn.slope = slope
+        with torch.no_grad():
+            for p in rnn.parameters():
+                p.mul_(0.9)
+        assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+
+
+def test_weights_that_move_in_memory() -> None:
+    """Graphs load the weights of a few places; here there are more, each met often enough to be captured, and back."""
+    networks, (x,) = [network() for _ in range(cuda.LOADS + 2)], inputs(1)
+    for i, rnn in enumerate(networks):
+        with torch.no_grad():
+            rnn.U[0].mul_(1 + i)
+    for rnn in networks + networks:
+        for _ in range(4):
+            assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+            with torch.no_grad():
+                rnn.W[1].mul_(0.9)
+
+
+def test_several_modules_of_one_shape_on_several_streams() -> None:
+    networks, (x,) = [network(), network()], inputs(1, T=40)
+    with torch.no_grad():
+        networks[1].U[0].neg_()
+    wanted = [gradients(rnn, x, "reference") for rnn in networks]
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    for _ in range(4):
+        got = []
+        for rnn, stream in zip(networks, streams):
+            with torch.cuda.stream(stream):
+                got.append(gradients(rnn, x))
+        torch.cuda.synchronize()
+        for a, b in zip(got, wanted):
+            assert_same(a, b)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_inside_a_capture_of_the_callers(layer_norm: bool) -> None:
+    rnn, (x, other) = network(layer_norm), inputs(1, 2)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        gradients(rnn, x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = gradients(rnn, x)
+    for new in (other, -other):
+        x.copy_(new)
+        graph.replay()
+        assert_same(got, gradients(rnn, x, "reference"))
+        assert_same(gradients(rnn, other), gradients(rnn, other, "reference"))
+
+
+def test_without_a_gradient_a_long_sequence_takes_no_more_memory() -> None:
+    rnn, peaks = network(), []
+    for T in (1000, 4000):
+        (x,) = inputs(1, T=T)
+        with torch.inference_mode():
+            run(rnn, x)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            result = run(rnn, x)
+            outputs = sum(a.nbytes for a in (*result.hidden, result.boundaries, result.probabilities))
+            peaks.append(torch.cuda.max_memory_allocated() - before - outputs)
+            want = run(rnn, x[:200], "reference")
+        assert (result.hidden[0][:200] - want.hidden[0]).abs().max() < 1e-3
+        del result
+    forced = 2 * 4000 * 5 * 2 * 8  # the boundaries that this test makes
+    assert peaks[1] < peaks[0] + forced + 2**20
+
+
+def test_under_autocast() -> None:
+    rnn, (x,) = network(), inputs(1)
+    want = gradients(rnn, x, "reference")
+    for _ in range(3):
+        with torch.autocast("cuda", torch.bfloat16):
+            result = run(rnn, x)
+            got = gradients(rnn, x)
+        assert result.hidden[0].dtype == torch.bfloat16
+        assert result.state.c[0].dtype == torch.float32
+        for a, b in zip(got, want):
+            assert a.dtype == torch.float32
+            assert (a - b).norm() <= 5e-2 * b.norm() + 1e-3
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_under_compile(backend: str) -> None:
+    rnn, (x, other) = network(), inputs(1, 2)
+    compiled = torch.compile(lambda x: loss(rnn, 2 * x) / 2, backend=backend)
+    for now in (x, other, x):
+        got = torch.autograd.grad(2 * compiled(now / 2), list(rnn.parameters()))
+        assert_same(got, gradients(rnn, now, "reference"))
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_state_carried_over_with_its_gradient(layer_norm: bool) -> None:
+    """Two calls of one shape, the second of which sends a gradient back into the first."""
+    rnn, (x,) = network(layer_norm), inputs(1, T=12)
+    for _ in range(3):
+        found = []
+        for engine in ("cuda", "reference"):
+            first = run(rnn, x[:6], engine)
+            second = run(rnn, x[6:], engine, first.state)
+            total = loss_of(first) + loss_of(second) + second.state.z.sum() + second.state.c[1].sum()
+            found.append(torch.autograd.grad(total, list(rnn.parameters())))
+        assert_same(*found)
+
+
+def test_in_inference_mode() -> None:
+    """By turns with training; and what it gives and takes there may be of either kind."""
+    rnn, (x,) = network(), inputs(1)
+    want = run(rnn, x, "reference")
+    onwards = run(rnn, x, "reference", want.state)
+    for _ in range(3):
+        with torch.inference_mode():
+            kept = x.clone()
+            got = run(rnn, x)
+            again = run(rnn, kept, state=got.state)
+            assert not got.hidden[0].requires_grad
+        assert_same(got.hidden + again.hidden, tuple(h.detach() for h in want.hidden + onwards.hidden))
+        assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
+        assert_same(gradients(rnn, kept), gradients(rnn, x, "reference"))
+
+
+def test_a_captured_training_update_is_that_which_is_run() -> None:
+    """Embedding, output, loss, clipping, Adam and decay around the engine, in one graph of the trainer's."""
+    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, epochs=9, layer_norm=True)
+    found = []
+    for captured in (True, False):
+        trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
+        assert trainer.captured is not None
+        if not captured:
+            trainer.captured = None
+        for _ in range(12):
+            trainer.step()
+        found.append([p.detach() for p in trainer.model.parameters()])
+    for a, b in zip(*found):
+        assert (a - b).norm() <= 1e-2 * b.norm()
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample"])
+@pytest.mark.parametrize("step", [1, 2, 3, 9], ids=["run once", "run twice", "captured", "replayed"])
+def test_an_update_that_is_not_finite_changes_nothing(step: int, boundary: str) -> None:
+    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, boundary=boundary, epochs=9)
+    trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
+    while trainer.progress.step < step:
+        trainer.step()
+
+    def everything() -> dict[str, Tensor]:
+        tensors = {**trainer.model.state_dict(), **trainer.tensors()}
+        return {name: a.clone() for name, a in tensors.items() if not name.startswith(("random", "watch"))}
+
+    before, weight = everything(), trainer.model.softmax.weight.data[0, 0].clone()
+    assert all(bool(a.isfinite().all()) for a in before.values())
+    trainer.model.softmax.weight.data[0, 0] = torch.nan
+    trainer.step()
+    trainer.model.softmax.weight.data[0, 0] = weight
+    assert [name for name, a in everything().items() if not torch.equal(a, before[name])] == []
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    torch.distributed.init_process_group("nccl", store=HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_under_ddp() -> None:
+    rnn, xs = network(layer_norm=True), inputs(1, 2, 3)
+    wrapped = DistributedDataParallel(rnn)
+    for x in xs:
+        found = []
+        for call in (wrapped, rnn):
+            rnn.zero_grad()
+            out, _ = call(x)
+            sum((h.square().sum() for h in out.hidden), start=out.boundaries.sum()).backward()
+            found.append(tuple(p.grad.clone() for p in rnn.parameters() if p.grad is not None))
+        assert len(found[0]) == len(list(rnn.parameters()))
+        assert_same(*found)
+
+
+def test_several_threads() -> None:
+    networks, (x,) = [network(layer_norm=norm) for norm in (False, True, False)], inputs(1, T=20)
+    wanted = [gradients(rnn, x, "reference") for rnn in networks]
+    got: dict[int, list[tuple[Tensor, ...]]] = {}
+    torch.cuda.synchronize()
+
+    def work(i: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            found = [gradients(networks[i], x) for _ in range(5)]
+        stream.synchronize()
+        got[i] = found
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, want in enumerate(wanted):
+        for found in got[i]:
+            assert_same(found, want)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is but one GPU")
+def test_several_devices() -> None:
+    """By turns, whichever device is the current one."""
+    networks = [network(device=f"cuda:{i}") for i in range(2)]
+    xs = [x.to(f"cuda:{i}") for i, x in enumerate(inputs(1, 2))]
+    wanted = [gradients(rnn, x, "reference") for rnn, x in zip(networks, xs)]
+    for _ in range(3):
+        losses = [loss(rnn, x) for rnn, x in zip(networks, xs)]
+        for rnn, total, want in zip(networks, losses, wanted):
+            assert_same(torch.autograd.grad(total, list(rnn.parameters())), want)

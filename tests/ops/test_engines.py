@@ -1,0 +1,89 @@
+"""Which engine runs, and why one does not: machines of every kind, none of which has to be there."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from hmrnn import HMLSTM, InputError
+from hmrnn.ops import Options, choose_engine, cuda
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine on which the cuda engine can run."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(cuda, "_triton_is_installed", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    return monkeypatch
+
+
+def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
+    soft = Options(boundary="soft")
+    assert choose_engine("auto", GPU, Options()) == "cuda"
+    assert choose_engine("auto", GPU, soft, torch.bfloat16) == "cuda"
+    assert choose_engine("auto", GPU, Options(), torch.float64) == "reference"
+    assert choose_engine("auto", CPU, Options(), torch.float64) == "sparse"
+    assert choose_engine("auto", CPU, soft) == "reference"
+    h200.setattr(cuda, "_triton_is_installed", lambda: False)
+    assert choose_engine("auto", GPU, Options()) == "reference"
+
+
+def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:
+    h200.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+    h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.float16)
+    assert choose_engine("auto", GPU, Options()) == "reference"
+    assert refusal() == "it works in float32 or bfloat16, not in float16"
+    assert choose_engine("auto", CPU, Options()) == "sparse"
+    h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
+    assert choose_engine("auto", GPU, Options(), torch.float64) == "cuda"
+
+
+def refusal(device: torch.device = GPU, dtype: torch.dtype = torch.float32, engine: str = "cuda") -> str:
+    """Why an engine that is asked for does not run; the frame around it is the same for all."""
+    boundary = "soft" if engine == "sparse" else "step"
+    with pytest.raises(InputError) as info:
+        choose_engine(engine, device, Options(boundary=boundary), dtype)  # type: ignore[arg-type]
+    before, after = f'engine "{engine}" cannot run here: ', '; use engine="auto" or "reference"'
+    message = str(info.value)
+    assert message.startswith(before)
+    assert message.endswith(after)
+    return message.removeprefix(before).removesuffix(after)
+
+
+def test_one_that_is_asked_for_says_why_it_cannot_run(h200: pytest.MonkeyPatch) -> None:
+    assert choose_engine("cuda", GPU, Options()) == "cuda"
+    assert refusal(CPU) == "it needs an NVIDIA GPU, and the tensors are on cpu"
+    assert refusal(dtype=torch.float64) == "it works in float32 or bfloat16, not in float64"
+    assert refusal(CPU, engine="sparse") == "soft boundaries leave nothing out"
+    h200.setenv("TRITON_INTERPRET", "1")
+    assert refusal() == "TRITON_INTERPRET=1 has kernels run on the CPU"
+    h200.delenv("TRITON_INTERPRET")
+    h200.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert refusal() == "it needs a GPU of compute capability 8.0 or more, and Tesla T4 has 7.5"
+    h200.setattr(cuda, "_triton_is_installed", lambda: False)
+    assert refusal() == "it needs Triton, which is not installed (pip install triton)"
+    h200.setattr(torch.version, "cuda", None)
+    assert refusal() == "it needs an NVIDIA GPU, and this PyTorch is not built for one"
+
+
+def test_whether_triton_is_installed_is_asked_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in (None, object()):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=found: found)
+        assert cuda._triton_is_installed.__wrapped__() == (found is not None)
+
+
+def test_a_module_shows_what_it_takes_and_refuses_when_it_is_called() -> None:
+    rnn, x = HMLSTM(3, 4, 2), torch.zeros(2, 1, 3)
+    assert repr(rnn).endswith("engine='auto' (sparse))")
+    assert repr(HMLSTM(3, 4, 2, boundary="soft")).endswith("engine='auto' (reference))")
+    assert repr(HMLSTM(3, 4, 2, engine="sparse")).endswith("engine='sparse')")
+    rnn = HMLSTM(3, 4, 2, engine="cuda")
+    with pytest.raises(InputError, match=r'^engine "cuda" cannot run here: it needs an NVIDIA GPU, .* on cpu; use'):
+        rnn(x)
