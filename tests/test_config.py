@@ -73,6 +73,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "checkpoint_every", -1.0, "train.checkpoint_every must not be negative"),
     ("train", "cool_down", -0.5, "train.cool_down must not be negative; got -0.5"),
     ("train", "cool_down", 1.5, "train.cool_down is a share of all updates, at most 1; got 1.5"),
+    ("train", "detector_feedback", -1.0, "train.detector_feedback must not be negative"),
     ("train", "seed", -1, "train.seed must lie between 0 and"),
     ("train", "seed", 2**64, "train.seed must lie between 0 and"),
     (
@@ -121,5 +122,5 @@ def test_json_that_does_not_fit() -> None:
 
 def test_a_shift_is_for_text() -> None:
     strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(shift=True))
-    with pytest.raises(InputError, match="regularise.shift is for text"):
+    with pytest.raises(InputError, match=r"regularise\.shift is for text"):
         strokes.check()

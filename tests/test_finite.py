@@ -18,7 +18,13 @@ from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
 from hmrnn.trainer import Trainer
 
-EVERYTHING: dict[str, Any] = {"weight_decay": 0.5, "average": 0.9, "accumulate": 2, "boundary": "sample"}
+EVERYTHING: dict[str, Any] = {
+    "weight_decay": 0.5,
+    "average": 0.9,
+    "accumulate": 2,
+    "boundary": "sample",
+    "detector_feedback": 0.1,
+}
 
 
 def spoil(trainer: Trainer, parameter: str, factor: float, at: Callable[[int], bool]) -> None:

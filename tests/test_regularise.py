@@ -22,7 +22,7 @@ from hmrnn.dropout import drop_columns, drop_units, drop_weights
 from hmrnn.errors import InputError
 from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
-from hmrnn.regularise import Average, advice, condition, decay, prepare, rate_prior
+from hmrnn.regularise import Average, advice, bound_feedback, condition, decay, prepare, rate_prior
 from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
@@ -198,6 +198,7 @@ def test_settings_that_a_model_has_no_use_for() -> None:
             InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru has no detectors; leave it empty"
         ):
             tiny.trainer(tiny.config(rnn="gru", **{name: values}))
+    tiny.trainer(tiny.config(rnn="gru", detector_feedback=1.0))  # a default, so no reason to complain
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
@@ -324,6 +325,64 @@ def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
         trainer.step()
     assert plain.window_means() == pulled.window_means()
     assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
+
+
+@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("slope", [1.0, 1.5])
+def test_a_boundarys_gradient_grows_by_its_feedback(engine: str, slope: float) -> None:
+    """Weights at zero but for v: z̃ stays in its linear range, h² stays as it is, and dz is multiplied by (a/2)·v·h."""
+    rnn = HMLSTM(2, 3, num_layers=2, engine=engine).double()
+    rnn.slope = slope
+    for p in rnn.parameters():
+        torch.nn.init.zeros_(p)
+    rnn.set_detector_bias((-0.25,))
+    with torch.no_grad():
+        rnn.V[0][-1] = torch.tensor([3.0, -4.0, 5.0])
+    state = rnn.initial_state(1)
+    state.h[1].copy_(torch.tensor([[0.5, -0.5, 0.5]]))
+
+    def gradient() -> float:
+        rnn.zero_grad()
+        out, _ = rnn(torch.randn(30, 1, 2, dtype=torch.float64), state)
+        assert out.boundaries.sum() == 0
+        out.boundaries[-1].sum().backward()
+        assert rnn.b[0].grad is not None
+        return rnn.b[0].grad[-1].item()
+
+    assert gradient() == pytest.approx(slope / 2 * sum((slope / 2 * 6) ** k for k in range(30)))
+    bound_feedback(rnn, 0.8)
+    assert slope / 2 * rnn.V[0][-1].abs().sum().item() == pytest.approx(0.8)
+    assert gradient() == pytest.approx(slope / 2 * sum(0.4**k for k in range(30)))
+
+
+def test_feedback_is_bounded_and_nothing_else() -> None:
+    model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
+    rnn = model.rnn
+    with torch.no_grad():
+        rnn.V[0][-1] = 0
+        rnn.V[1][-1] = 0.125
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    bound_feedback(model, 0.25)  # 0 and (1/2)·4·0.125: within it
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    rnn.slope = 4.0
+    bound_feedback(model, 0.25)
+    assert torch.equal(rnn.V[1][-1], torch.full((4,), 0.03125))
+    assert torch.equal(rnn.V[1][:-1], before["rnn.V.1"][:-1])
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.V.1")
+
+
+def test_feedback_stays_bounded_while_training() -> None:
+    trainer = tiny.trainer(tiny.config(detector_feedback=0.2, slope_rate=1.0, learning_rate=0.1))
+    free = tiny.trainer(tiny.config(learning_rate=0.1))
+    rows = [V.data_ptr() for V in trainer.model.rnn.V]
+    for _ in range(trainer.task.chunks + 3):  # into the second epoch, where a = 2
+        for V in trainer.model.rnn.V:
+            assert trainer.model.rnn.slope / 2 * V[-1].abs().sum() <= 0.2 + 1e-6
+        trainer.step()
+        free.step()
+    assert trainer.model.rnn.slope == 2.0
+    assert all(0.5 * V[-1].abs().sum() > 0.4 for V in free.model.rnn.V)
+    assert [V.data_ptr() for V in trainer.model.rnn.V] == rows  # where a captured update looks for them
 
 
 def test_conditions_of_detectors() -> None:

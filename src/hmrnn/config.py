@@ -126,6 +126,9 @@ class TrainConfig:
     """Seconds between checkpoints, beside the one at every validation."""
     detector_bias: tuple[float, ...] = ()
     """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
+    detector_feedback: float = 1.0
+    """Bound on how much of its gradient a boundary hands to the one before it through V: above 1 it can grow without
+    end; 0: no bound. Networks without detectors have nothing to bound."""
     skip_nonfinite: bool = False
     """Leave out updates whose loss or gradient is not finite, and count them; otherwise they end the run."""
 
@@ -209,6 +212,7 @@ class Config:
             ("train.validation_symbols", t.validation_symbols),
             ("train.threads", t.threads),
             ("train.checkpoint_every", t.checkpoint_every),
+            ("train.detector_feedback", t.detector_feedback),
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
         ):

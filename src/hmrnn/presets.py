@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 
 _wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
@@ -23,6 +23,7 @@ PRESETS: dict[str, Config] = {
             seed=3,
             log_every=20,
         ),
+        RegulariseConfig(rate_targets=(0.3, 0.08), rate_weight=0.5),
     ),
     "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),
     "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),

@@ -18,8 +18,8 @@ SILENT, ALWAYS = 0.002, 0.98
 
 
 def prepare(model: Any, config: Config) -> None:
-    """Set up a new model as a config asks: its dropout, and the bias of its detectors."""
-    r, bias = config.regularise, config.train.detector_bias
+    """Set up a new model as a config asks: its dropout, and the bias and the feedback of its detectors."""
+    r, bias, feedback = config.regularise, config.train.detector_bias, config.train.detector_feedback
     for name, value, part, attribute in (
         ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
         ("regularise.dropout_between", r.dropout_between, model.rnn, "dropout"),
@@ -36,6 +36,8 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} has no detectors; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
+    if feedback > 0:
+        bound_feedback(model, feedback)
 
 
 @torch.no_grad()
@@ -52,6 +54,21 @@ def decay(model: nn.Module, share: Tensor | float) -> None:
     for p in model.parameters():
         if p.dim() > 1:
             (p[:-1] if id(p) in detecting else p).mul_(1 - share)
+
+
+@torch.no_grad()
+def bound_feedback(model: nn.Module, bound: float, good: Tensor | bool = True) -> None:
+    """Shrink the detectors' rows of V until no boundary can hand the one before it more than ``bound`` of its gradient.
+
+    A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above. So the gradient
+    is multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁.
+    After an update that is not ``good`` nothing changes.
+    """
+    for module in model.modules():
+        if isinstance(module, HMLSTM):
+            for V in module.V:
+                factor = (2 * bound / (module.a * V[-1].abs().sum())).clamp(max=1)
+                V[-1].mul_(1 - good * (1 - factor))
 
 
 def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
@@ -76,10 +93,11 @@ class Average:
         """Take the weights of now into the mean; an update that is not ``good`` is none."""
         self.updates += good
         share = (1 - self.decay) / (1 - self.decay**self.updates)  # 1 for the first
-        if isinstance(good, Tensor):
-            share = torch.where(good, share, torch.zeros_like(share))
         for name, p in self.parameters.items():
-            self.weights[name].lerp_(p, share.to(p.dtype))
+            mean = self.weights[name].lerp(p, share.to(p.dtype))
+            if isinstance(good, Tensor):
+                mean = torch.where(good, mean, self.weights[name])
+            self.weights[name].copy_(mean)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

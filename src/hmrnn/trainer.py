@@ -19,7 +19,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
-from hmrnn.regularise import Average, advice, condition, decay, prepare, rate_prior
+from hmrnn.regularise import Average, advice, bound_feedback, condition, decay, prepare, rate_prior
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
 
@@ -71,6 +71,7 @@ class Trainer:
         self.task = make_task(config, data, device, rank, world)
         self.model: Any = self.task.model
         prepare(self.model, config)
+        self.engine = self._chosen_engine()  # or an error that says why the one that was asked for cannot run here
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
         on_gpu: dict[str, Any] = {"fused": True, "capturable": True} if device.type == "cuda" else {}
@@ -89,8 +90,7 @@ class Trainer:
         average = config.regularise.average
         self.average = Average(self.model, average) if average > 0 else None
 
-    @property
-    def engine(self) -> str:
+    def _chosen_engine(self) -> str:
         for module in self.model.modules():
             if isinstance(module, HMLSTM):
                 return choose_engine(module.engine, self.device, module.options())
@@ -147,6 +147,8 @@ class Trainer:
         if r.weight_decay > 0:
             rate = self.optimizer.param_groups[0]["lr"]
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
+        if t.detector_feedback > 0:
+            bound_feedback(self.model, t.detector_feedback, good)
         if self.average is not None:
             self.average.update(good)
 
