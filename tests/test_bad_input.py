@@ -131,7 +131,7 @@ def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, 
 
 
 USING: dict[str, tuple[str, str]] = {
-    "no model": ("segment abc", "-m STR, --model STR"),
+    "no model": ("evaluate", "-m STR, --model STR"),
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
     "not a run": ("evaluate -m folder", "folder holds no checkpoint"),
     "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),

@@ -82,10 +82,10 @@ def test_svg_needs_nothing_from_elsewhere(seconds: float) -> None:
     assert re.findall(r'"(https?://[^"]*)"', text) == ["http://www.w3.org/2000/svg"]
 
 
-@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf", "a.gif", "a.GIF"])
 def test_files_are_whole_and_of_their_kind(name: str, tmp_path: Path) -> None:
     path = drawing.save([LINE], tmp_path / name)
-    start = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}[path.suffix]
+    start = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF", ".gif": b"GIF89a"}[path.suffix.lower()]
     assert path.read_bytes().startswith(start)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
@@ -116,9 +116,9 @@ def test_nothing_is_not_drawn(line: np.ndarray, message: str, tmp_path: Path) ->
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf; got 'a\.txt'"):
+    with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf, \.gif; got 'a\.txt'"):
         drawing.save([LINE], tmp_path / "a.txt")
-    with pytest.raises(InputError, match=r"only an \.svg can write itself"):
+    with pytest.raises(InputError, match=r"only an \.svg or a \.gif can write itself"):
         drawing.save([LINE], tmp_path / "a.png", seconds=3)
     with pytest.raises(InputError, match="cannot write"):
         drawing.save([LINE], tmp_path / "nowhere" / "a.svg")

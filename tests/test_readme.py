@@ -103,7 +103,7 @@ def test_readme_runs(place: Path) -> None:
 def test_readme_shows_the_path_from_text_to_picture() -> None:
     shown = [arguments[0] for arguments in map(hmrnn_arguments, shell_lines(README)) if arguments]
     assert [name for name in dict.fromkeys(shown) if name != "data"] == [
-        "train", "segment", "generate", "evaluate", "plot",
+        "segment", "generate", "score", "train", "evaluate", "plot",
     ]  # fmt: skip
     assert [kind for kind, _ in blocks(README)].count("python") == 2
 

@@ -240,6 +240,7 @@ def test_repr_is_one_line_and_names_the_engine() -> None:
     assert repr(HMLSTM(5, (6, 4), 2, boundary="soft", on_copy="hold", engine="reference")) == (
         "HMLSTM(5, (6, 4), num_layers=2, layer_norm=False, boundary='soft', on_copy='hold', engine='reference')"
     )
+    assert repr(HMLSTM(3, 4, 2, engine="cuda")).endswith("engine='cuda')")  # where it could not run, too
     assert re.search(r"\n  \(0\): HMLSTM\(5, .*\)\n", repr(nn.Sequential(rnn)))
 
 

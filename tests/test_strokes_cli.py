@@ -142,7 +142,7 @@ def test_segment(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["levels"][0]["ends"] == tiny_strokes.model().segment(line).ends(1)
 
 
-@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.npz", "a.json", "a.csv"])
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.gif", "a.npz", "a.json", "a.csv"])
 def test_generate(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--length", 20, "--samples", 2, "--seed", 1, "--bias", 0.5, "--out", name)
     assert tiny.hmrnn("generate", "-m", run / "hand", *flags) == 0
@@ -174,9 +174,10 @@ def test_plot(run: Path) -> None:
     [
         (("generate", "hand", "a prompt"), "a prompt is for text"),
         (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
-        (("generate", "hand", "--out", "a.gif"), "got 'a.gif'"),
+        (("generate", "hand", "--out", "a.jpg"), "got 'a.jpg'"),
+        (("generate", "hand", "--out", "a.gif", "--seconds", "601"), "up to 600 seconds"),
         (("generate", "hand", "--seconds", "-1"), "--seconds must not be negative"),
-        (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only an .svg can write itself"),
+        (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only an .svg or a .gif can write itself"),
         (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
         (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
         (("segment", "hand", "some text"), "this is a model of handwriting"),

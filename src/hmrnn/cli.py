@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from hmrnn import __version__
+from hmrnn import __version__, bundled
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
@@ -26,14 +26,18 @@ usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
   demo       train on a built-in text, show what was found
   train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or a text file of your own
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
+  score      bits per character of a text, or of each of its lines
   segment    text in, its segments at every level out
   generate   go on from a prompt; or write by hand
   plot       the paper's figures 3, 4 and 5, and training curves
   explore    a page in the browser: segments as you type, and text as it is written
+  export     a model to hand on: a directory that stands alone, in half precision if wished
   data       look at a corpus, or make text8 from a Wikipedia dump
   bench      speed beside torch.nn.LSTM on this machine
 
   --version  print the version
+
+Without -m, segment, generate, score, plot and explore use english-small, which comes with hmrnn.
 """
 
 
@@ -69,8 +73,8 @@ class EvaluateArguments(ModelArguments):
     """Files to read instead, in the format the model was trained on."""
     path: tuple[str, ...] = ()
     """Where the corpus is now, if it has moved since training."""
-    streams: int = 64
-    """Parts read side by side; 1 carries one state across the whole text."""
+    streams: int | None = None
+    """Parts read side by side, 64 if not given; 1 carries one state across the whole text, as --dynamic does."""
     warmup: int = 500
     """Symbols of left context each part but the first reads, uncounted, to build up its state."""
     symbols: int = 0
@@ -79,19 +83,38 @@ class EvaluateArguments(ModelArguments):
     """Score the segment ends of every level against gold ones: spaces and line ends, or spaces that were removed."""
     gold: str | None = None
     """With --boundaries: a file of gold ends instead, one per line: the count of symbols before the cut."""
+    dynamic: bool = False
+    """Dynamic evaluation: the weights follow the gradient of the text that has been read."""
+    learning_rate: float | None = None
+    """With --dynamic: how far a weight goes after each segment, 0.0003 if not given."""
+    decay: float | None = None
+    """With --dynamic: share of the way back to the trained weights after each segment, 0.003 if not given."""
+    segment_length: int | None = None
+    """With --dynamic: symbols between two changes of the weights, 100 if not given."""
     json: bool = False
     """Print JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TEXT]")] = None
     """The text; standard input is read if neither it nor --file is given."""
     file: str | None = None
     """A file to read the text from; a line end after the last line is left out, as on standard input."""
+    plain: bool = False
+    """Take accents off and write typographic signs in ASCII first; english-small knows no others."""
 
     def read(self) -> str:
         """The text that was meant."""
+        if self.plain:
+            from hmrnn.data.plain import plain
+
+            return plain(self._given())
+        return self._given()
+
+    def _given(self) -> str:
         if self.text is not None and self.file is not None:
             raise InputError("give a text or --file, not both")
         if self.text is not None:
@@ -105,6 +128,16 @@ class TextArguments(ModelArguments):
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreArguments(TextArguments):
+    """Bits per character of a text: how many a model needs for it, each character predicted from those before it."""
+
+    lines: bool = False
+    """Score every line by itself, from the zero state."""
+    json: bool = False
+    """Print JSON; with --lines, an object for each line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +166,8 @@ class SegmentArguments(TextArguments):
 class GenerateArguments(ModelArguments):
     """Go on from a prompt, symbol by symbol; or write lines of handwriting."""
 
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
     """What to go on from."""
     length: int | None = None
@@ -154,18 +189,19 @@ class GenerateArguments(ModelArguments):
     line: str = "1"
     """With --prime: which line of the file, by its name or counted from 1."""
     out: str = "writing.svg"
-    """Of handwriting: the file to write: .svg, .png or .pdf for a picture, .npz, .json or .csv for the strokes."""
+    """Of handwriting: the file to write: .svg, .gif, .png or .pdf for a picture; .npz, .json or .csv for strokes."""
     seconds: float = 0.0
-    """Of handwriting: an .svg writes itself in this time; 0: it is still."""
+    """Of handwriting: an .svg or .gif writes itself in this time; 0: an .svg is still, a .gif takes 8 seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PlotArguments(TextArguments):
     """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
 
-    figure: Literal["3", "4", "5", "curves"] = "4"
+    figure: Literal["3", "4", "5", "timescales", "curves"] = "4"
     """3: boundaries under the text. 4: with the heat map of the norms. 5: handwriting, coloured by its segments.
-    curves: bits (nats of handwriting) and boundary rates over time."""
+    timescales: how long the segments of each level are. curves: bits (nats of handwriting) and boundary rates over
+    time."""
     line: str = "1"
     """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
     levels: tuple[int, ...] = (2,)
@@ -178,8 +214,8 @@ class PlotArguments(TextArguments):
 class ExploreArguments:
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
 
-    model: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["-m"])] = ("runs/demo",)
-    """Run or checkpoint directories, one or more; the page can read no others."""
+    model: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["-m"])] = (bundled.DEFAULT,)
+    """Run or checkpoint directories, or models that come with hmrnn, one or more; the page can read no others."""
     host: str = "127.0.0.1"
     """Address to listen on. Any but a loopback address lets others in."""
     port: int = 8000
@@ -188,6 +224,18 @@ class ExploreArguments:
     """Further names under which the page may be reached, such as this machine's."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, ..."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportArguments:
+    """Write a model to a directory that stands alone: weights, config, vocabulary and a card, no training state."""
+
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
+    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    out: str
+    """The directory to write, which must not exist."""
+    half: bool = False
+    """Round the weights to 16 bits: half the size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,10 +301,12 @@ ARGUMENTS: dict[str, type] = {
     "demo": DemoArguments,
     "train": TrainArguments,
     "evaluate": EvaluateArguments,
+    "score": ScoreArguments,
     "segment": SegmentArguments,
     "generate": GenerateArguments,
     "plot": PlotArguments,
     "explore": ExploreArguments,
+    "export": ExportArguments,
     "data": DataArguments,
     "bench": BenchArguments,
 }

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn import boundary_scores, cli, commands_strokes, display, evaluate_boundaries
+from hmrnn import boundary_scores, bundled, cli, commands_strokes, display, evaluate_boundaries
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.data import (
     Corpus,
@@ -31,10 +31,11 @@ from hmrnn.data import (
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate as measure
+from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import choose_device, processes, read_metrics
 from hmrnn.train import train as run_training
-from hmrnn.trained import TextModel, load
+from hmrnn.trained import TextModel, load, load_text
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.trainer import Trainer
 
@@ -122,18 +123,22 @@ def evaluate(arguments: cli.EvaluateArguments) -> int:
         raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
     if arguments.gold and not arguments.boundaries:
         raise InputError("--gold is for --boundaries; give both")
+    dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
+        if dynamic is not None:
+            raise InputError("--dynamic is for text, and this is a model of handwriting; leave it out")
         return commands_strokes.evaluate(model, arguments)
     symbols, spaces, what = _symbols(model, arguments)
     symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
+    if dynamic is not None:
+        return _evaluate_dynamically(model, symbols, what, dynamic, arguments.json)
+    streams = 64 if arguments.streams is None else arguments.streams
     show = display.steps_progress("evaluating")
-    result = measure(
-        model.network, symbols, streams=arguments.streams, warmup=arguments.warmup, chunk=100, progress=show
-    )
-    rows = _boundary_rows(model, symbols, spaces, arguments) if arguments.boundaries else []
+    result = measure(model.network, symbols, streams=streams, warmup=arguments.warmup, chunk=100, progress=show)
+    rows = _boundary_rows(model, symbols, spaces, arguments, streams) if arguments.boundaries else []
     if arguments.json:
-        record: dict[str, Any] = {"text": what, "streams": arguments.streams, "warmup": arguments.warmup}
+        record: dict[str, Any] = {"text": what, "streams": streams, "warmup": arguments.warmup}
         record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
@@ -145,12 +150,42 @@ def evaluate(arguments: cli.EvaluateArguments) -> int:
     return 0
 
 
+def _dynamic(arguments: cli.EvaluateArguments) -> Dynamic | None:
+    """How the weights are to follow the text, if they are."""
+    names = ("learning_rate", "decay", "segment_length")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    if not arguments.dynamic:
+        if given:
+            raise InputError(f"--{next(iter(given)).replace('_', '-')} is for --dynamic; give both")
+        return None
+    if arguments.boundaries:
+        raise InputError("--dynamic is about bits, and --boundaries about the model as trained; one of them at a time")
+    if arguments.streams not in (None, 1):
+        raise InputError(f"--dynamic reads a text from end to end, in one stream; got --streams {arguments.streams}")
+    dynamic = Dynamic(**given)
+    dynamic.check()
+    return dynamic
+
+
+def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dynamic: Dynamic, as_json: bool) -> int:
+    result = evaluate_dynamic(model.network, symbols, dynamic, progress=display.steps_progress("evaluating"))
+    if as_json:
+        record = {"text": what, "streams": 1, "dynamic": dataclasses.asdict(dynamic), "saved": result.saved}
+        print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
+        return 0
+    settings = f"learning rate {dynamic.learning_rate:g}, decay {dynamic.decay:g}, segments of {dynamic.segment_length}"
+    print(f"dynamic evaluation: {settings}\n{display.evaluation_table(result, what)}")
+    if result.skipped:
+        print(f"segments not learned from, as their gradient was not finite  {result.skipped}")
+    return 0
+
+
 def _boundary_rows(
-    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: cli.EvaluateArguments
+    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: cli.EvaluateArguments, streams: int
 ) -> list[boundary_scores.Row]:
     gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
     found = evaluate_boundaries.find(
-        model.network, symbols, streams=arguments.streams, warmup=arguments.warmup,
+        model.network, symbols, streams=streams, warmup=arguments.warmup,
         progress=display.steps_progress("looking for segments"),
     )  # fmt: skip
     if gold is not None:
@@ -186,6 +221,28 @@ def segment(arguments: cli.SegmentArguments) -> int:
         return _segment_stream(model, arguments)
     result = model.segment(arguments.read())
     print(result.to_json() if arguments.json else display.segmentation(result, arguments.width))
+    return 0
+
+
+def score(arguments: cli.ScoreArguments) -> int:
+    model = load_text(arguments.model, device=choose_device(arguments.device))
+    text = arguments.read()
+    if arguments.lines:
+        lines = text.split("\n")
+        for line, found in zip(lines, model.score_lines(lines)):
+            if arguments.json:
+                record = {"text": line, "symbols": found.symbols if found else 0, "bits": found.bits if found else None}
+                print(msgspec.json.encode(record).decode())
+            else:
+                print(f"{f'{found.bits:.4f}' if found else '-'}\t{line}")
+        return 0
+    result = model.score(text, progress=display.steps_progress("scoring"))
+    if arguments.json:
+        print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
+    else:
+        unit = {"characters": "character", "bytes": "byte"}[model.vocabulary.kind]
+        total = result.bits * result.symbols
+        print(f"{result.bits:.4f} bits per {unit}  ({result.symbols:,} predicted, {total:,.0f} bits in all)")
     return 0
 
 
@@ -232,10 +289,12 @@ def generate(arguments: cli.GenerateArguments) -> int:
 
 
 def plot(arguments: cli.PlotArguments) -> int:
-    from hmrnn import figures
+    from hmrnn import figures, figures_lengths
 
     out = Path(arguments.out)
     if arguments.figure == "curves":
+        if arguments.model in bundled.names():
+            raise InputError(f"{arguments.model} has no training curves; name a run directory by --model")
         figure = figures.curves(read_metrics(Path(arguments.model) / "metrics.jsonl"))
     else:
         model = load(arguments.model, device=choose_device(arguments.device))
@@ -244,7 +303,11 @@ def plot(arguments: cli.PlotArguments) -> int:
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
         result = model.segment(arguments.read())
-        figure = figures.figure3(result) if arguments.figure == "3" else figures.figure4(result)
+        if arguments.figure == "timescales":
+            ends = [result.ends(level) for level in range(1, result.levels + 1)]
+            figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])
+        else:
+            figure = figures.figure3(result) if arguments.figure == "3" else figures.figure4(result)
     figures.save(figure, out)
     print(f"wrote {out}")
     return 0
@@ -258,9 +321,18 @@ def explore(arguments: cli.ExploreArguments) -> int:
             raise
         raise InputError(f"hmrnn explore needs {error.name}: install it with pip install 'hmrnn[page]'") from error
     if not arguments.model:
-        raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m runs/demo")
+        raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo")
     device = str(choose_device(arguments.device))
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
+
+
+def export(arguments: cli.ExportArguments) -> int:
+    from hmrnn.export import export as write
+
+    out = write(arguments.model, arguments.out, half=arguments.half)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    print(f"wrote {out}: {size:,} bytes; its card, {out / 'README.md'}, is yours to complete")
+    return 0
 
 
 def data(arguments: cli.DataArguments) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 
 from hmrnn.errors import InputError
 
-FORMATS = (".svg", ".png", ".pdf")
+FORMATS = (".svg", ".png", ".pdf", ".gif")
 INK, PRIME = "#1a1a5e", "#9a9a9a"
+GIF_SECONDS, MOST_SECONDS = 8.0, 600.0  # that a .gif takes to write itself if nobody says how many; that it can take
 _MARGIN, _GAP, _PEN = 0.8, 0.6, 0.05  # around the sheet, between two lines, width of the ink; in heights of a stroke
 
 
@@ -113,27 +114,45 @@ class Sheet:
 
 
 def check_suffix(path: Path, seconds: float = 0.0) -> str:
-    """The kind of picture that the path names, one of ``FORMATS``; only an SVG can take ``seconds`` to write itself."""
+    """The kind of picture that the path names, one of ``FORMATS``; ``seconds`` is for those that write themselves."""
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise InputError(f"handwriting is drawn as {', '.join(FORMATS)}; got {path.name!r}: change the end of its name")
-    if seconds > 0 and kind != ".svg":
-        raise InputError(f"only an .svg can write itself; got {path.name!r}: change the end of its name")
+    if seconds > 0 and kind not in (".svg", ".gif"):
+        raise InputError(f"only an .svg or a .gif can write itself; got {path.name!r}: change the end of its name")
+    if kind == ".gif":
+        check_gif_seconds(seconds or GIF_SECONDS)
     return kind
+
+
+def check_gif_seconds(seconds: float) -> None:
+    """InputError unless a .gif can write itself in that time."""
+    if not 0 < seconds <= MOST_SECONDS:
+        raise InputError(f"a .gif can take up to {MOST_SECONDS:g} seconds to write itself; got {seconds:g}")
 
 
 def save(
     lines: Sequence[np.ndarray], path: str | Path, *, prime: np.ndarray | None = None, seconds: float = 0.0
 ) -> Path:
-    """Write a picture of lines as .svg, .png or .pdf, whole or not at all; ``seconds`` is for .svg. The path."""
+    """Write a picture of lines as .svg, .png, .pdf or .gif, whole or not at all. The path.
+
+    With ``seconds`` an .svg writes itself in that time; a .gif always does, in ``GIF_SECONDS`` if not told.
+    """
     path = Path(path)
-    if check_suffix(path, seconds) != ".svg":
+    kind = check_suffix(path, seconds)
+    if kind == ".svg":
+        content = svg(lines, prime=prime, seconds=seconds).encode()
+    elif kind == ".gif":
+        from hmrnn import drawing_gif
+
+        content = drawing_gif.gif(lines, prime=prime, seconds=seconds or GIF_SECONDS)
+    else:
         from hmrnn import figures, figures_strokes
 
         return figures.save(figures_strokes.writing(lines, prime=prime), path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(svg(lines, prime=prime, seconds=seconds), encoding="utf-8")
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
         raise InputError(

@@ -56,7 +56,7 @@ def evaluate(
 
     ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
     """
-    total = _Sums(network.rnn.num_layers, network.rnn.num_boundaries, network.softmax.weight.device)
+    total = Sums(network.rnn.num_layers, network.rnn.num_boundaries, network.softmax.weight.device)
     read_through(
         network, symbols, total.add, streams=streams, warmup=warmup, chunk=chunk, precision=precision,
         progress=progress, share=share,
@@ -104,7 +104,7 @@ def read_through(
             network.train(was_training)
 
 
-class _Sums:
+class Sums:
     """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
 
     def __init__(self, num_layers: int, num_boundaries: int, device: torch.device) -> None:

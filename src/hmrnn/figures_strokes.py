@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 _WIDTH, _SCORES = 7.2, 1.35  # inches: the figure, and its column of scores
 _MOST_INCHES = 6.0  # a panel is no higher
+_MARGIN = 0.02  # around a line, as a share of its longer side
 
 
 def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[int] = (2,)) -> Figure:
@@ -45,7 +46,8 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
     width = _WIDTH - _SCORES
-    height = min(_MOST_INCHES, max(0.5, width * high / max(wide, 1e-9)))
+    around = 2 * _MARGIN * max(wide, high)
+    height = min(_MOST_INCHES, max(0.5, (width - 0.16) * (high + around) / (wide + around)))
     title = 0.22
     total = len(rows) * (height + title) + 0.1
     with figures.styled():
@@ -95,7 +97,7 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
         LineCollection(list(pieces), colors=[COLOURS[k] for k in chosen], linewidths=1.1, capstyle="round", gid=name)
     )
     axes.set_axis_off()
-    margin = 0.02 * float(np.ptp(points, axis=0).max())
+    margin = _MARGIN * float(np.ptp(points, axis=0).max())
     (left, top), (right, bottom) = points.min(axis=0) - margin, points.max(axis=0) + margin
     axes.set_xlim(left, right)
     axes.set_ylim(bottom, top)

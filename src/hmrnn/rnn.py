@@ -101,7 +101,7 @@ class HMLSTM(nn.Module):
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
-          indices, (T, B). On a CPU, numbers that are not finite or too large are refused; see docs/model.md.
+          indices, (T, B). Numbers that are not finite or too large are refused; see docs/model.md.
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
         - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
         - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
@@ -233,7 +233,7 @@ class HMLSTM(nn.Module):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
-        checks.check_values(x, lengths, self.layer_norm)
+        checks.check_values(x, state, boundaries, self.layer_norm, lengths)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -267,11 +267,12 @@ class HMLSTM(nn.Module):
         the new state, which rows of which layers changed, and the detectors' z̃.
         """
         checks.check_input(self, x, None, sequence=False)
-        checks.check_values(x, None, self.layer_norm)
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
-        noise = self._noise(1, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
+        new = state if state.copied is None else None  # else it comes from a step, and has been looked at
+        checks.check_values(x, new, forced, self.layer_norm)
+        noise = self._noise(1, x.shape[0])
         return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
 
     def extra_repr(self) -> str:
@@ -282,8 +283,8 @@ class HMLSTM(nn.Module):
         if self.batch_first:
             parts.append("batch_first=True")
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
-        chosen = ops.choose_engine(self.engine, self.a.device, self.options(), self.a.dtype)
-        parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen != self.engine else ""))
+        chosen = ops.choose_engine("auto", self.a.device, self.options(), self.a.dtype) if self.engine == "auto" else ""
+        parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen else ""))
         return ", ".join(parts)
 
     def __repr__(self) -> str:
@@ -381,6 +382,9 @@ class HMLSTMCell(nn.Module):
             if tuple(value.shape) != (len(x), size):
                 raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
             checks.check_kind(name, value, self.weights().b)
+        decided = {name: given.pop(name) for name in ("z", "z_below")}
+        if checks.can_look(x.device):
+            checks.check_numbers(given, decided, layer_norm=self.weights().gain_U is not None)
         noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
         options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes

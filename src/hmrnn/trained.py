@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
-from hmrnn import checkpoint
+from hmrnn import bundled, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.data.plain import plain
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
@@ -77,9 +80,21 @@ class TextModel:
             yield decoder.decode(bytes([int(values[index])]))
         yield decoder.decode(b"", final=True)
 
-    def score(self, text: str) -> Evaluation:
-        """Bits per symbol of ``text``, each symbol predicted from all before it, with boundary rates and updates."""
-        return evaluate(self.network, self._encode(text, "score"))
+    def score(self, text: str, *, progress: Callable[[int, int], None] | None = None) -> Evaluation:
+        """Bits per symbol of ``text``, each symbol predicted from all before it, with boundary rates and updates.
+
+        ``progress`` is told how many steps of how many are done.
+        """
+        return evaluate(self.network, self._encode(text, "score"), progress=progress)
+
+    def score_lines(self, lines: Iterable[str]) -> Iterator[Evaluation | None]:
+        """As :meth:`score`, each line by itself; None for one of fewer than two symbols, which has none to predict."""
+        for number, line in enumerate(lines, start=1):
+            try:
+                symbols = self.vocabulary.encode(self._as_trained(line))
+            except InputError as error:
+                raise InputError(f"line {number}: {error}") from error
+            yield evaluate(self.network, symbols) if len(symbols) > 1 else None
 
     def to(self, device: str | torch.device) -> TextModel:
         """Move the network; returns self."""
@@ -90,7 +105,12 @@ class TextModel:
         text = self._as_trained(text)
         if not text:
             raise InputError(f"there is nothing to {verb}: the text is empty")
-        return self.vocabulary.encode(text)
+        try:
+            return self.vocabulary.encode(text)
+        except InputError as error:
+            if not set(plain(text)) <= set(self.vocabulary.symbols):
+                raise
+            raise InputError(f"{error}; in plain ASCII all of the text is known") from error
 
     def _as_trained(self, text: str) -> str:
         """Without its spaces, if the model was trained so."""
@@ -101,14 +121,19 @@ class TextModel:
 
 
 def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel | StrokeModel:
-    """The model in a run directory (its best checkpoint) or a checkpoint directory.
+    """The model in a run directory (its best checkpoint) or a checkpoint directory, or one that comes with hmrnn.
+
+    The name of one that comes with hmrnn, such as "english-small", always means that one. A directory of the same name
+    is meant by ``./english-small``, or by a Path.
 
     Example::
 
+        >>> model = hmrnn.load("english-small")
+        >>> model.segment("the quick brown fox").text
+        'the quick brown fox'
         >>> model = hmrnn.load("runs/demo")  # doctest: +SKIP
-        >>> print(model.segment("the quick brown fox"))  # doctest: +SKIP
     """
-    directory = checkpoint.find(Path(source))
+    directory = locate(source)
     saved = checkpoint.read(directory)
     reads, config = saved.vocabulary, saved.config
     try:
@@ -126,6 +151,19 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     return TextModel(network, reads, config)
 
 
+def locate(source: str | Path) -> Path:
+    """The checkpoint directory that :func:`load` reads."""
+    names = bundled.names()
+    if isinstance(source, str) and source in names:
+        return bundled.FOLDER / source
+    if not Path(source).exists():
+        raise InputError(
+            f"no checkpoint at {source}: expected a run directory or a checkpoint directory, or the name of a model "
+            f"that comes with hmrnn ({', '.join(names) or 'none is installed'})"
+        )
+    return checkpoint.find(Path(source))
+
+
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
     """The network that a checkpoint describes, without its weights."""
     if isinstance(saved.vocabulary, Scale):
@@ -139,13 +177,25 @@ def _check_sizes(saved: Checkpoint) -> None:
     model, found = saved.config.model, {name: weight.shape for name, weight in saved.weights.items()}
     if max(model.num_layers, model.modules if model.rnn == "cw-rnn" else 0) > len(found):
         raise RuntimeError(f"there are {len(found)} tensors for {model.num_layers} layers")
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutDraws():
         expected = {name: weight.shape for name, weight in _network(saved).state_dict().items()}
     wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
     if wrong:
         name = wrong[0]
         shapes = (tuple(shapes[name]) if name in shapes else "nothing" for shapes in (expected, found))
         raise RuntimeError("{} must have shape {}, and has {}".format(name, *shapes))
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Tensors stay without random values: on "meta" there are none, and torch would import its compiler to say so."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__ in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def load_text(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel:

@@ -1,0 +1,53 @@
+"""Draws the pictures of docs/gallery.md, by the commands that stand in it.
+
+python docs/gallery.py --handwriting RUN --lines FILE [--text RUN] [--out docs/gallery]
+
+RUN is a run or checkpoint directory, FILE lines of strokes as `hmrnn data handwritten --archive FILE` writes them: they
+take the place of those named on the page. Without --handwriting and --lines, only the pictures of text are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from hmrnn import cli
+
+PAGE = Path(__file__).with_suffix(".md")
+LARGEST = 300_000
+"""Bytes of a picture."""
+
+
+def commands() -> list[list[str]]:
+    """The arguments of the hmrnn commands on the page."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [shlex.split(line)[1:] for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--handwriting")
+    parser.add_argument("--lines")
+    parser.add_argument("--text", default="english-small")
+    parser.add_argument("--out", type=Path, default=PAGE.with_suffix(""))
+    arguments = parser.parse_args()
+    chosen = (arguments.handwriting, arguments.lines, arguments.text)
+    here = dict(zip(("runs/handwriting", "handwritten.npz", "english-small"), chosen))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for command in commands():
+        words = [here.get(word, word) for word in command]
+        if None in words:
+            print(f"left out, as there is no model or no data for it: hmrnn {shlex.join(command)}")
+            continue
+        out = arguments.out / Path(words[words.index("--out") + 1]).name
+        words[words.index("--out") + 1] = str(out)
+        cli.run(words)
+        if out.stat().st_size > LARGEST:
+            sys.exit(f"{out} has {out.stat().st_size:,} bytes, more than {LARGEST:,}: ask for less in {PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Strokes -> an animated GIF that writes them, for where an SVG cannot be shown."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hmrnn.drawing import GIF_SECONDS, INK, PRIME, Line, Sheet, check_gif_seconds
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+
+STAYS = 3.0
+"""Seconds for which the whole picture stays before it is written again."""
+_FRAMES, _MOST_FRAMES = 12.5, 100  # a second, in all
+_WIDTH, _MOST_HEIGHT = 900, 2000  # pixels
+_FINER = 3  # drawn so many times larger, then made smaller: smooth edges
+_SHADES = 16  # of each colour, from the white of the paper to the full colour
+
+
+def gif(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds: float = GIF_SECONDS) -> bytes:
+    """A GIF file in which lines (T, 3), one below the other, are written at once in so many seconds, over and over.
+
+    ``prime`` is drawn in grey before each of them, and is there from the beginning. The last picture is the whole one,
+    and stays for ``STAYS`` seconds before the first comes back.
+    """
+    check_gif_seconds(seconds)
+    sheet = Sheet(lines, prime)
+    points = max(sum(map(len, line.ink)) for line in sheet.lines)
+    count = max(2, min(round(_FRAMES * seconds), _MOST_FRAMES, points + 1))
+    first, *others = _frames(sheet, count)
+    hundredths = max(2, round(100 * seconds / (count - 1)))  # the format's unit; programs are no faster than 2
+    durations = [10 * hundredths] * (count - 1) + [round(1000 * STAYS)]
+    file = io.BytesIO()
+    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, disposal=1, optimize=True)
+    return file.getvalue()
+
+
+def _frames(sheet: Sheet, count: int) -> Iterator[Image]:
+    """The picture ``count`` times: without any ink, with more and more of it, whole."""
+    from PIL import Image, ImageDraw
+
+    scale = min(_WIDTH / sheet.width, _MOST_HEIGHT / sheet.height)
+    width, height = (max(1, round(scale * size)) for size in (sheet.width, sheet.height))
+    grey, ink = (Image.new("L", (_FINER * width, _FINER * height)) for _ in range(2))
+    pen = _Pen(ImageDraw.Draw(grey), _FINER * scale, sheet.pen)
+    for stroke in itertools.chain.from_iterable(line.prime for line in sheet.lines):
+        pen.draw(stroke)
+    background = _shades(grey)
+    background = np.where(background > 0, background + _SHADES - 1, 0)
+    pen = _Pen(ImageDraw.Draw(ink), _FINER * scale, sheet.pen)
+    for k in range(count):
+        for line in sheet.lines:
+            for stroke in _between(line, (k - 1) / (count - 1), k / (count - 1)):
+                pen.draw(stroke)
+        shades = _shades(ink)
+        frame = Image.fromarray(np.where(shades > 0, shades, background).astype(np.uint8))
+        frame.putpalette(_palette())
+        yield frame
+
+
+def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
+    """The ink between two shares of a line's points; a stroke that goes on does so from where it was left."""
+    total, before = sum(map(len, line.ink)), 0
+    low, high = (round(max(0.0, share) * total) for share in (begin, end))
+    for stroke in line.ink:
+        new = slice(max(low - before, 0), max(high - before, 0))
+        if len(stroke[new]):
+            yield stroke[max(new.start - 1, 0) : new.stop]
+        before += len(stroke)
+
+
+class _Pen:
+    """Draws round strokes on a picture, in the units of a sheet."""
+
+    def __init__(self, draw: ImageDraw, scale: float, width: float) -> None:
+        self.on, self.scale = draw, scale
+        self.width = max(_FINER, round(scale * width))
+
+    def draw(self, points: np.ndarray) -> None:
+        places = [tuple(place) for place in (self.scale * points).tolist()]
+        self.on.line(places, fill=255, width=self.width)
+        r = self.width / 2
+        for x, y in places:
+            self.on.ellipse((x - r, y - r, x + r, y + r), fill=255)
+
+
+def _shades(picture: Image) -> np.ndarray:
+    """How dark each pixel of the small picture is, from 0 to ``_SHADES`` - 1."""
+    small = np.asarray(picture.reduce(_FINER), dtype=np.float64)
+    return np.round(small / 255 * (_SHADES - 1)).astype(np.int64)
+
+
+def _palette() -> list[int]:
+    """White, then the shades of the ink, then those of the prime."""
+    result = [255, 255, 255]
+    for colour in (INK, PRIME):
+        full = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
+        for shade in range(1, _SHADES):
+            result += [round(255 + (part - 255) * shade / (_SHADES - 1)) for part in full]
+    return result

@@ -1,0 +1,50 @@
+"""Text in plain ASCII."""
+
+from __future__ import annotations
+
+import doctest
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hmrnn.data import plain as module
+from hmrnn.data import prose
+from hmrnn.data.plain import plain
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It’s a “café”, „naïve“ and «déjà vu».", "It's a \"cafe\", \"naive\" and \"deja vu\"."),
+        ("1914–1918; north‑east; −3; 4 × 5; ½ m²", "1914-1918; north-east; -3; 4 x 5; 1/2 m2"),
+        ("He left—so they say — at ten…", "He left - so they say - at ten..."),
+        ("Straße, Ærø, Łódź, œuvre, ﬁnd", "Strasse, Aero, Lodz, oeuvre, find"),
+        ("non\u00a0breaking\ta\u0301 tab\nand a line", "non breaking a tab\nand a line"),
+        ("Москва costs €3", "Москва costs €3"),
+        ("", ""),
+        ("\ufe31\u2033\u00b4", " - \"'"),
+    ],
+)  # fmt: skip
+def test_examples(text: str, expected: str) -> None:
+    assert plain(text) == expected
+
+
+def test_the_example_of_its_docstring() -> None:
+    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(module).attempted > 0
+
+
+def test_it_writes_signs_as_the_prose_of_wikipedia_does() -> None:
+    for code, written in prose._SIGNS.items():
+        assert plain(chr(code)) == written, chr(code)
+
+
+@given(st.text())
+def test_it_is_done_once_and_leaves_ascii_alone(text: str) -> None:
+    once = plain(text)
+    assert plain(once) == once
+    assert not any(unicodedata.combining(letter) for letter in once)
+    ascii_only = "".join(letter for letter in text if letter.isascii() and letter != "\t")
+    assert plain(ascii_only) == ascii_only

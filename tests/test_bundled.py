@@ -1,0 +1,133 @@
+"""english-small, the model that comes with the package, is what its card says."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import hmrnn
+import tiny
+from hmrnn import bundled, checkpoint
+from hmrnn.trained import TextModel
+
+FOLDER = bundled.FOLDER / "english-small"
+HELD_OUT = Path(__file__).parent / "held_out.txt"
+ROOT = Path(__file__).parents[1]
+LARGEST = 10_000_000
+"""Bytes that it may take."""
+
+
+@pytest.fixture(scope="module")
+def model() -> TextModel:
+    model = hmrnn.load("english-small")
+    assert isinstance(model, TextModel)
+    return model
+
+
+@pytest.fixture(scope="module")
+def card() -> str:
+    return (FOLDER / "README.md").read_text()
+
+
+def test_it_is_there_whole_and_small() -> None:
+    assert bundled.DEFAULT in bundled.names()
+    names = {path.name for path in FOLDER.iterdir()}
+    assert names == {"README.md", "config.json", "manifest.json", "model.safetensors", "vocabulary.json"}
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= LARGEST
+    weights = checkpoint.read(FOLDER).weights
+    assert {weight.dtype for weight in weights.values() if weight.dim() > 0} == {torch.float16}
+
+
+def test_it_tells_nothing_of_the_machine_that_made_it() -> None:
+    data = checkpoint.read(FOLDER).config.data
+    assert data.cache is None
+    assert all(Path(path).name == path for path in data.path)
+
+
+def test_the_card_is_complete(card: str) -> None:
+    assert re.findall(r"\{\w+\}", card) == []
+    for words in ("MIT licence", "Wikipedia", "CC BY-SA 3.0", "contributors", "enwik8", "3 March 2006"):
+        assert words in card, words
+    assert "MIT License" in (ROOT / "LICENSE").read_text()
+
+
+def test_the_card_describes_the_model(card: str, model: TextModel) -> None:
+    parameters = sum(parameter.numel() for parameter in model.network.parameters())
+    sizes = "{}, {} and {}".format(*model.network.rnn.hidden_sizes)
+    config = model.config.model
+    assert f"| {parameters:,}, stored in 16 bits" in card
+    assert f"layers of {sizes} units, embedding {config.embedding_size}, output embedding {config.output_size}" in card
+    assert f"| reads | {len(model.vocabulary)} characters: " in card
+    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>")
+    assert set(map(str, model.vocabulary.symbols)) == known
+
+
+def bits(card: str, what: str) -> tuple[int, float]:
+    """Characters and bits per character in the row of the card that begins so."""
+    (row,) = re.findall(rf"^\| {re.escape(what)}[^|]*\| ([\d,]+) \| ([\d.]+) \|$", card, re.MULTILINE)
+    return int(row[0].replace(",", "")), float(row[1])
+
+
+def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel) -> None:
+    text = HELD_OUT.read_text().removesuffix("\n")
+    characters, noted = bits(card, "`tests/held_out.txt`")
+    found = model.score(text)
+    assert characters == len(text) == found.symbols + 1
+    assert found.bits == pytest.approx(noted, abs=0.01)
+    assert noted < 2.2
+    assert all(0.002 < rate < 0.98 for rate in found.rates), "a level is dead"
+
+
+def test_half_precision_costs_nothing(card: str) -> None:
+    (_, small), (_, whole) = bits(card, "the test part of its corpus"), bits(card, "the same, before the weights were")
+    assert small == pytest.approx(whole, abs=0.002)
+    assert small < 1.8
+
+
+def test_it_prefers_english(model: TextModel) -> None:
+    """To the same words, and those to the same letters, in another order."""
+    english = model.score("The river flows through the city and into the sea.").bits
+    words = model.score("Sea the into and city the through flows river the.").bits
+    letters = model.score("ehT revir swolf hguorht eht ytic dna otni eht aes.").bits
+    assert english + 0.3 < words < letters - 0.3
+
+
+def test_commands_answer_without_a_model_named(
+    model: TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "The river flows through the city."
+    assert tiny.hmrnn("segment", text, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["text"] == text
+    assert tiny.hmrnn("score", text, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(text).bits)
+    assert tiny.hmrnn("generate", text, "--length", 50, "--seed", 1) == 0
+    assert len(capsys.readouterr().out) == len(text) + 50 + 1
+
+
+def test_it_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
+    """Importing torch._dynamo takes about as long as everything else that a command does."""
+    code = """
+import sys
+from hmrnn import cli
+assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
+assert cli.run(["generate", "The river", "--length", "5"]) == 0
+print([name for name in ("torch._dynamo", "matplotlib.pyplot", "triton") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_example_of_load_runs() -> None:
+    (example,) = doctest.DocTestFinder(recurse=False).find(hmrnn.load, globs={"hmrnn": hmrnn})
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0

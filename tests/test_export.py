@@ -1,0 +1,214 @@
+"""A run becomes a model to hand on, and one that lies in the folder of bundled models is found by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+import tiny
+import tiny_strokes
+from hmrnn import bundled, checkpoint, cli
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import DataConfig
+from hmrnn.errors import InputError
+from hmrnn.export import export
+from hmrnn.train import read_metrics
+
+TEXT = "abc de fgh a hhg cab de de a"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, whose slope 16 bits cannot hold exactly."""
+    directory = tmp_path_factory.mktemp("run")
+    tiny.run(directory, tiny.config(layer_norm=True, slope_rate=0.3))
+    return directory
+
+
+@pytest.fixture
+def folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of bundled models, with the run as english-small; the working directory is another one."""
+    export(run, tmp_path / "bundled" / "english-small", half=True)
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path / "bundled")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "bundled"
+
+
+def test_half_precision(run: Path, tmp_path: Path) -> None:
+    out = export(run, tmp_path / "new" / "half", half=True)
+    assert {path.name for path in out.iterdir()} == {
+        "model.safetensors", "config.json", "vocabulary.json", "manifest.json", "README.md",
+    }  # fmt: skip
+    whole, small = (checkpoint.read(checkpoint.find(path)) for path in (run, out))
+    assert whole.weights.keys() == small.weights.keys()
+    for name, weight in whole.weights.items():
+        if weight.dim() == 0:
+            assert torch.equal(small.weights[name], weight), name
+        else:
+            assert small.weights[name].dtype == torch.float16
+            assert torch.equal(small.weights[name], weight.half()), name
+    slope = whole.weights["rnn.a"]
+    assert slope.half() != slope, "the test is to show that it is not rounded"
+    assert (small.config.model, small.config.train) == (whole.config.model, whole.config.train)
+    assert small.vocabulary == whole.vocabulary
+    sizes = [(checkpoint.find(path) / "model.safetensors").stat().st_size for path in (run, out)]
+    assert sizes[1] < 0.75 * sizes[0]  # the header with the names of the tensors stays
+
+    model = hmrnn.load(out)
+    assert {weight.dtype for weight in model.network.state_dict().values()} == {torch.float32}
+    assert model.score(TEXT).bits == pytest.approx(hmrnn.load(run).score(TEXT).bits, abs=0.02)
+    assert model.segment(TEXT).text == TEXT
+
+
+def test_full_precision_is_the_same_model(run: Path, tmp_path: Path) -> None:
+    out = export(str(run), str(tmp_path / "whole"))
+    assert (out / "model.safetensors").read_bytes() == (checkpoint.find(run) / "model.safetensors").read_bytes()
+    again = export(out, tmp_path / "again")
+    assert (again / "manifest.json").read_bytes() == (out / "manifest.json").read_bytes()
+    assert hmrnn.load(again).score(TEXT) == hmrnn.load(run).score(TEXT)
+
+
+def test_it_is_checked_as_every_checkpoint_is(run: Path, tmp_path: Path) -> None:
+    out = export(run, tmp_path / "half", half=True)
+    (out / "README.md").write_text("The card may change.")
+    hmrnn.load(out)
+    data = bytearray((out / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (out / "model.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
+        hmrnn.load(out)
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
+        export(out, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_card_says_what_is_known(run: Path, tmp_path: Path) -> None:
+    card = (export(run, tmp_path / "small", half=True) / "README.md").read_text()
+    assert card.startswith("# small\n")
+    step = int(checkpoint.find(run).name.split("-")[1])
+    (noted,) = [
+        line for line in read_metrics(run / "metrics.jsonl") if (line["event"], line["step"]) == ("valid", step)
+    ]
+    parameters = sum(parameter.numel() for parameter in hmrnn.load(run).network.parameters())
+    for row in (
+        "| network | `hm-lstm`, layers of 6, 5, 4 |",
+        f"| parameters | {parameters:,}, of 16 bits |",
+        "| reads | text, 9 characters |",
+        f"| validation | {noted['bits']:.4f} bits per symbol after {noted['epoch']:.2f} epochs; boundary rates ",
+    ):
+        assert row in card
+    assert "of 32 bits |" in (export(run, tmp_path / "large") / "README.md").read_text()
+    assert "| validation |" not in (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text()
+
+
+def test_where_the_data_were_stays_private(tmp_path: Path) -> None:
+    saved = tiny.trainer(tiny.config()).snapshot(training=True)
+    data = DataConfig(path=("/home/someone/novel.txt", "more.txt"), cache="/home/someone/cache")
+    config = dataclasses.replace(saved.config, data=data)
+    checkpoint.write(tmp_path / "best-00000001", saved._replace(config=config))
+    out = export(tmp_path, tmp_path / "out")
+    assert checkpoint.read(out).config.data == DataConfig(path=("novel.txt", "more.txt"))
+    assert not [path for path in out.iterdir() if b"someone" in path.read_bytes()]
+    assert "`novel.txt`, `more.txt`" in (out / "README.md").read_text()
+
+
+def test_handwriting(tmp_path: Path) -> None:
+    tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
+    out = export(tmp_path / "hand", tmp_path / "half", half=True)
+    assert "| reads | pen strokes |" in (out / "README.md").read_text()
+    lines = [hmrnn.load(path).generate(20, seed=1) for path in (tmp_path / "hand", out)]
+    assert np.isfinite(lines[1]).all()
+    assert lines[0].shape == lines[1].shape
+
+
+@pytest.mark.parametrize("value", [1e6, float("nan")])
+def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float) -> None:
+    saved = tiny.trainer(tiny.config()).snapshot(training=False)
+    weights = {name: weight.clone() for name, weight in saved.weights.items()}
+    weights["softmax.bias"][2] = value
+    checkpoint.write(tmp_path / "run", Checkpoint(saved.config, saved.vocabulary, weights))
+    with pytest.raises(InputError, match=r"softmax\.bias holds values that 16 bits cannot hold"):
+        export(tmp_path / "run", tmp_path / "out", half=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "half"
+    assert tiny.hmrnn("export", "-m", run, "--out", out, "--half") == 0
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert capsys.readouterr().out == f"wrote {out}: {size:,} bytes; its card, {out}/README.md, is yours to complete\n"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert tiny.hmrnn("export", "-m", run, "--out", out) == 2
+    assert capsys.readouterr().err == f"hmrnn: {out} exists and is left alone; choose another --out\n"
+    assert before == {path.name: path.read_bytes() for path in out.iterdir()}
+    (tmp_path / "file").write_text("")
+    assert tiny.hmrnn("export", "-m", run, "--out", tmp_path / "file" / "below") == 2
+    assert capsys.readouterr().err.startswith(f"hmrnn: cannot write to {tmp_path}/file/below: ")
+    assert tiny.hmrnn("export", "-m", run) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def test_a_bundled_model_is_loaded_by_its_name(folder: Path, run: Path) -> None:
+    assert bundled.names() == ["english-small"]
+    by_name, by_path = hmrnn.load("english-small"), hmrnn.load(folder / "english-small")
+    assert by_name.score(TEXT) == by_path.score(TEXT)
+    (folder / "unfinished").mkdir()
+    assert bundled.names() == ["english-small"]
+
+
+def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"no checkpoint at english-small: "):
+        hmrnn.load(Path("english-small"))
+    saved = tiny.trainer(tiny.config(seed=5)).snapshot(training=False)
+    checkpoint.write(Path("english-small"), saved)
+    mine = hmrnn.load("./english-small").score(TEXT)
+    assert hmrnn.load(Path("english-small")).score(TEXT) == mine
+    assert hmrnn.load("english-small").score(TEXT) == hmrnn.load(folder / "english-small").score(TEXT) != mine
+
+
+def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export("english-small", folder / "english-tiny")
+    with pytest.raises(
+        InputError, match=r"no checkpoint at english-large: .* \(english-small, english-tiny\)$"
+    ) as info:
+        hmrnn.load("english-large")
+    assert "\n" not in str(info.value)
+    monkeypatch.setattr(bundled, "FOLDER", folder / "english-tiny")
+    with pytest.raises(InputError, match=r"\(none is installed\)$"):
+        hmrnn.load("english-small")
+
+
+def test_commands_use_it_where_no_model_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = hmrnn.load("english-small")
+    assert tiny.hmrnn("segment", "abc de", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == model.segment("abc de").to_dict()
+    assert tiny.hmrnn("generate", "abc ", "--length", 30, "--seed", 3) == 0
+    assert capsys.readouterr().out == "abc " + model.generate("abc ", 30, temperature=0.8, seed=3) + "\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT + "\n"))
+    assert tiny.hmrnn("score", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["bits"] == model.score(TEXT).bits
+    assert tiny.hmrnn("plot", "abc de", "--figure", "3", "--out", "figure.svg") == 0
+    assert Path("figure.svg").read_bytes().startswith(b"<?xml")
+    capsys.readouterr()
+    assert tiny.hmrnn("plot", "--figure", "curves") == 2
+    assert capsys.readouterr().err == "hmrnn: english-small has no training curves; name a run directory by --model\n"
+    assert tiny.hmrnn("evaluate", "--file", "text.txt") == 2
+    assert "--model" in capsys.readouterr().err
+
+
+def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
+    shelf = pytest.importorskip("hmrnn.web.shelf")
+    (entry,) = shelf.open_shelf(cli.ExploreArguments().model).entries
+    assert entry.name == "english-small"
+    assert entry.model.score(TEXT) == hmrnn.load("english-small").score(TEXT)

@@ -1,0 +1,105 @@
+"""The gallery: every picture is shown with the command that draws it, and one script runs them all."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hmrnn
+import tiny
+import tiny_strokes
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.data import Strokes, Vocabulary, save_strokes
+from hmrnn.models import LanguageModel
+
+DOCS = Path(__file__).parents[1] / "docs"
+SHOWN = re.findall(r"!\[[^\]]+\]\(gallery/([^)]+)\)", (DOCS / "gallery.md").read_text())
+
+
+@pytest.fixture(scope="module")
+def gallery() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outs(gallery: ModuleType) -> list[str]:
+    """The files that the commands of the page write."""
+    return [words[words.index("--out") + 1] for words in gallery.commands()]
+
+
+def test_every_picture_has_its_command_and_every_command_its_picture(gallery: ModuleType) -> None:
+    assert [f"docs/gallery/{name}" for name in SHOWN] == outs(gallery)
+    assert len(set(SHOWN)) == len(SHOWN) >= 10
+
+
+def test_pictures_are_there_and_small(gallery: ModuleType) -> None:
+    assert {path.name for path in (DOCS / "gallery").iterdir()} == set(SHOWN)
+    for path in (DOCS / "gallery").iterdir():
+        assert path.stat().st_size <= gallery.LARGEST, path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of handwriting, one of text that knows all of ASCII, and a file of lines with the names on the page."""
+    place = tmp_path_factory.mktemp("gallery")
+    tiny_strokes.save(place / "hand", tiny_strokes.model())
+    vocabulary = Vocabulary("characters", ("\n", *map(chr, range(32, 127))))
+    config = tiny.config()
+    network = LanguageModel(len(vocabulary), config.model)
+    checkpoint.write(place / "text", Checkpoint(config, vocabulary, dict(network.state_dict())))
+    lines = tiny_strokes.strokes(2)
+    save_strokes(Strokes.of(list(lines), names=["line-00078", "line-00009"]), place / "lines.npz")
+    return place
+
+
+def run(gallery: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["gallery.py", *map(str, arguments)])
+    gallery.main()
+
+
+def test_the_script_draws_them_all(
+    gallery: ModuleType, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(DOCS.parent)
+    short = [["20" if word in ("400", "500") else word for word in words] for words in gallery.commands()]
+    monkeypatch.setattr(gallery, "commands", lambda: short)
+    chosen = ("--handwriting", models / "hand", "--lines", models / "lines.npz", "--text", models / "text")
+    run(gallery, monkeypatch, *chosen, "--out", tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
+
+
+def test_no_model_no_picture_and_none_that_is_too_large(
+    gallery: ModuleType,
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(gallery, "LARGEST", 100)
+    with pytest.raises(SystemExit, match=r"figure3\.png has [\d,]+ bytes, more than 100"):
+        run(gallery, monkeypatch, "--text", models / "text", "--out", tmp_path)
+    assert capsys.readouterr().out.count("left out, as there is no model") == len(SHOWN) - 3
+    assert [path.name for path in tmp_path.iterdir()] == ["figure3.png"]
+
+
+def test_plot_timescales(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "timescales.svg"
+    text = "When the boats came back in the evening, the whole town was waiting on the pier."
+    assert tiny.hmrnn("plot", "-m", models / "text", "--figure", "timescales", text, "--out", out) == 0
+    found = hmrnn.load(models / "text").segment(text)  # type: ignore[arg-type, union-attr]
+    for level in (1, 2):
+        count = len(found.ends(level))
+        assert f"level {level}: {count} segments" in out.read_text()
+    out = tmp_path / "no.svg"
+    assert tiny.hmrnn("plot", "-m", models / "hand", "--figure", "timescales", "--out", out) == 2
+    assert not out.exists()

@@ -1,0 +1,128 @@
+"""hmrnn score: bits per character of a text, whole or line by line."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import hmrnn
+import tiny
+import tiny_strokes
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import DataConfig
+from hmrnn.data import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.models import LanguageModel
+
+TEXT = "abc de fgh a hhg cab"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hmrnn.TextModel:
+    """A model in the directory "model" of the working directory."""
+    checkpoint.write(tmp_path / "model", tiny.trainer(tiny.config()).snapshot(training=False))
+    monkeypatch.chdir(tmp_path)
+    loaded = hmrnn.load("model")
+    assert isinstance(loaded, hmrnn.TextModel)
+    return loaded
+
+
+def test_a_text(
+    model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = model.score(TEXT)
+    assert tiny.hmrnn("score", "-m", "model", TEXT) == 0
+    shown = capsys.readouterr().out
+    total = sum(model.segment(TEXT).bits[1:])
+    assert shown == f"{expected.bits:.4f} bits per character  (19 predicted, {total:.0f} bits in all)\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(TEXT + "\n"))
+    assert tiny.hmrnn("score", "-m", "model") == 0
+    assert capsys.readouterr().out == shown
+    (tmp_path / "text.txt").write_text(TEXT + "\n")
+    assert tiny.hmrnn("score", "-m", "model", "--file", "text.txt", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record == {
+        **json.loads(json.dumps(dataclasses.asdict(expected))),
+        "saved": expected.saved,
+    }
+
+
+def test_every_line_by_itself(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["abc de", "", "a", "abc de", "cab"]
+    bits = {line: model.score(line).bits for line in ("abc de", "cab")}
+    assert tiny.hmrnn("score", "-m", "model", "--lines", "\n".join(lines)) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [f"{bits[line]:.4f}\t{line}" if line in bits else f"-\t{line}" for line in lines]
+    assert tiny.hmrnn("score", "-m", "model", "--lines", "--json", "\n".join(lines)) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert records == [
+        {"text": line, "symbols": len(line) - 1 if line in bits else 0, "bits": bits.get(line)} for line in lines
+    ]
+
+
+def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of bytes a single letter may be several, and without its spaces a line may be empty."""
+    config = tiny.config()
+    for name, vocabulary, data in (
+        ("bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True)),
+        ("bare", tiny.VOCABULARY, DataConfig(remove_spaces=True)),
+    ):
+        network = LanguageModel(len(vocabulary), config.model)
+        saved = Checkpoint(dataclasses.replace(config, data=data), vocabulary, network.state_dict())
+        checkpoint.write(tmp_path / name, saved)
+    raw, bare = hmrnn.load(tmp_path / "bytes"), hmrnn.load(tmp_path / "bare")
+    assert [found and found.symbols for found in raw.score_lines(["α", "a", "αβ"])] == [1, None, 3]
+    assert [found and found.symbols for found in bare.score_lines(["   ", " a ", "a b c"])] == [None, None, 2]
+    assert tiny.hmrnn("score", "-m", tmp_path / "bytes", "αβ") == 0
+    assert " bits per byte  (3 predicted, " in capsys.readouterr().out
+
+
+def test_plain(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("äbç dé fgh")
+    expected = f"{model.score('abc de fgh').bits:.4f} bits per character"
+    for text in (("äbç dé fgh",), ("--file", "text.txt")):
+        assert tiny.hmrnn("score", "-m", "model", "--plain", *text) == 0
+        assert capsys.readouterr().out.startswith(expected)
+        assert tiny.hmrnn("segment", "-m", "model", "--plain", "--json", *text) == 0
+        assert json.loads(capsys.readouterr().out)["text"] == "abc de fgh"
+    for command in ("score", "segment"):
+        assert tiny.hmrnn(command, "-m", "model", "äbç") == 2
+        error = capsys.readouterr().err
+        assert error.endswith("no unknown symbol for them; in plain ASCII all of the text is known\n")
+    assert tiny.hmrnn("score", "-m", "model", "--plain", "äb£c") == 2
+    error = capsys.readouterr().err
+    assert "1 symbol that training never showed: '£'" in error
+    assert "ASCII" not in error
+
+
+def test_what_cannot_be_scored(
+    model: hmrnn.TextModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    for arguments, message in (
+        (("-m", "model"), "there is nothing to score: the text is empty"),
+        (("-m", "model", "a"), "must hold at least 2 symbols; got 1"),
+        (("-m", "model", "abXc"), "1 symbol that training never showed: 'X' (U+0058) at position 2"),
+        (("-m", "model", "--lines", "abc\nabXc"), "line 2: the text holds 1 symbol that training never showed: 'X'"),
+        (("-m", "model", "abc", "--file", "text.txt"), "give a text or --file, not both"),
+        (("-m", "hand", "abc"), "hand holds a model of handwriting, and this needs one of text"),
+    ):
+        assert tiny.hmrnn("score", *arguments) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+    with pytest.raises(InputError, match=r"^line 3: "):
+        list(model.score_lines(["abc", "", "X"]))
+
+
+def test_progress(model: hmrnn.TextModel) -> None:
+    told: list[tuple[int, int]] = []
+    model.score("abc de " * 40, progress=lambda done, total: told.append((done, total)))
+    assert told == [(100, 279), (200, 279), (279, 279)]
