@@ -1,40 +1,46 @@
 # Two commands do everything on a fresh machine with Python 3.11 or newer: make demo, make test.
 PYTHON ?= python3
-BIN := .venv/bin
+# make test TORCH=2.11.0 runs the tests with another version, in an environment of its own.
+PINNED := 2.13.0
+TORCH ?= $(PINNED)
+VENV := .venv$(if $(filter $(PINNED),$(TORCH)),,-torch-$(TORCH))
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: demo test stress lint clean
 
-demo: .venv/installed
+demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
 
-test: .venv/installed-test lint
+test: $(VENV)/installed-test $(if $(filter $(PINNED),$(TORCH)),lint)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
-# What takes minutes; results and logs go to results/stress.
-stress: .venv/installed-test .venv/schemathesis/installed
+# What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
+stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 
-lint: .venv/installed-test
+lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-.venv/installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+$(VENV)/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed 's/^torch==.*/torch==$(TORCH)/$(if $(filter $(PINNED),$(TORCH)),,; /^triton==/d)' constraints.txt > $(VENV)/constraints.txt
+	$(INSTALL) "torch==$(TORCH)"
+	$(INSTALL) -e .
 	touch $@
 
-.venv/installed-test: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+$(VENV)/installed-test: $(VENV)/installed
+	$(INSTALL) -e ".[test]"
 	touch $@
 
 # In an environment of its own, as it brings a plugin for pytest.
-.venv/schemathesis/installed: .venv/installed
-	$(BIN)/python -m venv .venv/schemathesis
-	.venv/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check "schemathesis>=4,<5"
+$(VENV)/schemathesis/installed: $(VENV)/installed
+	$(BIN)/python -m venv $(VENV)/schemathesis
+	$(VENV)/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check "schemathesis>=4,<5"
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,14 +19,22 @@ from hmrnn.data import Corpus
 from hmrnn.task_text import TextTask
 from hmrnn.trainer import Trainer
 
-BEGINNING, UPDATE, EVALUATION, WRITING, BETWEEN = range(5)
-PHASES = ("before the first update", "an update", "an evaluation", "the writing of a checkpoint", "between")
+BEGINNING, UPDATE, EVALUATION, WRITING, BETWEEN, FIRST = range(6)
+PHASES = (
+    "before the first update",
+    "an update",
+    "an evaluation",
+    "the writing of a checkpoint",
+    "between",
+    "a first batch",
+)
 
 
 def sitting(directory: Path, config: Config, text: Corpus, rng: random.Random, moment: int | None) -> tuple[bool, str]:
     """Go on with a run in a process of its own, which is killed at a random instant of a phase, the rng's choice.
 
-    ``moment`` None lets it run to its end. Gives whether it came to its end, and what it was at when it was killed.
+    ``moment`` None lets it run to its end; FIRST is no random instant: a first batch has been read and nothing has been
+    learnt from it. Gives whether it came to its end, and what it was at when it was killed.
     """
     phase = mmap.mmap(-1, 2)  # shared: what the process is at, and how often it was at the moment that is waited for
     resume = any("last" in path.name for path in checkpoint.checkpoints(directory)) if directory.exists() else False
@@ -48,6 +56,8 @@ def sitting(directory: Path, config: Config, text: Corpus, rng: random.Random, m
         time.sleep(0.0002)
     if os.WIFSIGNALED(status) and killed:
         return False, was_at
+    if moment == FIRST and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return False, PHASES[FIRST]
     assert os.WIFEXITED(status), status
     assert os.WEXITSTATUS(status) == 0, "the run failed"
     return True, "its end"
@@ -79,6 +89,14 @@ def _live(phase: mmap.mmap, directory: Path, config: Config, text: Corpus, resum
         Trainer.update = noting(UPDATE, Trainer.update)  # type: ignore[method-assign]
         TextTask.validate = noting(EVALUATION, TextTask.validate)  # type: ignore[method-assign]
         checkpoint.write = noting(WRITING, checkpoint.write)
+        if moment == FIRST:
+            read = TextTask.loss
+
+            def read_and_die(*arguments: Any) -> Any:
+                read(*arguments)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            TextTask.loss = read_and_die  # type: ignore[method-assign]
 
         def step(event: tiny.Event) -> bool:
             enter(BETWEEN)

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import hmrnn
+from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.errors import InputError
-from hmrnn.ops import reference, single, sparse
+from hmrnn.ops import cuda, reference, single, sparse
+from hmrnn.timescales import ClockworkRNN, LeakyRNN
 
-WAYS = ("reference", "sparse", "single", "step")
+ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]
+ENDS = [(False, 1e30), *((norm, value) for norm in (False, True) for value in (1e15, 1e-38, 1e-45, 0.0))]
+"""With or without layer normalisation, and numbers that are not refused."""
+REFUSED = [(True, 1e16), *((norm, v) for norm in (False, True) for v in (math.nan, math.inf, -math.inf, 1e35))]
 
 
-def read(rnn: hmrnn.HMLSTM, x: torch.Tensor, way: str) -> list[torch.Tensor]:
-    """Everything that comes of x (T, B, size), by one of the ways in which it can be computed on a CPU."""
-    engines: dict[str, Any] = {"reference": reference, "sparse": sparse, "single": single}
-    if way in engines:
+def finite(*tensors: Tensor) -> bool:
+    return all(bool(a.isfinite().all()) for a in tensors)
+
+
+def extreme(value: float, batch: int = 1) -> Tensor:
+    """(9, batch, 6) of ordinary size, but for some steps and one number."""
+    x = torch.randn(9, batch, 6)
+    x[1], x[3], x[4, 0, 1], x[6] = value, -value, value, value * torch.randn(batch, 6).clamp(-1, 1)
+    return x
+
+
+def read(rnn: hmrnn.HMLSTM, x: Tensor, way: str) -> list[Tensor]:
+    """Everything that comes of x (T, B, size), by one of the ways in which it can be computed."""
+    engines: dict[str, Any] = {"reference": reference, "sparse": sparse, "single": single, "cuda": cuda}
+    if (name := way.split()[0]) in engines:
         with torch.no_grad():
-            result = engines[way].hmlstm(x, rnn.layers(), rnn.initial_state(x.shape[1]), rnn.options())
+            result = engines[name].hmlstm(x, rnn.layers(), rnn.initial_state(x.shape[1]), rnn.options())
         return [*result.hidden, *result.state.c, result.probabilities]
     state, found = None, []
     for now in x:
@@ -30,43 +48,183 @@ def read(rnn: hmrnn.HMLSTM, x: torch.Tensor, way: str) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("layer_norm", "value"), [(False, 1e30), *((norm, v) for norm in (False, True) for v in (1e15, 1e-38, 1e-45, 0.0))]
-)
+@pytest.mark.parametrize("way", ["reference", "sparse", "single", "step", *ON_GPU])
+@pytest.mark.parametrize(("layer_norm", "value"), ENDS)
 def test_finite_in_finite_out(way: str, layer_norm: bool, value: float) -> None:
-    rnn = hmrnn.HMLSTM(6, 8, 3, layer_norm=layer_norm)
-    x = torch.randn(9, 1, 6)
-    x[1], x[3], x[4, 0, 1], x[6] = value, -value, value, value * torch.randn(1, 6).clamp(-1, 1)
-    assert all(bool(a.isfinite().all()) for a in read(rnn, x, way))
-    assert rnn(x)[1].h[0].isfinite().all()
+    device = "cuda" if "cuda" in way else "cpu"
+    rnn = hmrnn.HMLSTM(6, 8, 3, layer_norm=layer_norm).to(device)
+    x = extreme(value).to(device)
+    assert finite(*read(rnn, x, way))
+    out, state = rnn(x)
+    assert finite(*out.hidden, *state.h, *state.c)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
-def test_gradients_too(boundary: Any) -> None:
-    rnn = hmrnn.HMLSTM(6, 8, 3, boundary=boundary)
-    x = torch.randn(9, 2, 6)
+def test_gradients_too(boundary: Any, device: str) -> None:
+    rnn = hmrnn.HMLSTM(6, 8, 3, boundary=boundary).to(device)
+    x = torch.randn(9, 2, 6, device=device)
     x[1], x[4], x[5] = 1e30, -1e30, 1e-45
     sum(h.sum() for h in rnn(x)[0].hidden).backward()
-    assert all(bool(p.grad.isfinite().all()) for p in rnn.parameters() if p.grad is not None)
+    assert finite(*(p.grad for p in rnn.parameters() if p.grad is not None))
+
+
+def rule(layer_norm: bool, value: float) -> str:
+    """What is said of a number that is refused, as a regular expression."""
+    limit = r"1e\+15 in size with layer_norm, which squares it" if layer_norm else r"1e\+31 in size"
+    return rf"must be finite and at most {limit}; got {format(value, 'g').replace('+', '.')} in "
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
-@pytest.mark.parametrize(
-    ("layer_norm", "value"),
-    [(True, 1e16), *((norm, v) for norm in (False, True) for v in (math.nan, math.inf, -math.inf, 1e35))],
-)
+@pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
 def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: float) -> None:
     rnn = hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, engine=engine)
     x = torch.zeros(5, 2, 3)
     x[3, 1, 2] = value
-    limit = r"1e\+15 in size with layer_norm, which squares it" if layer_norm else r"1e\+31 in size"
-    said = rf"x must be finite and at most {limit}; got {format(value, 'g').replace('+', '.')} in "
-    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2"):
+    said = f"^x {rule(layer_norm, value)}"
+    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
         rnn(x)
-    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2"):
+    with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
         hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, batch_first=True)(x.transpose(0, 1))
-    with pytest.raises(InputError, match=said + "sequence 1, at position 2"):
+    with pytest.raises(InputError, match=said + "sequence 1, at position 2$"):
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])  # in the padding it may stand
-    assert all(bool(h.isfinite().all()) for h in out.hidden)
+    assert finite(*out.hidden)
+
+
+def test_a_long_sequence_of_large_numbers_is_no_mistake() -> None:
+    """Its norm is beyond float32, but no number in it is too large."""
+    rnn = hmrnn.HMLSTM(6, 8, 2)
+    assert finite(*rnn(torch.full((40, 5, 6), 9e30))[0].hidden)
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
+def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool) -> None:
+    rnn = hmrnn.HMLSTM(3, (4, 5), 2, layer_norm=layer_norm)
+    given: tuple[Tensor, dict[str, Tensor]] = (torch.zeros(5, 2, 3), {})
+    if symbols:
+        given = (torch.zeros(5, 2, dtype=torch.int64), {"embedding": torch.zeros(7, 3)})
+    for kind in ("h", "c"):
+        state = rnn.initial_state(2)
+        getattr(state, kind)[1][0, 4] = value
+        said = rf"^state\.{kind}\[1\] {rule(layer_norm, value)}sequence 0, at position 4$"
+        with pytest.raises(InputError, match=said):
+            rnn(given[0], state, **given[1])
+        with pytest.raises(InputError, match=said):
+            rnn.step(torch.zeros(2, 3), state)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -0.1, 1.1])
+def test_boundaries_are_looked_at(value: float) -> None:
+    rnn, x = hmrnn.HMLSTM(3, 4, 3), torch.zeros(5, 2, 3)
+    got = rf"must lie between 0 and 1; got {format(value, 'g').replace('+', '.')} in "
+    state = rnn.initial_state(2)
+    state.z[1, 0] = value
+    for call in (lambda: rnn(x, state), lambda: rnn.step(x[0], state)):
+        with pytest.raises(InputError, match=rf"^state\.z {got}sequence 1, at position 0$"):
+            call()
+    forced = torch.zeros(5, 2, 2)
+    forced[0], forced[2, 1, 1] = math.nan, value
+    if math.isnan(value):  # left to the detector
+        assert finite(*rnn(x, boundaries=forced)[0].hidden)
+        return
+    with pytest.raises(InputError, match=rf"^boundaries {got}step 2 of sequence 1, at position 1$"):
+        rnn(x, boundaries=forced)
+    with pytest.raises(InputError, match=rf"^boundaries {got}sequence 1, at position 1$"):
+        rnn.step(x[0], boundaries=forced[2])
+    assert finite(*rnn(x, boundaries=forced, lengths=[5, 2])[0].hidden)
+
+
+CELL: dict[str, tuple[int, ...]] = {
+    "x": (2, 6),
+    "h": (2, 8),
+    "c": (2, 8),
+    "above": (2, 5),
+    "z": (2, 1),
+    "z_below": (2, 1),
+}
+
+
+def run_cell(cell: hmrnn.HMLSTMCell, given: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    return cell(given["x"], (given["h"], given["c"], given["z"]), given["z_below"], given["above"])
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
+@pytest.mark.parametrize(("layer_norm", "value"), ENDS)
+def test_a_cell_stays_finite(layer_norm: bool, value: float, boundary: Any) -> None:
+    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm, boundary=boundary)
+    for z in (0.0, 1.0):
+        given = {name: torch.full(shape, value) for name, shape in CELL.items()}
+        given |= {"z": torch.full((2, 1), z), "z_below": torch.ones(2, 1)}
+        for x in extreme(value, 2):
+            h, c, z_new = run_cell(cell, {**given, "x": x})
+            assert finite(h, c, z_new)
+            given |= {"h": h.detach(), "c": c.detach(), "z": z_new.detach()}
+
+
+@pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
+def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float) -> None:
+    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm)
+    for name, shape in CELL.items():
+        given = {other: torch.zeros(size) for other, size in CELL.items()}
+        given[name][1, -1] = value
+        said = "must lie between 0 and 1; got " if name in ("z", "z_below") else rule(layer_norm, value)
+        with pytest.raises(InputError, match=rf"^{name} {said}.*sequence 1, at position {shape[1] - 1}$"):
+            run_cell(cell, given)
+
+
+BASELINES: dict[str, Callable[[], Baseline]] = {
+    "lstm": lambda: LSTM(6, 8, 2),
+    "gru": lambda: GRU(6, 8, 2),
+    "ln-lstm": lambda: LayerNormLSTM(6, 8, 2),
+    "cw-rnn": lambda: ClockworkRNN(6, 8, 2),
+    "ln-cw-rnn": lambda: ClockworkRNN(6, 8, 2, layer_norm=True),
+    "leaky": lambda: LeakyRNN(6, 8, 2),
+}
+every_baseline = pytest.mark.parametrize("name", BASELINES)
+on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+@on_every_device
+@every_baseline
+@pytest.mark.parametrize("value", [1e30, 1e15, 1e-38, 1e-45, 0.0])
+def test_baselines_stay_finite(name: str, value: float, device: str) -> None:
+    rnn = BASELINES[name]().to(device)
+    x = extreme(min(value, 1e15) if rnn.layer_norm else value, 2).to(device)
+    out, state = rnn(x)
+    assert finite(*out.hidden, *state.h, *state.c)
+    held = None
+    for now in x:
+        held = rnn.step(now, held).state
+        assert finite(*held.h, *held.c)
+
+
+@every_baseline
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e35])
+def test_baselines_name_what_they_cannot_read(name: str, value: float) -> None:
+    rnn = BASELINES[name]()
+    said = rule(rnn.layer_norm, value)
+    x = torch.zeros(5, 2, 6)
+    x[3, 1, 2] = value
+    with pytest.raises(InputError, match=f"^x {said}step 3 of sequence 1, at position 2$"):
+        rnn(x)
+    with pytest.raises(InputError, match=f"^x {said}"):
+        rnn.step(x[3])
+    out, _ = rnn(x, lengths=[5, 3])
+    assert finite(*out.hidden)
+    for kind in ("h", "c"):
+        state = rnn.initial_state(2)
+        getattr(state, kind)[1][0, 7] = value
+        for call in (lambda state=state: rnn(x[:3], state), lambda state=state: rnn.step(x[0], state)):
+            with pytest.raises(InputError, match=rf"^state\.{kind}\[1\] {said}sequence 0, at position 7$"):
+                call()
+
+
+@pytest.mark.gpu
+def test_nobody_waits_for_a_gpu_to_look_at_numbers() -> None:
+    """Not in a call and not in the replay of one: NaN in, NaN out."""
+    rnn, x = hmrnn.HMLSTM(6, 8, 3).cuda(), torch.full((9, 2, 6), math.nan, device="cuda")
+    with torch.no_grad():
+        assert bool(rnn(x)[0].hidden[0].isnan().all())
+        assert bool(rnn(x)[0].hidden[0].isnan().all())

@@ -153,6 +153,7 @@ def test_one_level_many_mixtures_a_constant_channel() -> None:
     (np.zeros(5), "shape"),
     (np.zeros((1, 2)), "2 steps"),
     (np.full((50, 1), np.nan), "finite"),
+    (np.full((50, 1), 1e160), r"at most 1e\+100 in size; got 1e\+160"),
     (np.array([["a"], ["b"]]), "numbers"),
     ([], "empty list"),
     ([np.zeros((50, 1)), np.zeros((50, 2))], "channels"),

@@ -32,12 +32,12 @@ FREQUENT: dict[str, Any] = {
 }
 
 
-def test_three_kills_change_nothing(tmp_path: Path) -> None:
-    """SIGKILL before the first update, while a checkpoint is written and while it is evaluated."""
+def test_kills_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL before the first update and within it, while a checkpoint is written and while it is evaluated."""
     config, text, rng = tiny.config(**FREQUENT), tiny.corpus(), random.Random(1)
     tiny.run(tmp_path / "whole", config, text=text)
     seen = []
-    for moment in (kills.BEGINNING, kills.WRITING, kills.EVALUATION):
+    for moment in (kills.BEGINNING, kills.FIRST, kills.WRITING, kills.EVALUATION):
         finished, was_at = kills.sitting(tmp_path / "parts", config, text, rng, moment)
         assert not finished
         seen.append(was_at)

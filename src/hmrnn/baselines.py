@@ -43,6 +43,7 @@ class Baseline(nn.Module):
 
     num_boundaries = 0
     batch_first = False
+    layer_norm = False
     looks_up = False
     """Whether ``layer`` takes symbols and their embedding; else it gets the embedded symbols."""
 
@@ -89,11 +90,12 @@ class Baseline(nn.Module):
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
         checks.check_input(self, x, embedding, sequence=True)
-        checks.check_boundaries(self, boundaries, x.shape[:2])
+        boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
         T, B = x.shape[:2]
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
+        checks.check_values(x, state, boundaries, self.layer_norm, lengths)
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
         if lengths is not None:  # whatever the padding holds, nothing of it is read
             padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
@@ -260,7 +262,7 @@ class LayerNormLSTM(Baseline):
     Arguments and outputs: see :class:`Baseline`; ``engine`` is that of :class:`hmrnn.HMLSTM`.
     """
 
-    looks_up = True
+    looks_up = layer_norm = True
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from hmrnn.networks import RNN
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
-"""Of x in size, without and with layer normalisation: what float32 can multiply by a row of weights, or also square."""
+"""Of numbers in size, without and with layer norm: what float32 can multiply by a row of weights, or also square."""
+
+ROUNDING = 1e-3
+"""How far beyond 0 and 1 a boundary may lie: one that is computed, as soft ones are, may be off by its last digit."""
 
 
 def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
@@ -42,25 +45,58 @@ def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -
         check_kind("x", x, b)
 
 
-def check_values(x: Tensor, lengths: Tensor | None, layer_norm: bool) -> None:
-    """What counts of ``x``, (T, B, size) or (B, size), must be finite and small enough for all that is made of it.
+def check_values(
+    x: Tensor, state: State | None, boundaries: Tensor | None, layer_norm: bool, lengths: Tensor | None = None
+) -> None:
+    """See :func:`check_numbers`; a boundary that is NaN is left to the detector."""
+    if not can_look(x.device):
+        return
+    numbers = {"x": x} if x.is_floating_point() else {}
+    decided: dict[str, Tensor] = {}
+    if state is not None:
+        for name, tensors in (("h", state.h), ("c", state.c)):
+            numbers |= {f"state.{name}[{l}]": a for l, a in enumerate(tensors)}
+        decided |= {"state.z": state.z} if state.z.numel() > 0 else {}
+    if boundaries is not None:
+        decided["boundaries"] = boundaries.detach().nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf)
+    check_numbers(numbers, decided, layer_norm, lengths)
 
-    Looked at on a CPU alone: a GPU would have to be waited for.
+
+def can_look(device: torch.device) -> bool:
+    """Whether numbers are looked at: on a CPU alone, as a GPU would have to be waited for, and not while compiling."""
+    return device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+@torch.no_grad()
+def check_numbers(
+    numbers: Mapping[str, Tensor], boundaries: Mapping[str, Tensor], layer_norm: bool, lengths: Tensor | None = None
+) -> None:
+    """``numbers`` must be finite and small enough for all that is made of them, ``boundaries`` lie between 0 and 1.
+
+    All are (T, B, size) or (B, size); what lies in the padding does not count.
     """
-    if x.device.type != "cpu" or not x.is_floating_point() or x.numel() == 0 or torch.compiler.is_compiling():
-        return
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
-    low, high = (float(value) for value in torch.aminmax(x.detach()))
-    if -limit <= low and high <= limit:  # neither holds for NaN
+    beyond = [z - z.clamp(0, 1) for z in boundaries.values()]
+    tensors = [*numbers.values(), *beyond]
+    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
+    bounds = [limit] * len(numbers) + [ROUNDING] * len(beyond)
+    if all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # which does not hold for NaN
         return
-    wrong = ~(x.abs() <= limit)  # (..., B, size)
-    if lengths is not None:
-        wrong &= (torch.arange(len(x))[:, None] < lengths)[..., None]
+    size = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
+    for name, a in numbers.items():  # a norm can be too large while no number is
+        _find(name, a, ~(a.abs() <= limit), size, lengths)
+    for name, z in boundaries.items():
+        _find(name, z, ~((z - z.clamp(0, 1)).abs() <= ROUNDING), "lie between 0 and 1", lengths)
+
+
+def _find(name: str, a: Tensor, wrong: Tensor, rule: str, lengths: Tensor | None) -> None:
+    """Complain of the first number of ``a`` that is wrong, if there is one that counts."""
+    if lengths is not None and a.dim() == 3:
+        wrong = wrong & (torch.arange(len(a))[:, None] < lengths)[..., None]
     if bool(wrong.any()):
         *when, b, k = wrong.nonzero()[0].tolist()
         where = f"step {when[0]} of sequence {b}" if when else f"sequence {b}"
-        reason = f"at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
-        raise InputError(f"x must be finite and {reason}; got {x[*when, b, k].item():g} in {where}, at position {k}")
+        raise InputError(f"{name} must {rule}; got {a[*when, b, k].item():g} in {where}, at position {k}")
 
 
 def check_state(rnn: RNN, state: State, B: int) -> None:

@@ -309,6 +309,8 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity")
+        if (largest := np.abs(one).max()) > 1e100:
+            raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
     return [one.astype(np.float64) for one in series], single

@@ -72,6 +72,16 @@ def test_packed(tmp_path: Path, suffix: str, pack: object) -> None:
     assert "".join(decoded(load_corpus(DataConfig(path=(packed,))))) == PROSE
 
 
+def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_UNQUESTIONED", 1 << 20)
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * (4 << 20)))
+    with pytest.raises(InputError, match=r"bomb\.txt\.gz unpacks to more than 500 times its size; unpack it yourself"):
+        load_corpus(DataConfig(path=(str(path),)))
+    monkeypatch.setattr(sources, "_UNQUESTIONED", 8 << 20)
+    assert len(load_corpus(DataConfig(path=(str(path),))).train) > 3 << 20
+
+
 def test_byte_order_mark_is_dropped_and_line_ends_stay(tmp_path: Path) -> None:
     path = write(tmp_path / "prose.txt", b"\xef\xbb\xbf" + b"line\r\n" * 10)
     assert "".join(decoded(load_corpus(DataConfig(path=(path,))))) == "line\r\n" * 10

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,6 +33,10 @@ class Record:
 
 
 def commit() -> str:
+    """Of the source; HMRNN_COMMIT names it where only a copy of the files is."""
+    if "HMRNN_COMMIT" in os.environ:
+        return os.environ["HMRNN_COMMIT"]
+
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
@@ -41,4 +47,5 @@ def commit() -> str:
 def hardware() -> str:
     said = subprocess.run(["lscpu"], capture_output=True, text=True).stdout if Path("/usr/bin/lscpu").exists() else ""
     names = [line.split(":", 1)[1].strip() for line in said.splitlines() if line.startswith("Model name")]
-    return f"{os.cpu_count()} x {names[0] if names else platform.machine()}"
+    gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    return ", ".join([f"{os.cpu_count()} x {names[0] if names else platform.machine()}", *gpus])

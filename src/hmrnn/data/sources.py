@@ -25,6 +25,7 @@ Progress = Callable[[int, int], None]
 
 SPLITS = ("train", "valid", "test")
 _BLOCK = 1 << 20  # bytes
+_UNQUESTIONED, _PACKED = 1 << 30, 500  # bytes that any packed file may hold, and how many times its size beyond them
 _UNPACKERS: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
@@ -130,10 +131,14 @@ def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             unpacked = _UNPACKERS[path.suffix](file) if path.suffix in _UNPACKERS else file
-            before = 0
+            before = total = 0
             while block := unpacked.read(_BLOCK):
                 report(file.tell() - before)
-                before = file.tell()
+                before, total = file.tell(), total + len(block)
+                if total > _UNQUESTIONED and total > _PACKED * before:
+                    raise InputError(
+                        f"{path} unpacks to more than {_PACKED} times its size; unpack it yourself if that is meant"
+                    )
                 yield block
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is not a whole {path.suffix} file ({error}); fetch or pack it again") from error
