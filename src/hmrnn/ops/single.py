@@ -13,12 +13,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS
+
+LARGE = 1 << 20
+"""Numbers in a matrix whose product with a vector is worth more than one thread."""
 
 
 def why_not(
@@ -120,10 +124,7 @@ def step(
     options: Options,
     boundaries: Tensor | None = None,  # (1, L-1), NaN where free
 ) -> tuple[State, Tensor, Tensor]:
-    """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1).
-
-    The products are torch's, as large ones use the threads that torch was given.
-    """
+    """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""
     top, h, c = len(weights) - 1, list(state.h), list(state.c)
     before = state.z[0].tolist()
     forced = [math.nan] * top if boundaries is None else boundaries[0].tolist()
@@ -143,7 +144,7 @@ def step(
             changed.append(moves)
             s_z = copied[l] if l < top else slope
             if moves:
-                layer = _Layer(w, h[l], c[l], options.zoneout, _multiply)
+                layer = _Layer(w, h[l], c[l], options.zoneout)
                 above = state.h[l + 1][0].detach().numpy() if flush else None
                 s_z = layer.change(below if fed else None, above, is_product=False)[-1]
                 h[l], c[l] = torch.from_numpy(layer.h)[None], torch.from_numpy(layer.c)[None]
@@ -172,31 +173,28 @@ def _on_copy(w: LayerWeights, h: np.ndarray) -> np.floating:
     return h.dtype.type((of_h + w.b[-1].detach()).item())
 
 
-def _multiply(matrix: Tensor, vector: np.ndarray) -> np.ndarray:
-    return torch.mv(matrix, torch.from_numpy(vector)).numpy()
+def _product(matrix: Tensor) -> Callable[[np.ndarray], np.ndarray]:
+    """The product of a matrix with a vector, as a function.
 
-
-def _multiply_in_numpy(matrix: Tensor, vector: np.ndarray) -> np.ndarray:
-    return matrix.numpy() @ vector
+    NumPy's BLAS shares even small products among all cores, which takes ten times as long when another process is using
+    one of them. Its einsum stays on one core; large products use the threads that torch was given.
+    """
+    if matrix.numel() >= LARGE:
+        return lambda vector: torch.mv(matrix, torch.from_numpy(vector)).numpy()
+    array = matrix.numpy()
+    return lambda vector: np.einsum("ij,j->i", array, vector)
 
 
 class _Layer:
     """One layer as it runs."""
 
-    def __init__(
-        self,
-        w: LayerWeights,
-        h: Tensor,
-        c: Tensor,
-        zoneout: float,
-        multiply: Callable[[Tensor, np.ndarray], np.ndarray] = _multiply_in_numpy,
-    ) -> None:
+    def __init__(self, w: LayerWeights, h: Tensor, c: Tensor, zoneout: float) -> None:
         def array(a: Tensor | None) -> np.ndarray | None:
             return None if a is None else a.detach().numpy()
 
-        self.U, self.W, self.b = w.U.detach(), w.W.detach(), w.b.detach().numpy()
-        self.V = None if w.V is None else w.V.detach()
-        self.H, self.zoneout, self.multiply = w.hidden_size, zoneout, multiply
+        self.U, self.W, self.b = _product(w.U.detach()), _product(w.W.detach()), w.b.detach().numpy()
+        self.V = None if w.V is None else _product(w.V.detach())
+        self.w, self.H, self.zoneout = w, w.hidden_size, zoneout
         self.gain_U, self.gain_W, self.gain_V = array(w.gain_U), array(w.gain_W), array(w.gain_V)
         self.gain_c, self.bias_c = array(w.gain_c), array(w.bias_c)
         self.h, self.c = h[0].detach().numpy(), c[0].detach().numpy()
@@ -209,7 +207,7 @@ class _Layer:
             x = inputs.embedding.detach().numpy()[occurring]
         else:
             x, rows = inputs[:, 0].detach().numpy(), np.arange(len(inputs))
-        products = x @ self.W.numpy().T
+        products = F.linear(torch.from_numpy(x), self.w.W.detach()).numpy()
         if self.gain_W is not None:
             for s in products:
                 self._normalise(s, self.gain_W)
@@ -218,17 +216,17 @@ class _Layer:
     def recurrent(self) -> np.ndarray:
         """(5) and the bias: what COPY leaves of (4)."""
         if self._recurrent is None:
-            self._recurrent = self._normalise(self.multiply(self.U, self.h), self.gain_U) + self.b
+            self._recurrent = self._normalise(self.U(self.h), self.gain_U) + self.b
         return self._recurrent
 
     def change(self, below: np.ndarray | None, above: np.ndarray | None, is_product: bool) -> np.ndarray:
         """UPDATE, or FLUSH where ``above`` is given: new h and c; the pre-activations of (4)."""
         s = self.recurrent()
         if below is not None:
-            s = s + (below if is_product else self._normalise(self.multiply(self.W, below), self.gain_W))  # (7)
+            s = s + (below if is_product else self._normalise(self.W(below), self.gain_W))  # (7)
         if above is not None:
             assert self.V is not None
-            s = s + self._normalise(self.multiply(self.V, above), self.gain_V)  # (6)
+            s = s + self._normalise(self.V(above), self.gain_V)  # (6)
         H = self.H
         f, i, o = (1 / (1 + np.exp(-s[: 3 * H]))).reshape(3, H)
         c = i * np.tanh(s[3 * H : 4 * H])
@@ -246,6 +244,6 @@ class _Layer:
         """Layer normalisation of the rows that have a gain, in place."""
         if gain is not None:
             part = s[: len(gain)]
-            part -= part.mean()
+            part -= np.add.reduce(part) / len(part)
             part *= gain / math.sqrt(float(part @ part) / len(part) + LAYER_NORM_EPS)
         return s
