@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
 HM = "LN-HM-LSTM 3x512"
 PTB = "--train.epochs 45 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
-PTB += " --regularise.weight-drop 0.4 --regularise.dropout-output 0.3"
+PTB += " --regularise.weight-drop 0.3 --regularise.dropout-output 0.3"
 STROKES = "--train.epochs 40 --train.cool-down 0.6 --train.patience 99 --train.learning-rate 0.001"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"

@@ -1,11 +1,16 @@
 """The recorded results: complete, and the tables made from them up to date."""
 
+import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from hmrnn import cli
+from hmrnn.config import Config
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -22,3 +27,23 @@ def test_a_result_is_what_its_metrics_say(path: Path) -> None:
     valid = [line["bits"] for line in lines if line["event"] == "valid"]
     assert result["validation_bits"] == min(valid)
     assert result["seconds"] == pytest.approx(lines[-1].get("seconds", result["seconds"]), rel=0.1)
+
+
+def test_every_row_that_can_be_reproduced_is_a_command() -> None:
+    spec = importlib.util.spec_from_file_location("reproduce", RESULTS / "reproduce.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reproduce = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reproduce)
+    for name, table in reproduce.TABLES.items():
+        done = subprocess.run(
+            [sys.executable, RESULTS / "reproduce.py", name, "--path", "corpus", "--list"],
+            capture_output=True,
+            text=True,
+        )
+        listed = [shlex.split(line) for line in done.stdout.splitlines()]
+        assert len(listed) == 2 * len(table.rows), done.stderr
+        for words in listed:
+            assert words[:2] == ["hmrnn", "train"]
+            _, arguments = cli._train_arguments([*words[2:], "--out", "run"])
+            Config(arguments.data, arguments.model, arguments.train, arguments.regularise).check()
