@@ -258,7 +258,7 @@ class HMLSTM(nn.Module):
         if packed is not None:
             hidden = cast(tuple[Tensor, ...], out.hidden)
             out.hidden = tuple(_pack_like(h, packed, self.batch_first) for h in hidden)
-        return out, result.state
+        return out, _in(self.a.dtype, result.state)
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
         """One time step without a gradient, for streaming: a layer that copies does no work at all.
@@ -424,6 +424,12 @@ def _reset(w: LayerWeights) -> None:
             nn.init.constant_(gain, value)
     if w.bias_c is not None:
         nn.init.zeros_(w.bias_c)
+
+
+def _in(dtype: torch.dtype, state: State) -> State:
+    """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
+    h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
+    return state._replace(h=h, c=c, z=state.z.to(dtype))
 
 
 def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:

@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 import torch
+import torch._dynamo.testing
 
 from against_reference import Case, make
-from hmrnn import InputError
+from hmrnn import HMLSTM, InputError
 from hmrnn.ops import Options, State, Symbols, reference, single, sparse, streaming
 
 CASES = [
@@ -148,3 +149,37 @@ def test_steps_that_are_torch_s(change: dict) -> None:
     assert not single.can_step(weights=weights, **(given | change))
     with torch.autocast("cpu", torch.bfloat16):
         assert not single.can_step(weights=weights, **given)
+
+
+def test_what_wants_a_gradient_gets_one_with_a_batch_of_one() -> None:
+    rnn = HMLSTM(3, 4, 3).requires_grad_(False)
+    x = torch.randn(6, 1, 3)
+    forced = torch.full((6, 1, 2), 1.0, requires_grad=True)
+    assert rnn(x, boundaries=forced)[0].boundaries.requires_grad
+    state = rnn.initial_state(1)
+    assert rnn(x, state._replace(z=state.z.requires_grad_()))[0].hidden[0].requires_grad
+
+
+def test_a_batch_of_one_is_refused_what_a_larger_one_is() -> None:
+    rnn = HMLSTM(3, 4, 3).eval()
+    for B in (1, 2):
+        with torch.no_grad():
+            with pytest.raises(InputError, match="boundaries must hold zeros and ones"):
+                rnn(torch.randn(6, B, 3), boundaries=torch.full((6, B, 2), 0.3))
+            state = rnn.initial_state(B)
+            with pytest.raises(InputError, match=r"state\.z must hold zeros and ones"):
+                rnn(torch.randn(6, B, 3), state._replace(z=torch.full((B, 2), 0.4)))
+            with pytest.raises(IndexError):
+                rnn(torch.full((6, B), -1), embedding=torch.randn(7, 3))
+
+
+def test_compiled() -> None:
+    """The steps are not traced one by one."""
+    rnn, x = HMLSTM(3, 4, 3).eval(), torch.randn(6, 1, 3)
+    counter = torch._dynamo.testing.CompileCounter()
+    with torch.no_grad():
+        expected = rnn(x)[0].hidden[2]
+        compiled = torch.compile(rnn, backend=counter)
+        for _ in range(3):
+            assert torch.equal(compiled(x)[0].hidden[2], expected)
+    assert counter.op_count < 60

@@ -67,7 +67,7 @@ def hmlstm(
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
     run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
-    alone = kept is None and single.why_not(inputs, weights, state, options, lengths, noise) is None
-    if run is sparse.hmlstm and alone:  # one sequence without a gradient: the same numbers, sooner
+    given = inputs, weights, state, options, lengths, boundaries, noise
+    if run is sparse.hmlstm and kept is None and single.why_not(*given) is None:  # the same numbers, sooner
         return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)

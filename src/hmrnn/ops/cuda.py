@@ -2,7 +2,8 @@
 
 Meaning and gradients are those of :mod:`hmrnn.ops.reference`. Matrix products and h are in the type of the weights, or
 in autocast's (float32 or bfloat16); c, the detectors, z and every sum are in float32. So hidden and ``state.h`` come
-back in that type and all other results in float32.
+back in that type and all other results in float32. What the backward pass needs of c and of the pre-activations is kept
+in the type of the products.
 
 A call works in buffers of its own (:class:`hmrnn.ops.cuda_plan.Plan`) from its forward to its backward pass. When a
 shape comes back its launches are captured; graphs and the buffers they are bound to are kept for the next call of that

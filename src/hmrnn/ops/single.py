@@ -25,29 +25,39 @@ LARGE = 1 << 20
 """Numbers in a matrix whose product with a vector is worth more than one thread."""
 
 
+@torch._disable_dynamo  # it looks at numbers
 def why_not(
     inputs: Tensor | Symbols,
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
     lengths: Tensor | None,
+    boundaries: Tensor | None,
     noise: Tensor | None,
 ) -> str | None:
     """Why this cannot run here; None if it can."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
-    given = [*state.h, *state.c, *(a for w in weights for a in w if a is not None)]
     source = inputs.embedding if isinstance(inputs, Symbols) else inputs
+    given = [source, *state.h, *state.c, state.z, boundaries, options.slope, *(a for w in weights for a in w)]
     if x.shape[1] != 1 or lengths is not None:
         return "it takes one sequence, without padding"
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
         return "it computes on a CPU, in float32 or float64"
-    if torch.is_grad_enabled() and any(a.requires_grad for a in [source, *given]):
+    if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in given):
         return "it has no gradient"
+    if not all(_binary(z) for z in (state.z, boundaries) if z is not None):
+        return "it takes boundaries of zero and one"
     if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
         return "it has neither soft nor drawn boundaries"
     return None
 
 
+def _binary(z: Tensor) -> bool:
+    """Zeros and ones, and NaN for what is left free."""
+    return bool(((z == 0) | (z == 1) | z.isnan()).all())
+
+
+@torch._disable_dynamo  # it would trace the steps one by one
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, 1, size)
     weights: Sequence[LayerWeights],
@@ -59,7 +69,7 @@ def hmlstm(
     noise: Tensor | None = None,
 ) -> Result:
     """The whole sequence, as every engine gives it."""
-    reason = why_not(inputs, weights, state, options, lengths, noise)
+    reason = why_not(inputs, weights, state, options, lengths, boundaries, noise)
     if reason is not None:
         raise InputError(f'this sequence cannot be read in NumPy: {reason}; use engine="sparse"')
     layers = [_Layer(w, h, c, options.zoneout) for w, h, c in zip(weights, state.h, state.c)]
@@ -204,10 +214,10 @@ class _Layer:
         """W·x, normalised, of every input that occurs, and which of them each step reads."""
         if isinstance(inputs, Symbols):
             occurring, rows = np.unique(inputs.indices[:, 0].numpy(), return_inverse=True)
-            x = inputs.embedding.detach().numpy()[occurring]
+            x = F.embedding(torch.from_numpy(occurring), inputs.embedding.detach())
         else:
-            x, rows = inputs[:, 0].detach().numpy(), np.arange(len(inputs))
-        products = F.linear(torch.from_numpy(x), self.w.W.detach()).numpy()
+            x, rows = inputs[:, 0].detach(), np.arange(len(inputs))
+        products = F.linear(x, self.w.W.detach()).numpy()
         if self.gain_W is not None:
             for s in products:
                 self._normalise(s, self.gain_W)

@@ -191,8 +191,8 @@ class Matrix:
     """
 
     def __init__(self, matrix: Tensor, dtype: torch.dtype) -> None:
-        on_cpu = matrix.device.type == "cpu" and torch.backends.mkldnn.is_available()
-        self.packs = on_cpu and dtype == torch.float32 and matrix.numel() >= LARGE
+        onednn = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+        self.packs = matrix.device.type == "cpu" and onednn and dtype == torch.float32 and matrix.numel() >= LARGE
         self.data = mkldnn._reorder_linear_weight(matrix.t()) if self.packs else matrix.to(dtype).contiguous()
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
