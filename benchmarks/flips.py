@@ -38,7 +38,7 @@ from hmrnn.ops import State, reference
 from hmrnn.rnn import HMLSTM
 from hmrnn.trained import load_text
 
-ENGINES = {"cpu": {"float32": "sparse"}, "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"}}
+ENGINES = {"cpu": {"float32": "sparse", "bf16": "sparse"}, "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"}}
 """By device: precisions, and the engine that runs them."""
 
 
