@@ -94,7 +94,9 @@ def test_plain(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_p
     for command in ("score", "segment"):
         assert tiny.hmrnn(command, "-m", "model", "äbç") == 2
         error = capsys.readouterr().err
-        assert error.endswith("no unknown symbol for them; in plain ASCII all of the text is known\n")
+        assert error.endswith(
+            "no unknown symbol for them; in plain ASCII all of the text is known: --plain, or hmrnn.data.plain.plain\n"
+        )
     assert tiny.hmrnn("score", "-m", "model", "--plain", "äb£c") == 2
     error = capsys.readouterr().err
     assert "1 symbol that training never showed: '£'" in error

@@ -111,9 +111,7 @@ def run(
             peaks: dict[str, int | None] = {}
             for name, (work, _) in subjects.items():
                 peaks[name] = _peak(work, case.device)  # also the warm-up
-            for _ in range(
-                2 if case.device == "cuda" else 0
-            ):  # measuring a peak frees what others captured
+            for _ in range(2 if case.device == "cuda" else 0):  # measuring a peak frees what others captured
                 for work, _ in subjects.values():
                     work()
             for _ in range(repeats):

@@ -24,15 +24,15 @@ HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text, show what was found
-  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or a text file of your own
+  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, strokes, or a text file of your own
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   score      bits per character of a text, or of each of its lines
   segment    text in, its segments at every level out
   generate   go on from a prompt; or write by hand
-  plot       the paper's figures 3, 4 and 5, and training curves
+  plot       the paper's figures 3, 4 and 5, timescales, and training curves
   explore    a page in the browser: segments as you type, and text as it is written
   export     a model to hand on: a directory that stands alone, in half precision if wished
-  data       look at a corpus, or make text8 from a Wikipedia dump
+  data       look at a corpus, or make text8 or prose from a Wikipedia dump
   bench      speed beside torch.nn.LSTM on this machine
 
   --version  print the version

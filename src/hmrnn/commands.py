@@ -323,6 +323,8 @@ def explore(arguments: cli.ExploreArguments) -> int:
     if not arguments.model:
         raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo")
     device = str(choose_device(arguments.device))
+    if not 0 <= arguments.port < 1 << 16:
+        raise InputError(f"--port must lie between 0 and 65535; got {arguments.port}")
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
 
 

@@ -29,6 +29,10 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     status = train_once(config, run, fresh, again)
     if status != 0:
         return status
+    if quick:
+        print(
+            "\n--quick only shows that everything runs: a model this small and this young has learned next to nothing"
+        )
     model, corpus = load_text(run.path), load_corpus(config.data)
     _show_bits(model, corpus, quick)
     _show_segments(model, corpus, run)

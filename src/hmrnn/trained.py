@@ -110,7 +110,9 @@ class TextModel:
         except InputError as error:
             if not set(plain(text)) <= set(self.vocabulary.symbols):
                 raise
-            raise InputError(f"{error}; in plain ASCII all of the text is known") from error
+            raise InputError(
+                f"{error}; in plain ASCII all of the text is known: --plain, or hmrnn.data.plain.plain"
+            ) from error
 
     def _as_trained(self, text: str) -> str:
         """Without its spaces, if the model was trained so."""

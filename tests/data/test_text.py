@@ -209,7 +209,7 @@ def test_path_missing() -> None:
 
 
 def test_file_missing(tmp_path: Path, cache: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no file .*nowhere\.txt.*--data.path"):
+    with pytest.raises(InputError, match=r"there is no file .*nowhere\.txt.*check the path"):
         load_corpus(DataConfig(path=(str(tmp_path / "nowhere.txt"),)))
     assert not cache.exists()
 

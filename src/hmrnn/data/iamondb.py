@@ -62,7 +62,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             if not path.is_file():
-                raise InputError(f"there is no file or folder {path}, or it is out of reach; check --data.path")
+                raise InputError(f"there is no file or folder {path}, or it is out of reach; check the path")
             if not is_tar(path) and not _kind(path.name):
                 raise InputError(
                     f"{path}: IAM-OnDB is read from a folder, tar archives (lineStrokes-all.tar.gz, ascii-all.tar.gz), "

@@ -78,7 +78,7 @@ def find_files(config: DataConfig) -> list[Path]:
     files: list[Path] = []
     for path in (Path(name).expanduser() for name in config.path):
         if not os.path.exists(path):
-            raise InputError(f"there is no file {path}, or it is out of reach; check --data.path")
+            raise InputError(f"there is no file {path}, or it is out of reach; check the path")
         if path.is_dir() and config.format == "text":
             found = sorted(p for p in path.rglob("*") if p.is_file() and _unpacked_name(p).endswith(".txt"))
             if not found:

@@ -98,7 +98,7 @@ def _stroke_files(paths: Sequence[Path]) -> list[Path]:
         files += found
     for path in files:
         if not os.path.isfile(path):
-            raise InputError(f"there is no file {path}, or it is out of reach; check --data.path")
+            raise InputError(f"there is no file {path}, or it is out of reach; check the path")
     return files
 
 

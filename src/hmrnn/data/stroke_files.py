@@ -67,7 +67,7 @@ def read_file(path: Path, report: Report) -> StrokeFile:
     if not is_stroke_file(path):
         raise InputError(f"{path}: strokes are read from .npz, .json and .csv files; convert it to one of them")
     if not path.is_file():
-        raise InputError(f"there is no file {path}, or it is out of reach; check --data.path")
+        raise InputError(f"there is no file {path}, or it is out of reach; check the path")
     data = read_whole(path, report)
     if not data:
         raise InputError(f"{path} is empty")
