@@ -68,6 +68,7 @@ def hmlstm(
     engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
     run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
     given = inputs, weights, state, options, lengths, boundaries, noise
-    if run is sparse.hmlstm and kept is None and single.why_not(*given) is None:  # the same numbers, sooner
-        return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
+    traced = torch.compiler.is_compiling()  # which would follow the steps one by one
+    if run is sparse.hmlstm and kept is None and not traced and single.why_not(*given) is None:
+        return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)  # the same numbers, sooner
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)

@@ -25,7 +25,6 @@ LARGE = 1 << 20
 """Numbers in a matrix whose product with a vector is worth more than one thread."""
 
 
-@torch._disable_dynamo  # it looks at numbers
 def why_not(
     inputs: Tensor | Symbols,
     weights: Sequence[LayerWeights],
@@ -57,7 +56,6 @@ def _binary(z: Tensor) -> bool:
     return bool(((z == 0) | (z == 1) | z.isnan()).all())
 
 
-@torch._disable_dynamo  # it would trace the steps one by one
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, 1, size)
     weights: Sequence[LayerWeights],
