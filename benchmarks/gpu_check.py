@@ -27,6 +27,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from hmrnn.bench import captured  # noqa: E402
 from hmrnn.ops import State, cuda, kernels, reference  # noqa: E402
 from hmrnn.ops.cuda_gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda_layer import Spec  # noqa: E402
@@ -237,18 +238,6 @@ def time_shape(B: int, H: int, layer_norm: bool, dense: bool = True) -> None:
     cuda._devices.clear()
 
 
-def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
-
-
 def parts_of_a_step(step: Step) -> dict[str, Callable[[], object]]:
     """The graphs of the last step, its weight gradients without the host's time, and the whole step so."""
     instance = next(iter(cuda._devices.values())).idle[-1]
@@ -258,15 +247,14 @@ def parts_of_a_step(step: Step) -> dict[str, Callable[[], object]]:
     for layer, names in zip(plan.layers, wanted):
         if layer.top:
             names.pop("gain_V", None)
-    with torch.no_grad():
-        gradients = captured(lambda: weight_gradients(plan, wanted))
+    gradients = captured(torch.no_grad()(lambda: weight_gradients(plan, wanted)))
     loads = [graph.replay for graph in instance.loads.values()]
     graphs: dict[str, Callable[[], object]] = {f"load {i}": load for i, load in enumerate(loads)}
     graphs |= {name: graph.replay for name, graph in instance.graphs.items()}
     return graphs | {
-        "gradients": gradients.replay,
+        "gradients": gradients,
         "results": plan.result,
-        "step in a CUDA graph": captured(step).replay,
+        "step in a CUDA graph": captured(step),
     }
 
 

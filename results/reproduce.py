@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import platform
 import re
 import shlex
 import shutil
@@ -24,6 +23,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
+
+from hmrnn.bench import hardware
 
 HERE = Path(__file__).parent
 
@@ -153,6 +156,7 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
     unit = "bits" if "bits" in valid[0] else "nats"
     best = min(valid, key=lambda line: line[unit])
     config = json.loads((run / "config.json").read_text())
+    device = "cuda" if torch.cuda.is_available() and config["train"]["device"] != "cpu" else "cpu"
     parameters = re.search(r"([\d,]+) parameters", log)
     assert parameters is not None, f"{into}/log.txt names no number of parameters"
     test = tests[0] | {name: other[name] for other in tests[1:] for name in other if name == "boundaries"}
@@ -167,7 +171,7 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
         "test": test,
         "characters_per_second": round(statistics.median(line["symbols_per_second"] for line in train)),
         "seconds": train[-1]["seconds"],
-        "hardware": hardware(config["train"]["device"]),
+        "hardware": f"{hardware(device)}, torch {torch.__version__}",
         "precision": config["train"]["precision"],
         "date": str(datetime.date.today()),
         "commit": commit(),
@@ -175,15 +179,6 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
         "note": "",
     }
     (into / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-
-
-def hardware(device: str) -> str:
-    import torch
-
-    version = f"torch {torch.__version__}"
-    if device == "cpu" or not torch.cuda.is_available():
-        return f"{platform.machine()} CPU, {version}"
-    return f"{torch.cuda.get_device_name()}, {version}"
 
 
 def commit() -> str:

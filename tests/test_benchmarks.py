@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,20 +16,10 @@ import tiny
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def script(name: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # where dataclasses look their annotations up
-    found.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the CPU has no bfloat16 of its own
 def test_flips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """float32 turns no decision at this size; bfloat16 turns some, and others follow from them."""
-    flips = script("flips")
+    flips = tiny.script(BENCHMARKS / "flips.py")
     monkeypatch.setattr(flips, "ENGINES", {"cpu": {"float32": "sparse", "bf16": "sparse"}})
     monkeypatch.setattr(flips, "load_corpus", lambda config: tiny.corpus(valid=3000))
     tiny.run(tmp_path / "run", tiny.config(epochs=1, on_copy="hold"))
@@ -59,7 +47,7 @@ def test_flips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_flips_are_counted_from_their_first_step() -> None:
-    flips = script("flips")
+    flips = tiny.script(BENCHMARKS / "flips.py")
     exact = flips.Exact(None, torch.ones(4, 3, 2), None, None)
     free = torch.zeros(4, 3, 2, dtype=torch.bool)
     free[1, 0, 1] = free[3, 0, 0] = free[0, 2, 0] = True
@@ -75,7 +63,7 @@ def test_flips_are_counted_from_their_first_step() -> None:
 
 
 def test_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    length, started = script("length"), list[list[str]]()
+    length, started = tiny.script(BENCHMARKS / "length.py"), list[list[str]]()
 
     def here(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """What the process of one length prints, from this one."""

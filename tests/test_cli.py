@@ -18,12 +18,12 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import checkpoint, cli, display
+from hmrnn import checkpoint, display, flags
 from hmrnn.config import DataConfig, ModelConfig, TrainConfig
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 
-COMMANDS = tuple(cli.ARGUMENTS)
+COMMANDS = tuple(flags.ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     assert err == ""
     assert f"usage: hmrnn {command}" in out
-    expected = [field.name for field in dataclasses.fields(cli.ARGUMENTS[command])]
+    expected = [field.name for field in dataclasses.fields(flags.ARGUMENTS[command])]
     if command == "train":
         expected = ["out", "resume", "overwrite"]
         for part, kind in (("data", DataConfig), ("model", ModelConfig), ("train", TrainConfig)):

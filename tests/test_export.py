@@ -15,7 +15,7 @@ import torch
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import bundled, checkpoint, cli
+from hmrnn import bundled, checkpoint, flags
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
@@ -209,6 +209,6 @@ def test_commands_use_it_where_no_model_is_named(
 
 def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
     shelf = pytest.importorskip("hmrnn.web.shelf")
-    (entry,) = shelf.open_shelf(cli.ExploreArguments().model).entries
+    (entry,) = shelf.open_shelf(flags.ExploreArguments().model).entries
     assert entry.name == "english-small"
     assert entry.model.score(TEXT) == hmrnn.load("english-small").score(TEXT)

@@ -21,6 +21,8 @@ ENDS = [(False, 1e30), *((norm, value) for norm in (False, True) for value in (1
 """With or without layer normalisation, and numbers that are not refused."""
 REFUSED = [(True, 1e16), *((norm, v) for norm in (False, True) for v in (math.nan, math.inf, -math.inf, 1e35))]
 
+on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
 
 def finite(*tensors: Tensor) -> bool:
     return all(bool(a.isfinite().all()) for a in tensors)
@@ -59,7 +61,7 @@ def test_finite_in_finite_out(way: str, layer_norm: bool, value: float) -> None:
     assert finite(*out.hidden, *state.h, *state.c)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@on_every_device
 @pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
 def test_gradients_too(boundary: Any, device: str) -> None:
     rnn = hmrnn.HMLSTM(6, 8, 3, boundary=boundary).to(device)
@@ -75,17 +77,18 @@ def rule(layer_norm: bool, value: float) -> str:
     return rf"must be finite and at most {limit}; got {format(value, 'g').replace('+', '.')} in "
 
 
+@on_every_device
 @pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
-def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: float) -> None:
-    rnn = hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, engine=engine)
-    x = torch.zeros(5, 2, 3)
+def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: float, device: str) -> None:
+    rnn = hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, engine=engine).to(device)
+    x = torch.zeros(5, 2, 3, device=device)
     x[3, 1, 2] = value
     said = f"^x {rule(layer_norm, value)}"
     with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
         rnn(x)
     with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
-        hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, batch_first=True)(x.transpose(0, 1))
+        hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, batch_first=True).to(device)(x.transpose(0, 1))
     with pytest.raises(InputError, match=said + "sequence 1, at position 2$"):
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])  # in the padding it may stand
@@ -98,13 +101,15 @@ def test_a_long_sequence_of_large_numbers_is_no_mistake() -> None:
     assert finite(*rnn(torch.full((40, 5, 6), 9e30))[0].hidden)
 
 
+@on_every_device
 @pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
-def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool) -> None:
-    rnn = hmrnn.HMLSTM(3, (4, 5), 2, layer_norm=layer_norm)
-    given: tuple[Tensor, dict[str, Tensor]] = (torch.zeros(5, 2, 3), {})
+def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool, device: str) -> None:
+    rnn = hmrnn.HMLSTM(3, (4, 5), 2, layer_norm=layer_norm).to(device)
+    given: tuple[Tensor, dict[str, Tensor]] = (torch.zeros(5, 2, 3, device=device), {})
     if symbols:
-        given = (torch.zeros(5, 2, dtype=torch.int64), {"embedding": torch.zeros(7, 3)})
+        symbol = torch.zeros(5, 2, dtype=torch.int64, device=device)
+        given = (symbol, {"embedding": torch.zeros(7, 3, device=device)})
     for kind in ("h", "c"):
         state = rnn.initial_state(2)
         getattr(state, kind)[1][0, 4] = value
@@ -112,19 +117,20 @@ def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool) -> 
         with pytest.raises(InputError, match=said):
             rnn(given[0], state, **given[1])
         with pytest.raises(InputError, match=said):
-            rnn.step(torch.zeros(2, 3), state)
+            rnn.step(torch.zeros(2, 3, device=device), state)
 
 
+@on_every_device
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -0.1, 1.1])
-def test_boundaries_are_looked_at(value: float) -> None:
-    rnn, x = hmrnn.HMLSTM(3, 4, 3), torch.zeros(5, 2, 3)
+def test_boundaries_are_looked_at(value: float, device: str) -> None:
+    rnn, x = hmrnn.HMLSTM(3, 4, 3).to(device), torch.zeros(5, 2, 3, device=device)
     got = rf"must lie between 0 and 1; got {format(value, 'g').replace('+', '.')} in "
     state = rnn.initial_state(2)
     state.z[1, 0] = value
     for call in (lambda: rnn(x, state), lambda: rnn.step(x[0], state)):
         with pytest.raises(InputError, match=rf"^state\.z {got}sequence 1, at position 0$"):
             call()
-    forced = torch.zeros(5, 2, 2)
+    forced = torch.zeros(5, 2, 2, device=device)
     forced[0], forced[2, 1, 1] = math.nan, value
     if math.isnan(value):  # left to the detector
         assert finite(*rnn(x, boundaries=forced)[0].hidden)
@@ -163,11 +169,12 @@ def test_a_cell_stays_finite(layer_norm: bool, value: float, boundary: Any) -> N
             given |= {"h": h.detach(), "c": c.detach(), "z": z_new.detach()}
 
 
+@on_every_device
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
-def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float) -> None:
-    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm)
+def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float, device: str) -> None:
+    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm).to(device)
     for name, shape in CELL.items():
-        given = {other: torch.zeros(size) for other, size in CELL.items()}
+        given = {other: torch.zeros(size, device=device) for other, size in CELL.items()}
         given[name][1, -1] = value
         said = "must lie between 0 and 1; got " if name in ("z", "z_below") else rule(layer_norm, value)
         with pytest.raises(InputError, match=rf"^{name} {said}.*sequence 1, at position {shape[1] - 1}$"):
@@ -183,7 +190,6 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
     "leaky": lambda: LeakyRNN(6, 8, 2),
 }
 every_baseline = pytest.mark.parametrize("name", BASELINES)
-on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
 
 @on_every_device
@@ -200,12 +206,13 @@ def test_baselines_stay_finite(name: str, value: float, device: str) -> None:
         assert finite(*held.h, *held.c)
 
 
+@on_every_device
 @every_baseline
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e35])
-def test_baselines_name_what_they_cannot_read(name: str, value: float) -> None:
-    rnn = BASELINES[name]()
+def test_baselines_name_what_they_cannot_read(name: str, value: float, device: str) -> None:
+    rnn = BASELINES[name]().to(device)
     said = rule(rnn.layer_norm, value)
-    x = torch.zeros(5, 2, 6)
+    x = torch.zeros(5, 2, 6, device=device)
     x[3, 1, 2] = value
     with pytest.raises(InputError, match=f"^x {said}step 3 of sequence 1, at position 2$"):
         rnn(x)
@@ -222,9 +229,16 @@ def test_baselines_name_what_they_cannot_read(name: str, value: float) -> None:
 
 
 @pytest.mark.gpu
-def test_nobody_waits_for_a_gpu_to_look_at_numbers() -> None:
-    """Not in a call and not in the replay of one: NaN in, NaN out."""
-    rnn, x = hmrnn.HMLSTM(6, 8, 3).cuda(), torch.full((9, 2, 6), math.nan, device="cuda")
+def test_nobody_looks_in_a_captured_graph() -> None:
+    """It could not be told: NaN in, NaN out."""
+    rnn, x = hmrnn.HMLSTM(6, 8, 3).cuda(), torch.zeros(9, 2, 6, device="cuda")
     with torch.no_grad():
-        assert bool(rnn(x)[0].hidden[0].isnan().all())
-        assert bool(rnn(x)[0].hidden[0].isnan().all())
+        rnn(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            hidden = rnn(x)[0].hidden[0]
+        x.fill_(math.nan)
+        graph.replay()
+        assert bool(hidden.isnan().all())
+        with pytest.raises(InputError, match=r"^x must be finite"):
+            rnn(x)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import hmrnn
-from hmrnn import cli, commands
+from hmrnn import cli, commands, flags
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.presets import PRESETS
 
@@ -226,13 +226,13 @@ def test_guide_lists_what_the_presets_change() -> None:
     assert {row[0]: row[1:] for row in table} == {key: [values[name][key] for name in names] for key in differing}
 
 
-@pytest.mark.parametrize("command", sorted(cli.ARGUMENTS))
+@pytest.mark.parametrize("command", sorted(flags.ARGUMENTS))
 def test_guide_lists_every_option(command: str) -> None:
     text = GUIDE.read_text()
     section = re.search(rf"^### hmrnn {command}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
     assert section, command
     shared = text.split("Options that")[1].split("###")[0]
-    for field in dataclasses.fields(cli.ARGUMENTS[command]):
+    for field in dataclasses.fields(flags.ARGUMENTS[command]):
         if field.name in PARTS and command == "train":
             assert f"--{field.name}.*" in section[1]
         else:

@@ -1,6 +1,5 @@
 """The recorded results: complete, and the tables made from them up to date."""
 
-import importlib.util
 import json
 import shlex
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tiny
 from hmrnn import cli
 from hmrnn.config import Config
 
@@ -30,12 +30,7 @@ def test_a_result_is_what_its_metrics_say(path: Path) -> None:
 
 
 def test_every_row_that_can_be_reproduced_is_a_command() -> None:
-    spec = importlib.util.spec_from_file_location("reproduce", RESULTS / "reproduce.py")
-    assert spec is not None
-    assert spec.loader is not None
-    reproduce = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reproduce)
-    for name, table in reproduce.TABLES.items():
+    for name, table in tiny.script(RESULTS / "reproduce.py").TABLES.items():
         done = subprocess.run(
             [sys.executable, RESULTS / "reproduce.py", name, "--path", "corpus", "--list"],
             capture_output=True,

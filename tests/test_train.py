@@ -1,12 +1,9 @@
-"""One update by hand, the schedules, the interruptions: a run is what the config says and nothing is lost."""
+"""One update by hand, the schedules, the end of a run: it is what the config says."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -186,97 +183,6 @@ def test_a_seed_repeats_a_run_bit_for_bit(tmp_path: Path) -> None:
     assert a["best-00000010/model.safetensors"] != c["best-00000010/model.safetensors"]
 
 
-def after(step: int, event: str = "step") -> Any:
-    return lambda e: e["event"] == event and e["step"] == step
-
-
-RECIPES: dict[str, dict[str, Any]] = {
-    "step": {},
-    "sample": {"boundary": "sample"},
-    "soft, layer norm, hold": {"boundary": "soft", "layer_norm": True, "on_copy": "hold"},
-    "annealing": {"slope_rate": 0.7},
-    "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
-    "cool-down": {"cool_down": 0.8},
-    "accumulation": {"accumulate": 2, "boundary": "sample"},
-    "bf16": {"precision": "bf16"},
-    "regularised": {
-        "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
-        "weight_decay": 0.5, "average": 0.9, "rate_targets": (0.3, 0.1), "detector_bias": (0.2, -0.1), "accumulate": 2,
-        "shift": True,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
-def test_resume_goes_on_exactly_where_it_was(tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = tiny.config(**changes)
-    tiny.run(tmp_path / "whole", config)
-    stops = [
-        after(1),  # before anything is written
-        after(6),  # in the middle of an epoch and of the steps that a line of metrics sums up
-        lambda e: e["event"] == "valid" and e["step"] > 6,  # right after a validation; between two epochs, too
-        lambda e: e["event"] == "step" and e["step"] > 9,
-        after(17),
-    ]
-    made = []
-    for k, stop in enumerate(stops):
-        event = tiny.run(tmp_path / "parts", config, resume=k > 0, stop=stop)
-        assert event["signal"] == "SIGTERM"
-        made.append(event["step"])
-    assert made == ([1, 6, 9, 10, 17] if "validate_every" in changes else [1, 6, 10, 11, 17])
-    assert tiny.run(tmp_path / "parts", config, resume=True)["signal"] is None
-
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    assert whole["metrics"] == parts["metrics"]
-    final = [name for name in whole if name.startswith(("best", "last-00000020"))]
-    assert len(final) == 2 + 4
-    for name in final:
-        assert whole[name] == parts[name], name
-    rates = {line["learning_rate"] for line in read_metrics(tmp_path / "whole" / "metrics.jsonl")}
-    assert (len(rates) > 2) == ("divisions" in changes or "cool_down" in changes)
-
-
-@pytest.mark.parametrize("crash", [after(8, "train"), after(13), after(10, "valid"), after(12, "train")])
-def test_a_crash_costs_nothing_but_time(tmp_path: Path, crash: Any) -> None:
-    """The process dies after lines that the last checkpoint does not know of: they are neither lost nor doubled."""
-    config = tiny.config(boundary="sample", validate_every=5)
-    tiny.run(tmp_path / "whole", config)
-    tiny.run(tmp_path / "parts", config, crash=crash)
-    before = len(read_metrics(tmp_path / "parts" / "metrics.jsonl"))
-    tiny.run(tmp_path / "parts", config, resume=True)
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    assert whole == parts
-    assert len(whole["metrics"]) > before > 0
-
-
-def test_time_makes_checkpoints_too(tmp_path: Path) -> None:
-    config = tiny.config(checkpoint_every=0.0)
-    tiny.run(tmp_path, config, crash=after(7))
-    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["last-00000005", "last-00000006"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_given_back(tmp_path: Path, number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    event = tiny.run(tmp_path, tiny.config(), stop=after(2))
-    assert (event["signal"], event["step"]) == ("SIGTERM", 2)
-    assert signal.getsignal(number) is before
-
-
-def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
-    here, trainer = RunDirectory(tmp_path), tiny.trainer(tiny.config(validate_every=5))
-
-    def impatient() -> None:
-        for event in train(trainer, here):
-            if event["step"] == 7:
-                os.kill(os.getpid(), signal.SIGINT)
-                os.kill(os.getpid(), signal.SIGINT)
-
-    with here.open(), pytest.raises(KeyboardInterrupt):
-        impatient()
-    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["best-00000005", "last-00000005"]
-
-
 def judged(trainer: Trainer, bits: float) -> tuple[bool, float, str | None]:
     trainer.progress.step += 1
     best = trainer.judge(bits)
@@ -328,39 +234,6 @@ def test_early_stop_and_the_best_model_by_validation(tmp_path: Path) -> None:
     assert not torch.equal(loaded["rnn.U.0"], trainer.model.rnn.U[0])
 
 
-def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
-    config = tiny.config(epochs=1)
-    tiny.run(tmp_path, config)
-    before = tiny.contents(tmp_path)
-    assert tiny.run(tmp_path, config, resume=True)["reason"] == "all 1 epochs are done"
-    assert tiny.contents(tmp_path) == before
-
-
-def test_more_epochs_go_on_after_the_end(tmp_path: Path) -> None:
-    tiny.run(tmp_path / "whole", tiny.config(epochs=2, boundary="sample"))
-    tiny.run(tmp_path / "parts", tiny.config(epochs=1, boundary="sample"))
-    end = tiny.run(tmp_path / "parts", tiny.config(epochs=2, boundary="sample"), resume=True)
-    assert end["step"] == 20
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    del whole["last-00000010/training.json"], parts["last-00000010/training.json"]  # one says that the run has ended
-    assert whole == parts
-
-
-def test_fewer_epochs_end_with_the_current_one(tmp_path: Path) -> None:
-    tiny.run(tmp_path, tiny.config(epochs=9), stop=after(13))
-    end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
-    assert (end["step"], end["reason"]) == (20, "all 1 epochs are done")
-
-
-def test_another_division_goes_on_after_the_end(tmp_path: Path) -> None:
-    common = {"validate_every": 2, "min_improvement": 9.0, "epochs": 9}
-    tiny.run(tmp_path / "whole", tiny.config(divisions=2, **common))
-    assert tiny.run(tmp_path / "parts", tiny.config(divisions=1, **common))["step"] == 6
-    assert tiny.run(tmp_path / "parts", tiny.config(divisions=2, **common), resume=True)["step"] == 8
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    assert whole["last-00000008/model.safetensors"] == parts["last-00000008/model.safetensors"]
-
-
 @pytest.mark.parametrize(("changes", "noticed"), [({"log_every": 1}, 7), ({"checkpoint_every": 0.0}, 6)])
 def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_checkpoints(
     tmp_path: Path, changes: dict[str, Any], noticed: int
@@ -388,24 +261,6 @@ def test_a_validation_that_is_not_finite_is_no_best_model(tmp_path: Path) -> Non
     with here.open(), pytest.raises(InputError, match="not finite at step 2"):
         list(train(trainer, here))
     assert checkpoint.checkpoints(tmp_path) == []
-
-
-def test_resume_wants_the_same_text(tmp_path: Path) -> None:
-    tiny.run(tmp_path, tiny.config(), stop=after(2))
-    other = tiny.corpus(seed=1)
-    assert len(other.train) == len(tiny.corpus().train)
-    with pytest.raises(InputError, match="not those this run began with"):
-        tiny.run(tmp_path, tiny.config(), resume=True, text=other)
-    renamed = dataclasses.replace(tiny.corpus(), vocabulary=hmrnn.data.Vocabulary("characters", tuple("ABCDEFGHI")))
-    with pytest.raises(InputError, match="not those this run began with"):
-        tiny.run(tmp_path, tiny.config(), resume=True, text=renamed)
-
-
-def test_resume_wants_a_state_that_fits(tmp_path: Path) -> None:
-    tiny.run(tmp_path, tiny.config(), stop=after(2))
-    with pytest.raises(InputError, match="does not fit this run") as info:
-        tiny.run(tmp_path, tiny.config(hidden_size=(3,)), resume=True)
-    assert "\n" not in str(info.value)
 
 
 def test_batches_are_cut_evenly() -> None:

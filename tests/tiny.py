@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -121,3 +124,14 @@ def environment(cache: Path) -> dict[str, str]:
     """For a command in a process of its own."""
     plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
     return {**plain, "HMRNN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def script(path: Path) -> ModuleType:
+    """A script outside the package, as a module."""
+    found = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # where dataclasses look their annotations up
+    found.loader.exec_module(module)
+    return module

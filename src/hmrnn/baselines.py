@@ -95,7 +95,7 @@ class Baseline(nn.Module):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
-        checks.check_values(x, state, boundaries, self.layer_norm, lengths)
+        settle = checks.check_values(x, state, boundaries, self.layer_norm, lengths)
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
         if lengths is not None:  # whatever the padding holds, nothing of it is read
             padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
@@ -111,6 +111,7 @@ class Baseline(nn.Module):
             steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
             hidden.append(steps)
             ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
+        settle()
         h_end, c_end = zip(*ends)
         none = state.z.new_zeros(T, B, 0)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)

@@ -138,7 +138,7 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
         if case.precision == "bf16":  # as this package runs: with weights in float32
             single = nn.LSTM(INPUT, case.hidden, LAYERS, device=case.device)
             yield "nn.LSTM under autocast", (_lstm_work(single, x, mode, autocast=True), _lstm_cost(case, mode))
-        work = _captured(_lstm_work(lstm, x.to(_dtype(case.precision)), mode))
+        work = captured(_lstm_work(lstm, x.to(_dtype(case.precision)), mode))
         yield "nn.LSTM in a CUDA graph", (work, _lstm_cost(case, mode))
     for engine in engines if mode != "stream" else ["step"]:
         rnn = HMLSTM(
@@ -246,7 +246,7 @@ def _hm_cost(case: Case, mode: str, z: Tensor) -> Cost:
     return flops * passes, _size(case) * moved * passes
 
 
-def _captured(work: Work) -> Work:
+def captured(work: Work) -> Work:
     """``work`` as a CUDA graph, captured by the first call and replayed by all others."""
     graphs: list[torch.cuda.CUDAGraph] = []
 

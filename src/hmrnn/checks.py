@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,10 +47,8 @@ def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -
 
 def check_values(
     x: Tensor, state: State | None, boundaries: Tensor | None, layer_norm: bool, lengths: Tensor | None = None
-) -> None:
+) -> Callable[[], None]:
     """See :func:`check_numbers`; a boundary that is NaN is left to the detector."""
-    if not can_look(x.device):
-        return
     numbers = {"x": x} if x.is_floating_point() else {}
     decided: dict[str, Tensor] = {}
     if state is not None:
@@ -58,41 +56,69 @@ def check_values(
             numbers |= {f"state.{name}[{l}]": a for l, a in enumerate(tensors)}
         decided |= {"state.z": state.z} if state.z.numel() > 0 else {}
     if boundaries is not None:
-        decided["boundaries"] = boundaries.detach().nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf)
-    check_numbers(numbers, decided, layer_norm, lengths)
+        decided["boundaries"] = boundaries.detach()
+    return check_numbers(numbers, decided, layer_norm, lengths)
 
 
-def can_look(device: torch.device) -> bool:
-    """Whether numbers are looked at: on a CPU alone, as a GPU would have to be waited for, and not while compiling."""
-    return device.type == "cpu" and not torch.compiler.is_compiling()
+def _nothing() -> None:
+    """There was nothing to complain of."""
 
 
 @torch.no_grad()
 def check_numbers(
     numbers: Mapping[str, Tensor], boundaries: Mapping[str, Tensor], layer_norm: bool, lengths: Tensor | None = None
-) -> None:
+) -> Callable[[], None]:
     """``numbers`` must be finite and small enough for all that is made of them, ``boundaries`` lie between 0 and 1.
 
-    All are (T, B, size) or (B, size); what lies in the padding does not count.
+    All are (T, B, size) or (B, size); what lies in the padding does not count, and "boundaries" may hold NaN. On a CPU
+    the error comes at once. A GPU is not waited for: call what is returned when the work has been launched, and it says
+    what was found meanwhile. Nobody looks while a graph is captured or a function compiled.
     """
+    first = next(iter({**numbers, **boundaries}.values()))
+    if torch.compiler.is_compiling() or (first.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return _nothing
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
-    beyond = [z - z.clamp(0, 1) for z in boundaries.values()]
+    beyond = [_beyond(name, z) for name, z in boundaries.items()]
     tensors = [*numbers.values(), *beyond]
-    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
     bounds = [limit] * len(numbers) + [ROUNDING] * len(beyond)
-    if all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # which does not hold for NaN
-        return
-    size = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
-    for name, a in numbers.items():  # a norm can be too large while no number is
-        _find(name, a, ~(a.abs() <= limit), size, lengths)
-    for name, z in boundaries.items():
-        _find(name, z, ~((z - z.clamp(0, 1)).abs() <= ROUNDING), "lie between 0 and 1", lengths)
+
+    def complain() -> None:
+        size = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
+        for name, a in numbers.items():
+            _find(name, a, ~(a.abs() <= limit), size, lengths)
+        for (name, z), far in zip(boundaries.items(), beyond):
+            _find(name, z, ~(far.abs() <= ROUNDING), "lie between 0 and 1", lengths)
+
+    if first.is_cuda:
+        largest = torch._foreach_norm(tensors, torch.inf)
+        worst = torch.stack([a.float() for a in torch._foreach_div(largest, bounds)]).max()
+        found = worst.to("cpu", non_blocking=True)
+        seen = torch.cuda.Event()
+        seen.record()
+
+        def settle() -> None:
+            seen.synchronize()
+            if not float(found) <= 1:  # which holds for NaN, too
+                complain()
+
+        return settle
+    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
+    if not all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # a norm may be, while no number is
+        complain()
+    return _nothing
+
+
+def _beyond(name: str, z: Tensor) -> Tensor:
+    """How far boundaries lie outside of 0 to 1."""
+    if name == "boundaries":
+        z = z.nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf)
+    return z - z.clamp(0, 1)
 
 
 def _find(name: str, a: Tensor, wrong: Tensor, rule: str, lengths: Tensor | None) -> None:
     """Complain of the first number of ``a`` that is wrong, if there is one that counts."""
     if lengths is not None and a.dim() == 3:
-        wrong = wrong & (torch.arange(len(a))[:, None] < lengths)[..., None]
+        wrong = wrong & (torch.arange(len(a), device=a.device)[:, None] < lengths)[..., None]
     if bool(wrong.any()):
         *when, b, k = wrong.nonzero()[0].tolist()
         where = f"step {when[0]} of sequence {b}" if when else f"sequence {b}"

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn import boundary_scores, bundled, cli, commands_strokes, display, evaluate_boundaries
+from hmrnn import boundary_scores, bundled, cli, commands_strokes, display, evaluate_boundaries, flags
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.data import (
     Corpus,
@@ -45,7 +45,7 @@ CHANGEABLE = {
 """Fields of TrainConfig that --resume may change: they do not rewrite what has happened."""
 
 
-def train(target: str, arguments: cli.TrainArguments) -> int:
+def train(target: str, arguments: flags.TrainArguments) -> int:
     config = Config(arguments.data, arguments.model, arguments.train, arguments.regularise)
     run = RunDirectory(Path(str(arguments.out)))
     again = f"hmrnn train {shlex.quote(target)} --out {shlex.quote(str(run.path))} --resume"
@@ -118,7 +118,7 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
         raise InputError(f"--resume goes on with the run as it was; it cannot change {', '.join(differing)}")
 
 
-def evaluate(arguments: cli.EvaluateArguments) -> int:
+def evaluate(arguments: flags.EvaluateArguments) -> int:
     if arguments.symbols < 0:
         raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
     if arguments.gold and not arguments.boundaries:
@@ -150,7 +150,7 @@ def evaluate(arguments: cli.EvaluateArguments) -> int:
     return 0
 
 
-def _dynamic(arguments: cli.EvaluateArguments) -> Dynamic | None:
+def _dynamic(arguments: flags.EvaluateArguments) -> Dynamic | None:
     """How the weights are to follow the text, if they are."""
     names = ("learning_rate", "decay", "segment_length")
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
@@ -181,7 +181,7 @@ def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dyna
 
 
 def _boundary_rows(
-    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: cli.EvaluateArguments, streams: int
+    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: flags.EvaluateArguments, streams: int
 ) -> list[boundary_scores.Row]:
     gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
     found = evaluate_boundaries.find(
@@ -195,7 +195,7 @@ def _boundary_rows(
     return evaluate_boundaries.against_white_space(found, symbols, model.vocabulary)
 
 
-def _symbols(model: TextModel, arguments: cli.EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:
+def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:
     """The text to evaluate as symbols of the model's vocabulary, where spaces were removed, and what to call it."""
     data = model.config.data
     if arguments.file:
@@ -213,7 +213,7 @@ def _symbols(model: TextModel, arguments: cli.EvaluateArguments) -> tuple[np.nda
     return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
 
-def segment(arguments: cli.SegmentArguments) -> int:
+def segment(arguments: flags.SegmentArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
         return commands_strokes.segment(model, arguments)
@@ -224,7 +224,7 @@ def segment(arguments: cli.SegmentArguments) -> int:
     return 0
 
 
-def score(arguments: cli.ScoreArguments) -> int:
+def score(arguments: flags.ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
     text = arguments.read()
     if arguments.lines:
@@ -246,7 +246,7 @@ def score(arguments: cli.ScoreArguments) -> int:
     return 0
 
 
-def _segment_stream(model: TextModel, arguments: cli.SegmentArguments) -> int:
+def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     from hmrnn.segment_stream import Job
 
     if arguments.out is None or arguments.text is not None or arguments.file is not None:
@@ -265,7 +265,7 @@ def _segment_stream(model: TextModel, arguments: cli.SegmentArguments) -> int:
     return 0
 
 
-def generate(arguments: cli.GenerateArguments) -> int:
+def generate(arguments: flags.GenerateArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
         return commands_strokes.generate(model, arguments)
@@ -288,7 +288,7 @@ def generate(arguments: cli.GenerateArguments) -> int:
     return 0
 
 
-def plot(arguments: cli.PlotArguments) -> int:
+def plot(arguments: flags.PlotArguments) -> int:
     from hmrnn import figures, figures_lengths
 
     out = Path(arguments.out)
@@ -313,7 +313,7 @@ def plot(arguments: cli.PlotArguments) -> int:
     return 0
 
 
-def explore(arguments: cli.ExploreArguments) -> int:
+def explore(arguments: flags.ExploreArguments) -> int:
     try:
         from hmrnn.web.server import serve
     except ModuleNotFoundError as error:
@@ -328,7 +328,7 @@ def explore(arguments: cli.ExploreArguments) -> int:
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
 
 
-def export(arguments: cli.ExportArguments) -> int:
+def export(arguments: flags.ExportArguments) -> int:
     from hmrnn.export import export as write
 
     out = write(arguments.model, arguments.out, half=arguments.half)
@@ -337,7 +337,7 @@ def export(arguments: cli.ExportArguments) -> int:
     return 0
 
 
-def data(arguments: cli.DataArguments) -> int:
+def data(arguments: flags.DataArguments) -> int:
     if arguments.text8_from is not None or arguments.prose_from is not None:
         return _from_dump(arguments)
     wanted = _data_config(arguments)
@@ -354,7 +354,7 @@ def data(arguments: cli.DataArguments) -> int:
     return 0
 
 
-def _from_dump(arguments: cli.DataArguments) -> int:
+def _from_dump(arguments: flags.DataArguments) -> int:
     """Text from a Wikipedia dump."""
     began, progress = time.monotonic(), display.bytes_progress("cleaning")
     if arguments.prose_from is None:
@@ -369,7 +369,7 @@ def _from_dump(arguments: cli.DataArguments) -> int:
     return 0
 
 
-def _data_config(arguments: cli.DataArguments) -> DataConfig:
+def _data_config(arguments: flags.DataArguments) -> DataConfig:
     """The corpus that ``hmrnn data`` was asked for."""
     if arguments.name.endswith((".npz", ".npz.xz")):
         wanted = DataConfig(format="strokes", path=(arguments.name,))
@@ -378,7 +378,7 @@ def _data_config(arguments: cli.DataArguments) -> DataConfig:
     return dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
 
 
-def bench(arguments: cli.BenchArguments) -> int:
+def bench(arguments: flags.BenchArguments) -> int:
     from hmrnn import bench_report
 
     if arguments.threads:
@@ -393,7 +393,7 @@ def bench(arguments: cli.BenchArguments) -> int:
     )  # fmt: skip
 
 
-def demo(arguments: cli.DemoArguments) -> int:
+def demo(arguments: flags.DemoArguments) -> int:
     from hmrnn import demo as job
     from hmrnn import demo_strokes
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn import boundary_scores, cli, display, drawing, figures, figures_strokes
+from hmrnn import boundary_scores, display, drawing, figures, figures_strokes, flags
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.stroke_files import ENDINGS
 from hmrnn.errors import InputError
@@ -27,7 +27,7 @@ MOST_LIFTS = 0.4
 """People lift the pen after a tenth of the points or fewer; a network that knows nothing, after half of them."""
 
 
-def evaluate(model: StrokeModel, arguments: cli.EvaluateArguments) -> int:
+def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
     for flag, given in (("--symbols", arguments.symbols), ("--gold", arguments.gold)):
         if given:
             raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
@@ -72,7 +72,7 @@ def table(result: StrokeEvaluation, what: str) -> str:
     return "\n".join([*lines, f"updates saved  {result.saved:.1%}"])
 
 
-def segment(model: StrokeModel, arguments: cli.SegmentArguments) -> int:
+def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
     steps = _line(model, arguments, arguments.line)
     found = model.segment(steps)
     if arguments.json:
@@ -89,7 +89,7 @@ def segment(model: StrokeModel, arguments: cli.SegmentArguments) -> int:
     return 0
 
 
-def generate(model: StrokeModel, arguments: cli.GenerateArguments) -> int:
+def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     for flag, given in (("a prompt", arguments.prompt), ("--top-k", arguments.top_k), ("--top-p", arguments.top_p)):
         if given:
             raise InputError(
@@ -119,7 +119,7 @@ def generate(model: StrokeModel, arguments: cli.GenerateArguments) -> int:
     return 0
 
 
-def plot(model: StrokeModel, arguments: cli.PlotArguments) -> int:
+def plot(model: StrokeModel, arguments: flags.PlotArguments) -> int:
     if arguments.figure != "5":
         raise InputError(f"--figure {arguments.figure} is for text, and this is a model of handwriting; use --figure 5")
     figures.check_suffix(arguments.out)
@@ -141,7 +141,7 @@ def _own(model: StrokeModel, split: str, path: tuple[str, ...]) -> tuple[Strokes
     return getattr(corpus, split), f"{corpus.name}, {split} part"
 
 
-def _line(model: StrokeModel, arguments: cli.TextArguments, which: str) -> np.ndarray:
+def _line(model: StrokeModel, arguments: flags.TextArguments, which: str) -> np.ndarray:
     if arguments.text is not None:
         raise InputError("this is a model of handwriting, and a text was given; name a file of strokes by --file")
     strokes = read_strokes(arguments.file) if arguments.file else _own(model, "valid", ())[0]

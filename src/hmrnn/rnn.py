@@ -233,7 +233,7 @@ class HMLSTM(nn.Module):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
-        checks.check_values(x, state, boundaries, self.layer_norm, lengths)
+        settle = checks.check_values(x, state, boundaries, self.layer_norm, lengths)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -246,6 +246,7 @@ class HMLSTM(nn.Module):
             kept=self._kept(T, B),
             engine=self.engine,
         )
+        settle()
         active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
         out = Output(
             result.hidden, result.boundaries, result.probabilities, operations(result.boundaries, state.z, active)
@@ -271,9 +272,11 @@ class HMLSTM(nn.Module):
         checks.check_state(self, state, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
         new = state if state.copied is None else None  # else it comes from a step, and has been looked at
-        checks.check_values(x, new, forced, self.layer_norm)
+        settle = checks.check_values(x, new, forced, self.layer_norm)
         noise = self._noise(1, x.shape[0])
-        return streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
+        made = streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
+        settle()
+        return made
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
@@ -383,12 +386,12 @@ class HMLSTMCell(nn.Module):
                 raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
             checks.check_kind(name, value, self.weights().b)
         decided = {name: given.pop(name) for name in ("z", "z_below")}
-        if checks.can_look(x.device):
-            checks.check_numbers(given, decided, layer_norm=self.weights().gain_U is not None)
+        settle = checks.check_numbers(given, decided, layer_norm=self.weights().gain_U is not None)
         noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
         options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(self.weights(), h, c, z, x, z_below, above, options, noise)
+        settle()
         return h, c, z if z_new is None else z_new
 
     def extra_repr(self) -> str:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmrnn.data import plain as module
-from hmrnn.data import prose
 from hmrnn.data.plain import plain
 
 
@@ -34,11 +33,6 @@ def test_examples(text: str, expected: str) -> None:
 def test_the_example_of_its_docstring() -> None:
     assert doctest.testmod(module).failed == 0
     assert doctest.testmod(module).attempted > 0
-
-
-def test_it_writes_signs_as_the_prose_of_wikipedia_does() -> None:
-    for code, written in prose._SIGNS.items():
-        assert plain(chr(code)) == written, chr(code)
 
 
 @given(st.text())

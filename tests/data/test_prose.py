@@ -18,7 +18,7 @@ RULES = {
     "See [http://example.org the page] or http://example.org/x now.": "See the page or now.",
     "[[Image:Cat.jpg|thumb|A [[Cat|feline]] sits]]The cat.": "The cat.",
     "The end.[[Category:Cats]][[de:Katze]]": "The end.",
-    "Caf\u00e9s in \u0141\u00f3d\u017a \u2013 \u201cna\u00efve\u201d ones.": 'Cafes in odz - "naive" ones.',
+    "Caf\u00e9s in \u0141\u00f3d\u017a \u2013 \u201cna\u00efve\u201d ones.": 'Cafes in Lodz - "naive" ones.',
     "Water (; ) boils , at 100&nbsp;degrees .": "Water boils, at 100 degrees.",
     "x<sup>2</sup> &lt; 5 is not kept": None,
 }

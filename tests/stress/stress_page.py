@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pages import CHARACTERS, save
+from pages import CHARACTERS, explored, save
 from recorded import Record
 
 import tiny
@@ -28,24 +28,12 @@ SECONDS = float(os.environ.get("HMRNN_LOAD_SECONDS", "60"))
 
 
 @contextmanager
-def explored(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``hmrnn explore`` in a process of its own, over small models; its address."""
+def small_page(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The page over two small models, in a process of its own."""
     save(folder / "text", CHARACTERS, 1)
     save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 2)
-    command = [sys.executable, "-m", "hmrnn", "explore", "-m", str(folder / "text"), str(folder / "pen"), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tiny.environment(folder)
-    ) as process:
-        assert process.stdout is not None
-        address = ""
-        while not address:
-            line = process.stdout.readline()
-            assert line, process.communicate()
-            address = "".join(re.findall(r"http://\S+(?=/ )", line))
-        try:
-            yield process, address
-        finally:
-            process.kill()
+    with explored([folder / "text", folder / "pen"], tiny.environment(folder)) as started:
+        yield started
 
 
 def rss(pid: int) -> float:
@@ -119,7 +107,7 @@ class Load:
 
 def test_load(record: Record, tmp_path: Path) -> None:
     """200 clients at once on loopback: no error but "busy", memory flat, and SIGTERM ends it once what runs is done."""
-    with explored(tmp_path) as (process, address):
+    with small_page(tmp_path) as (process, address):
         httpx.post(f"{address}/api/read", json={"text": "warm up"}).raise_for_status()
         load = Load(address, process.pid)
         asyncio.run(load.run())
@@ -155,7 +143,7 @@ def test_schema(record: Record, tmp_path: Path) -> None:
     program = shutil.which("schemathesis", path=f"{sys.prefix}/schemathesis/bin{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("schemathesis is not there; make stress installs it")
-    with explored(tmp_path) as (_, address):
+    with small_page(tmp_path) as (_, address):
         settings = Path(__file__).with_name("schemathesis.toml")
         command = [program, "--config-file", settings, "run", f"{address}/openapi.json"]
         options = "--exclude-checks positive_data_acceptance --max-examples 60 --seed 1 --phases coverage,fuzzing"

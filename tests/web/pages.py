@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +97,22 @@ def everything(connection: socket.socket) -> bytes:
         while piece := connection.recv(65_536):
             received += piece
     return received
+
+
+@contextlib.contextmanager
+def explored(models: Sequence[Path], environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``hmrnn explore`` in a process of its own, and its address; it is killed if it still runs in the end."""
+    command = [sys.executable, "-m", "hmrnn", "explore", "-m", *map(str, models), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        address = ""
+        while not address:
+            line = process.stdout.readline()
+            assert line, process.communicate()
+            address = "".join(re.findall(r"http://\S+(?=/ )", line))
+        try:
+            yield process, address
+        finally:
+            process.kill()

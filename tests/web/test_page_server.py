@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from pages import Server, everything, until
+from pages import Server, everything, explored, until
 
 import tiny
 from hmrnn import commands
@@ -173,7 +171,7 @@ def test_command_says_what_is_missing(
     assert "no checkpoint at" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "hmrnn.web.server", None)
     with pytest.raises(ModuleNotFoundError):
-        commands.explore(commands.cli.ExploreArguments(model=(str(runs / "small"),)))
+        commands.explore(commands.flags.ExploreArguments(model=(str(runs / "small"),)))
     monkeypatch.delitem(sys.modules, "hmrnn.web.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert tiny.hmrnn("explore", "-m", runs / "small") == 2
@@ -183,18 +181,9 @@ def test_command_says_what_is_missing(
 
 
 def test_sigterm_finishes_what_runs_and_exits(runs: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hmrnn", "explore", "-m", str(runs / "small"), "--port", "0"]
     environment = {**tiny.environment(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdout is not None
-        address = ""
-        while not address:
-            line = process.stdout.readline()
-            assert line, process.communicate()
-            address = "".join(re.findall(r"http://\S+", line))
-        with httpx.stream("POST", f"{address}api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
+    with explored([runs / "small"], environment) as (process, address):
+        with httpx.stream("POST", f"{address}/api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
             lines = response.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)

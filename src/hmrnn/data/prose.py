@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+from hmrnn.data.plain import plain
 from hmrnn.data.sources import Progress
 from hmrnn.data.wikipedia import write_cleaned
 
@@ -33,10 +33,6 @@ _EMPHASIS = re.compile(r"'{2,}")
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:.\s]*\)")
 _SPACES = re.compile(r"\s+")
 _BEFORE_SIGN = re.compile(r"\s+([,.;:!?)])")
-_SIGNS = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": " - ", "\u2212": "-",
-     "\u2026": "...", "\u00d7": "x", "\u00df": "ss", "\u00e6": "ae", "\u00c6": "Ae", "\u00f8": "o", "\u00d8": "O"}
-)  # fmt: skip
 SHORTEST = 60
 """Characters below which a line is not taken for a paragraph."""
 LOST = 0.02
@@ -82,7 +78,7 @@ def paragraphs(markup: str) -> Iterator[str]:
     text = _EMPHASIS.sub("", text)
     for line in text.split("\n"):
         if line[:1].isalnum() or line[:1] in "\"'":
-            line = _plain(line)
+            line = _tidy(line)
             if len(line) >= SHORTEST and line.rstrip("\"')")[-1:] in (".", "!", "?"):
                 yield line
 
@@ -100,10 +96,9 @@ def _shown(link: re.Match[str]) -> str:
     return link[1].rsplit("|", 1)[-1]
 
 
-def _plain(line: str) -> str:
+def _tidy(line: str) -> str:
     """``line`` in ASCII with single spaces; empty if too much of it has no ASCII equivalent."""
-    line = line.translate(_SIGNS)
-    letters = "".join(c for c in unicodedata.normalize("NFKD", line) if not unicodedata.combining(c))
+    letters = plain(line)
     ascii_only = "".join(c if c.isprintable() or c == " " else " " for c in letters if ord(c) < 128)
     if len(letters) - len(ascii_only) > LOST * len(letters) or any(c in ascii_only for c in "[]{}|<>"):
         return ""

@@ -1,0 +1,285 @@
+"""What each command takes: a dataclass per command, whose fields are its flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from hmrnn import bundled
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments(Config):
+    """Train a model."""
+
+    out: str | None = None
+    """Directory of the run; runs/NAME if not given."""
+    resume: bool = False
+    """Go on with the run in that directory, exactly where it was."""
+    overwrite: bool = False
+    """Replace the run in that directory."""
+    report: bool = True
+    """Write report.html when training is done."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelArguments:
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
+    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, ..."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments(ModelArguments):
+    """Bits per character of a model on its own corpus or on other files, with boundary rates and updates saved."""
+
+    split: Literal["train", "valid", "test"] = "test"
+    """Part of the model's corpus to read, if no file is given."""
+    file: tuple[str, ...] = ()
+    """Files to read instead, in the format the model was trained on."""
+    path: tuple[str, ...] = ()
+    """Where the corpus is now, if it has moved since training."""
+    streams: int | None = None
+    """Parts read side by side, 64 if not given; 1 carries one state across the whole text, as --dynamic does."""
+    warmup: int = 500
+    """Symbols of left context each part but the first reads, uncounted, to build up its state."""
+    symbols: int = 0
+    """Read only so many symbols; 0: all."""
+    boundaries: bool = False
+    """Score the segment ends of every level against gold ones: spaces and line ends, or spaces that were removed."""
+    gold: str | None = None
+    """With --boundaries: a file of gold ends instead, one per line: the count of symbols before the cut."""
+    dynamic: bool = False
+    """Dynamic evaluation: the weights follow the gradient of the text that has been read."""
+    learning_rate: float | None = None
+    """With --dynamic: how far a weight goes after each segment, 0.0003 if not given."""
+    decay: float | None = None
+    """With --dynamic: share of the way back to the trained weights after each segment, 0.003 if not given."""
+    segment_length: int | None = None
+    """With --dynamic: symbols between two changes of the weights, 100 if not given."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextArguments(ModelArguments):
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
+    text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TEXT]")] = None
+    """The text; standard input is read if neither it nor --file is given."""
+    file: str | None = None
+    """A file to read the text from; a line end after the last line is left out, as on standard input."""
+    plain: bool = False
+    """Take accents off and write typographic signs in ASCII first; english-small knows no others."""
+
+    def read(self) -> str:
+        """The text that was meant."""
+        if self.plain:
+            from hmrnn.data.plain import plain
+
+            return plain(self._given())
+        return self._given()
+
+    def _given(self) -> str:
+        if self.text is not None and self.file is not None:
+            raise InputError("give a text or --file, not both")
+        if self.text is not None:
+            return self.text
+        if self.file is None and sys.stdin.isatty():
+            raise InputError("no text: give one as an argument, by --file, or on standard input")
+        try:
+            text = sys.stdin.read() if self.file is None else Path(self.file).read_text(encoding="utf-8")
+            return text.removesuffix("\n")
+        except OSError as error:
+            raise InputError(f"cannot read {self.file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreArguments(TextArguments):
+    """Bits per character of a text: how many a model needs for it, each character predicted from those before it."""
+
+    lines: bool = False
+    """Score every line by itself, from the zero state."""
+    json: bool = False
+    """Print JSON; with --lines, an object for each line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentArguments(TextArguments):
+    """Show the segments that a model finds in a text, level by level."""
+
+    line: str = "1"
+    """Of handwriting: which line of --file, by its name or counted from 1; without --file, of the validation part."""
+    json: bool = False
+    """Print JSON: segment ends per level, operations, probabilities, norms."""
+    width: int = 0
+    """Characters per line; 0: as wide as the terminal."""
+    stream: tuple[str, ...] = ()
+    """Files of any size to read instead; their segment ends are written to --out."""
+    out: str | None = None
+    """With --stream: a folder; for a.txt it will hold a.txt.jsonl."""
+    streams: int = 16
+    """With --stream: parts of the files read side by side; 1 carries one state from end to end of each file."""
+    warmup: int = 500
+    """With --stream: symbols of left context that a part reads to build up its state, unless it is a file's first."""
+    resume: bool = False
+    """With --stream: go on in --out, exactly where a signal or a crash stopped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateArguments(ModelArguments):
+    """Go on from a prompt, symbol by symbol; or write lines of handwriting."""
+
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
+    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
+    """What to go on from."""
+    length: int | None = None
+    """Symbols or points to generate; 500 symbols or 600 points if not given."""
+    temperature: float | None = None
+    """Below 1 safer, above 1 wilder; 0 always takes the likeliest. 0.8 for text and 1 for handwriting if not given."""
+    top_k: int | None = None
+    """Draw from the k likeliest symbols only."""
+    top_p: float | None = None
+    """Draw from the likeliest symbols that together have this probability."""
+    seed: int | None = None
+    """Repeats a text, or handwriting."""
+    bias: float = 0.0
+    """Of handwriting: 0 varies as people do, 1 is neat, more is neater."""
+    samples: int = 1
+    """Of handwriting: lines to write, one below the other."""
+    prime: str | None = None
+    """Of handwriting: a file of strokes; each line goes on from one of it, in its style."""
+    line: str = "1"
+    """With --prime: which line of the file, by its name or counted from 1."""
+    out: str = "writing.svg"
+    """Of handwriting: the file to write: .svg, .gif, .png or .pdf for a picture; .npz, .json or .csv for strokes."""
+    seconds: float = 0.0
+    """Of handwriting: an .svg or .gif writes itself in this time; 0: an .svg is still, a .gif takes 8 seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotArguments(TextArguments):
+    """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
+
+    figure: Literal["3", "4", "5", "timescales", "curves"] = "4"
+    """3: boundaries under the text. 4: with the heat map of the norms. 5: handwriting, coloured by its segments.
+    timescales: how long the segments of each level are. curves: bits (nats of handwriting) and boundary rates over
+    time."""
+    line: str = "1"
+    """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
+    levels: tuple[int, ...] = (2,)
+    """Of Figure 5: the levels whose segments are drawn."""
+    out: str = "figure.png"
+    """File to write: .png, .svg or .pdf."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExploreArguments:
+    """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
+
+    model: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["-m"])] = (bundled.DEFAULT,)
+    """Run or checkpoint directories, or models that come with hmrnn, one or more; the page can read no others."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but a loopback address lets others in."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    name: tuple[str, ...] = ()
+    """Further names under which the page may be reached, such as this machine's."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, ..."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportArguments:
+    """Write a model to a directory that stands alone: weights, config, vocabulary and a card, no training state."""
+
+    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
+    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    out: str
+    """The directory to write, which must not exist."""
+    half: bool = False
+    """Round the weights to 16 bits: half the size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DataArguments:
+    """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE)."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[NAME]")] = "demo"
+    """A preset, a text file, or an .npz file of pen strokes."""
+    path: tuple[str, ...] = ()
+    """Where the corpus is."""
+    split: Literal["paper", "official"] = "paper"
+    """Which split of iamondb to show."""
+    archive: str | None = None
+    """Write all lines of a corpus of pen strokes to this file, as one compact .npz archive."""
+    text8_from: str | None = None
+    """A Wikipedia XML dump (.xml, .xz, .gz, .bz2) to clean into the 27 symbols of text8."""
+    prose_from: str | None = None
+    """A Wikipedia XML dump to take the paragraphs of, as a reader sees them, in ASCII and one to a line."""
+    out: str | None = None
+    """The file to write with --text8-from or --prose-from; text8 or prose.txt if not given."""
+    characters: int = 0
+    """With --text8-from: stop after so many characters (100000000 of enwik9 are text8); 0: clean it all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchArguments:
+    """Measure this package beside torch.nn.LSTM, interleaved in one run; writes tables, JSON and a plot."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to measure."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Arithmetic of the matrix products, of both."""
+    modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
+    """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
+    sizes: tuple[str, ...] = ()
+    """Batch x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given. Streaming
+    takes the hidden sizes alone, 512 and 1024 if not given."""
+    repeats: int = 5
+    """Times each is measured, in turn; the median counts."""
+    layer_norm: bool = False
+    """Measure with layer normalisation, too."""
+    threads: int = 0
+    """CPU threads; 0 leaves PyTorch's choice."""
+    out: str = "runs/bench"
+    """Name of the files to write, without their endings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoArguments:
+    """Train the demo preset on the Python manual, or handwriting on built-in lines, and show what was found."""
+
+    handwriting: bool = False
+    """Handwriting instead of text."""
+    out: str | None = None
+    """Directory of the run; if not given, runs/demo or runs/handwriting, with -quick after it for --quick."""
+    fresh: bool = False
+    """Train again even if a finished demo is there."""
+    quick: bool = False
+    """A tiny model and little text: every step of the demo within seconds, and nothing learned."""
+
+
+ARGUMENTS: dict[str, type] = {
+    "demo": DemoArguments,
+    "train": TrainArguments,
+    "evaluate": EvaluateArguments,
+    "score": ScoreArguments,
+    "segment": SegmentArguments,
+    "generate": GenerateArguments,
+    "plot": PlotArguments,
+    "explore": ExploreArguments,
+    "export": ExportArguments,
+    "data": DataArguments,
+    "bench": BenchArguments,
+}

@@ -1,0 +1,178 @@
+"""The rate prior, the bound on feedback, and what is said of dead detectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from hmrnn import commands
+from hmrnn.config import ModelConfig
+from hmrnn.models import LanguageModel
+from hmrnn.regularise import advice, bound_feedback, condition, rate_prior
+from hmrnn.rnn import HMLSTM
+from hmrnn.rundir import RunDirectory
+from hmrnn.train import read_metrics
+
+
+@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("slope", [1.0, 1.5])
+def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
+    """Weights at zero: s_z is the bias alone, z̃ = (a·b + 1) / 2, and dz̃/db = a / 2 reaches b through every z."""
+    rnn = HMLSTM(2, 3, num_layers=3, engine=engine).double()
+    rnn.slope = slope
+    for p in rnn.parameters():
+        torch.nn.init.zeros_(p)
+    rnn.set_detector_bias((0.25, -0.25))
+    out, _ = rnn(torch.randn(1, 4, 2, dtype=torch.float64))
+    rates = out.boundaries.mean((0, 1))
+    assert rates.tolist() == [1.0, 0.0]
+    loss = rate_prior(rates, (0.3, 0.1), 5.0)
+    assert loss.item() == pytest.approx(5 * (0.7**2 + 0.1**2))
+    loss.backward()
+    assert rnn.b[0].grad is not None
+    assert rnn.b[1].grad is not None
+    assert rnn.b[0].grad[-1].item() == pytest.approx(5 * 2 * 0.7 * slope / 2)
+    assert rnn.b[1].grad[-1].item() == pytest.approx(5 * 2 * -0.1 * slope / 2)
+
+
+def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
+    rates = {}
+    for targets in ((0.9, 0.8), (0.1, 0.05)):
+        trainer = tiny.trainer(tiny.config(rate_targets=targets, rate_weight=30.0, learning_rate=0.01))
+        for _ in range(60):
+            trainer.step()
+        trainer.window_means()
+        for _ in range(10):
+            trainer.step()
+        rates[targets] = trainer.window_means()[1]
+    for targets, got in rates.items():
+        assert got == pytest.approx(targets, abs=0.15), targets
+    plain, pulled = (tiny.trainer(tiny.config(**c)) for c in ({}, {"rate_targets": (1.0, 1.0), "rate_weight": 9.0}))
+    for trainer in (plain, pulled):
+        trainer.step()
+    assert plain.window_means() == pulled.window_means()
+    assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
+
+
+@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("slope", [1.0, 1.5])
+def test_a_boundarys_gradient_grows_by_its_feedback(engine: str, slope: float) -> None:
+    """Weights at zero but for v: z̃ stays in its linear range, h² stays as it is, and dz is multiplied by (a/2)·v·h."""
+    rnn = HMLSTM(2, 3, num_layers=2, engine=engine).double()
+    rnn.slope = slope
+    for p in rnn.parameters():
+        torch.nn.init.zeros_(p)
+    rnn.set_detector_bias((-0.25,))
+    with torch.no_grad():
+        rnn.V[0][-1] = torch.tensor([3.0, -4.0, 5.0])
+    state = rnn.initial_state(1)
+    state.h[1].copy_(torch.tensor([[0.5, -0.5, 0.5]]))
+
+    def gradient() -> float:
+        rnn.zero_grad()
+        out, _ = rnn(torch.randn(30, 1, 2, dtype=torch.float64), state)
+        assert out.boundaries.sum() == 0
+        out.boundaries[-1].sum().backward()
+        assert rnn.b[0].grad is not None
+        return rnn.b[0].grad[-1].item()
+
+    assert gradient() == pytest.approx(slope / 2 * sum((slope / 2 * 6) ** k for k in range(30)))
+    bound_feedback(rnn, 0.8)
+    assert slope / 2 * rnn.V[0][-1].abs().sum().item() == pytest.approx(0.8)
+    assert gradient() == pytest.approx(slope / 2 * sum(0.4**k for k in range(30)))
+
+
+def test_feedback_is_bounded_and_nothing_else() -> None:
+    model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
+    rnn = model.rnn
+    with torch.no_grad():
+        rnn.V[0][-1] = 0
+        rnn.V[1][-1] = 0.125
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    bound_feedback(model, 0.25)  # 0 and (1/2)·4·0.125: within it
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    rnn.slope = 4.0
+    bound_feedback(model, 0.25)
+    assert torch.equal(rnn.V[1][-1], torch.full((4,), 0.03125))
+    assert torch.equal(rnn.V[1][:-1], before["rnn.V.1"][:-1])
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.V.1")
+
+
+def test_feedback_stays_bounded_while_training() -> None:
+    trainer = tiny.trainer(tiny.config(detector_feedback=0.2, slope_rate=1.0, learning_rate=0.1))
+    free = tiny.trainer(tiny.config(learning_rate=0.1))
+    rows = [V.data_ptr() for V in trainer.model.rnn.V]
+    for _ in range(trainer.task.chunks + 3):  # into the second epoch, where a = 2
+        for V in trainer.model.rnn.V:
+            assert trainer.model.rnn.slope / 2 * V[-1].abs().sum() <= 0.2 + 1e-6
+        trainer.step()
+        free.step()
+    assert trainer.model.rnn.slope == 2.0
+    assert all(0.5 * V[-1].abs().sum() > 0.4 for V in free.model.rnn.V)
+    assert [V.data_ptr() for V in trainer.model.rnn.V] == rows  # where a captured update looks for them
+
+
+def test_conditions_of_detectors() -> None:
+    rates = [0.0, 0.0019, 0.002, 0.5, 0.98, 0.981, 1.0]
+    assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
+    assert advice(2, 0.0005) == (
+        "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
+        "if it stays so, start again with a positive train.detector_bias, a rate prior (regularise.rate_targets) or "
+        "another slope schedule (train.slope_rate)"
+    )
+    assert "with a negative train.detector_bias" in advice(1, 0.99)
+    assert advice(1, 0.25) == "the detector of layer 1 finds segments again, at rate 0.2500"
+
+
+def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "load_corpus", lambda config, progress: tiny.corpus())
+        assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    found = [line for line in lines if line["event"] == "detector"]
+    assert [(line["step"], line["layer"], line["condition"], line["rate"]) for line in found] == [
+        (10, 1, "always", 1.0), (10, 2, "silent", 0.0),
+    ]  # fmt: skip
+    shown = capsys.readouterr().out
+    for line in found:
+        assert f"epoch 1.00  {line['message']}\n" in shown
+        assert line["message"] == advice(line["layer"], line["rate"])
+
+
+def test_detectors_that_come_back() -> None:
+    trainer = tiny.trainer(tiny.config(detector_bias=(3.0, -3.0), learning_rate=1e-5))
+
+    def changes() -> list[tuple[int, str]]:
+        trainer.step()
+        return [(change["layer"], change["condition"]) for change in trainer.changed_detectors()]
+
+    assert changes() == [(1, "always"), (2, "silent")]
+    assert changes() == []
+    trainer.model.rnn.set_detector_bias((0.0, 3.0))
+    assert changes() == [(1, "alive"), (2, "always")]
+    assert changes() == []
+
+
+def test_given_boundaries_are_nobodys_fault() -> None:
+    text = dataclasses.replace(tiny.corpus(), train=np.full(220, 3, np.uint8))  # one word without an end
+    trainer = tiny.trainer(tiny.config(rnn="hrnn"), text)
+    trainer.step()
+    assert trainer.epoch.tolist() == [1.0, 0.0, 0.0]
+    assert trainer.changed_detectors() == []
+
+
+def test_an_epochs_rates_are_those_of_all_its_updates() -> None:
+    trainer = tiny.trainer(tiny.config(accumulate=2))
+    rates = []
+    for _ in range(trainer.task.chunks):
+        trainer.step()
+        rates.append(trainer.window_means()[1])
+    updates, *sums = trainer.epoch.tolist()
+    assert updates == trainer.task.chunks
+    assert [total / updates for total in sums] == pytest.approx(np.mean(rates, axis=0))
