@@ -95,6 +95,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("regularise", "average", 1.0, "regularise.average must be at least 0 and less than 1; got 1.0"),
     ("regularise", "weight_decay", -1.0, "regularise.weight_decay must not be negative"),
     ("regularise", "rate_weight", -1.0, "regularise.rate_weight must not be negative"),
+    ("regularise", "rate_control", -1.0, "regularise.rate_control must not be negative"),
     ("regularise", "rate_targets", (0.5,), r"rate_targets must hold 2 rates between 0 and 1, .* or none; got \(0.5,\)"),
     ("regularise", "rate_targets", (0.5, 1.5), r"rate_targets must hold 2 rates between 0 and 1, .* got \(0.5, 1.5\)"),
     ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),

@@ -1,8 +1,9 @@
-"""The rate prior, the bound on feedback, and what is said of dead detectors."""
+"""The rate prior and rate control, the bound on feedback, and what is said of dead detectors."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import tiny
 from hmrnn import commands
 from hmrnn.config import ModelConfig
 from hmrnn.models import LanguageModel
-from hmrnn.regularise import advice, bound_feedback, condition, rate_prior
+from hmrnn.regularise import advice, bound_feedback, condition, control_rates, rate_prior
 from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
@@ -57,6 +58,38 @@ def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
         trainer.step()
     assert plain.window_means() == pulled.window_means()
     assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
+
+
+def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it() -> None:
+    """Its bias puts it far out of the linear range, where no gradient is."""
+    rates = {}
+    for name, how in (("prior", {"rate_weight": 30.0}), ("control", {"rate_weight": 0.0, "rate_control": 0.1})):
+        trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), detector_bias=(-9.0,), **how))
+        places = [b.data_ptr() for b in trainer.model.rnn.b]
+        for _ in range(200):
+            trainer.step()
+        trainer.window_means()
+        for _ in range(20):
+            trainer.step()
+        rates[name] = trainer.window_means()[1]
+        assert [b.data_ptr() for b in trainer.model.rnn.b] == places  # where a captured update looks for them
+    assert rates["prior"] == [0.0, 0.0]
+    assert rates["control"] == pytest.approx([0.3, 0.2], abs=0.1)
+
+
+def test_control_moves_the_detectors_biases_and_nothing_else() -> None:
+    model = LanguageModel(5, ModelConfig(embedding_size=3, hidden_size=(4,), output_size=3))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    rates = torch.tensor([0.5, 0.1], dtype=torch.float64)
+    control_rates(model, rates, (0.3, 0.2), 0.5, torch.tensor(False))
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    control_rates(model, rates, (0.3, 0.2), 0.5, torch.tensor(True))
+    for name, p in model.named_parameters():
+        moved = {"rnn.b.0": 0.5 * math.log(0.3 / 0.7), "rnn.b.1": 0.5 * math.log(9 / 4)}.get(name, 0.0)
+        expected = before[name].clone()
+        if moved:
+            expected[-1] += moved
+        assert torch.allclose(p, expected), name
 
 
 @pytest.mark.parametrize("engine", ["reference", "sparse"])

@@ -158,6 +158,9 @@ class RegulariseConfig:
     """Rate prior: the boundary rates to pull the detectors to, one per detector, the lowest first; empty: none."""
     rate_weight: float = 1.0
     """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
+    rate_control: float = 0.0
+    """After each update, this times what the log-odds of a rate lack of those of its target is added to the detector's
+    bias, such as 0.05; brings back a detector that the prior's gradient no longer reaches."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +218,7 @@ class Config:
             ("train.detector_feedback", t.detector_feedback),
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
+            ("regularise.rate_control", r.rate_control),
         ):
             if not number >= 0:
                 raise InputError(f"{name} must not be negative; got {number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from hmrnn.rnn import HMLSTM
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
+RARE = 0.001
+"""Rate control takes rates below this, and above 1 less this, for no further from their targets than these."""
 
 
 def prepare(model: Any, config: Config) -> None:
@@ -74,6 +77,18 @@ def bound_feedback(model: nn.Module, bound: float, good: Tensor | bool = True) -
 def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
     """A loss that pulls boundary rates (detectors,) to their targets; its gradient reaches the detectors through z."""
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
+
+
+@torch.no_grad()
+def control_rates(model: Any, rates: Tensor, targets: Sequence[float], strength: float, good: Tensor | bool) -> None:
+    """Move the detectors' biases by ``strength`` times what the log-odds of their rates (detectors,) lack.
+
+    A prior has no gradient where a detector has left the linear range of its hard sigmoid; this brings it back. As
+    log-odds, 0.01 is as far from 0.1 as 0.9 is from 0.99. After an update that is not ``good`` nothing changes.
+    """
+    for b, rate, target in zip(model.rnn.b, rates, targets):
+        wanted = min(max(target, RARE), 1 - RARE)
+        b[-1] += strength * good * (math.log(wanted / (1 - wanted)) - rate.logit(RARE))
 
 
 class Average:

@@ -19,7 +19,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
-from hmrnn.regularise import Average, advice, bound_feedback, condition, decay, prepare, rate_prior
+from hmrnn.regularise import Average, advice, bound_feedback, condition, control_rates, decay, prepare, rate_prior
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
 
@@ -149,6 +149,8 @@ class Trainer:
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
         if t.detector_feedback > 0:
             bound_feedback(self.model, t.detector_feedback, good)
+        if r.rate_control > 0:
+            control_rates(self.model, self._mean(sums[1:]), r.rate_targets, r.rate_control, good)
         if self.average is not None:
             self.average.update(good)
 
@@ -290,6 +292,12 @@ class Trainer:
                 group["lr"].fill_(self.rate())
             else:
                 group["lr"] = self.rate()
+
+    def _mean(self, rates: Tensor) -> Tensor:
+        """Over all processes."""
+        if self.world > 1:
+            dist.all_reduce(rates)
+        return rates / self.world
 
     def _sync(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         if isinstance(self.network, DistributedDataParallel) and not last:
