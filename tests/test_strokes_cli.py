@@ -174,6 +174,7 @@ def test_plot(run: Path) -> None:
     [
         (("generate", "hand", "a prompt"), "a prompt is for text"),
         (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
+        (("generate", "hand", "--plain"), "--plain is for text"),
         (("generate", "hand", "--out", "a.jpg"), "got 'a.jpg'"),
         (("generate", "hand", "--out", "a.gif", "--seconds", "601"), "up to 600 seconds"),
         (("generate", "hand", "--seconds", "-1"), "--seconds must not be negative"),
@@ -183,6 +184,7 @@ def test_plot(run: Path) -> None:
         (("segment", "hand", "some text"), "this is a model of handwriting"),
         (("segment", "hand"), "needs data, and none was named"),
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
+        (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
         (("plot", "hand", "--file", "{lines}"), "--figure 4 is for text"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),

@@ -28,6 +28,7 @@ from hmrnn.data import (
     read_symbols_and_spaces,
     write_archive,
 )
+from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate as measure
@@ -123,6 +124,8 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
         raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
     if arguments.gold and not arguments.boundaries:
         raise InputError("--gold is for --boundaries; give both")
+    if arguments.plain and not arguments.file:
+        raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
     dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
@@ -200,7 +203,10 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     data = model.config.data
     if arguments.file:
         progress = display.bytes_progress("reading")
-        return *read_symbols_and_spaces(arguments.file, model.vocabulary, data, progress), ", ".join(arguments.file)
+        symbols, spaces = read_symbols_and_spaces(
+            arguments.file, model.vocabulary, data, progress, plain=arguments.plain
+        )
+        return symbols, spaces, ", ".join(arguments.file)
     data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
     corpus = load_corpus(data, progress=display.bytes_progress("reading"))
     if corpus.vocabulary != model.vocabulary:
@@ -208,7 +214,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
             f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
             f"({len(model.vocabulary)}): it is not the text the model was trained on; evaluate another text by --file"
         )
-    symbols: np.ndarray = getattr(corpus, arguments.split)
+    symbols = getattr(corpus, arguments.split)
     spaces = corpus.spaces.get(arguments.split, np.zeros(len(symbols), np.uint8))
     return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
@@ -254,7 +260,7 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     job = Job(
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(arguments.out),
-        streams=arguments.streams, warmup=arguments.warmup, share=(rank, world),
+        streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
     if stopped is not None:
@@ -272,15 +278,16 @@ def generate(arguments: flags.GenerateArguments) -> int:
     for flag, given in (("--bias", arguments.bias), ("--prime", arguments.prime), ("--seconds", arguments.seconds)):
         if given:
             raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")
+    prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
     pieces = model.stream(
-        arguments.prompt,
+        prompt,
         500 if arguments.length is None else arguments.length,
         temperature=0.8 if arguments.temperature is None else arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    sys.stdout.write(arguments.prompt)
+    sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()

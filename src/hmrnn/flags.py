@@ -44,6 +44,8 @@ class EvaluateArguments(ModelArguments):
     """Part of the model's corpus to read, if no file is given."""
     file: tuple[str, ...] = ()
     """Files to read instead, in the format the model was trained on."""
+    plain: bool = False
+    """Of --file: take accents off and write typographic signs in ASCII first; english-small knows no others."""
     path: tuple[str, ...] = ()
     """Where the corpus is now, if it has moved since training."""
     streams: int | None = None
@@ -143,6 +145,8 @@ class GenerateArguments(ModelArguments):
     """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
     """What to go on from."""
+    plain: bool = False
+    """Take accents off the prompt and write typographic signs in ASCII first; english-small knows no others."""
     length: int | None = None
     """Symbols or points to generate; 500 symbols or 600 points if not given."""
     temperature: float | None = None

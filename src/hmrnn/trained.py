@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import bundled, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.plain import plain
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
@@ -105,14 +104,7 @@ class TextModel:
         text = self._as_trained(text)
         if not text:
             raise InputError(f"there is nothing to {verb}: the text is empty")
-        try:
-            return self.vocabulary.encode(text)
-        except InputError as error:
-            if not set(plain(text)) <= set(self.vocabulary.symbols):
-                raise
-            raise InputError(
-                f"{error}; in plain ASCII all of the text is known: --plain, or hmrnn.data.plain.plain"
-            ) from error
+        return self.vocabulary.encode(text)
 
     def _as_trained(self, text: str) -> str:
         """Without its spaces, if the model was trained so."""

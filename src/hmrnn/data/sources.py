@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hmrnn.config import STROKE_FORMATS, DataConfig
+from hmrnn.data.plain import plain_blocks
 from hmrnn.data.spaces import without_spaces
 from hmrnn.data.vocabulary import Kind, code_points
 from hmrnn.errors import InputError
@@ -99,20 +100,25 @@ def names(sources: Sequence[Path]) -> str:
     return str(sources[0]) if len(sources) == 1 else f"{sources[0]} (and {len(sources) - 1} more)"
 
 
-def read_text(path: Path, config: DataConfig, report: Report) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def read_text(
+    path: Path, config: DataConfig, report: Report, *, plain: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As :func:`read_codes`, and beside each block 1 where spaces were taken out right after a symbol."""
-    codes = read_codes(path, config, report)
+    codes = read_codes(path, config, report, plain=plain)
     if config.remove_spaces:
         yield from without_spaces(codes, symbol_kind(config))
     else:
         yield from ((block, np.zeros(len(block), np.uint8)) for block in codes)
 
 
-def read_codes(path: Path, config: DataConfig, report: Report) -> Iterator[np.ndarray]:
-    """The symbols of a source, block by block, as code points or byte values.
+def read_codes(path: Path, config: DataConfig, report: Report, *, plain: bool = False) -> Iterator[np.ndarray]:
+    """The symbols of a source, block by block, as code points or byte values; ``plain``: of the text in plain ASCII.
 
     ``report`` is told how many bytes of the file each block took.
     """
+    if plain and (config.format != "text" or config.bytes):
+        what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
+        raise InputError(f"--plain is for text, and this model reads {what}; leave it out")
     if config.format == "manual":
         report(os.path.getsize(path))
         yield np.frombuffer(manual().encode(), np.uint8) if config.bytes else code_points(manual())
@@ -123,7 +129,8 @@ def read_codes(path: Path, config: DataConfig, report: Report) -> Iterator[np.nd
     elif symbol_kind(config) == "bytes":
         yield from (np.frombuffer(block, np.uint8) for block in read_blocks(path, report))
     else:
-        yield from map(code_points, _decoded(path, report))
+        text = _decoded(path, report)
+        yield from map(code_points, plain_blocks(text) if plain else text)
 
 
 def read_blocks(path: Path, report: Report) -> Iterator[bytes]:

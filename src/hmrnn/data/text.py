@@ -118,22 +118,33 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
 
 
 def read_symbols(
-    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    plain: bool = False,
 ) -> np.ndarray:
     """The texts in ``paths``, one after another, as indices into a vocabulary that is already there.
 
     As :func:`read_symbols_and_spaces`, without the second of its two.
     """
-    return read_symbols_and_spaces(paths, vocabulary, config, progress)[0]
+    return read_symbols_and_spaces(paths, vocabulary, config, progress, plain=plain)[0]
 
 
 def read_symbols_and_spaces(
-    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The texts in ``paths`` as indices into a vocabulary, and 1 where spaces were taken out right after a symbol.
 
     The files are read in the format of ``config`` (ordinary text if that is the manual), and symbols outside the
-    vocabulary are treated as it says: InputError, or the unknown symbol if there is one.
+    vocabulary are treated as it says: InputError, or the unknown symbol if there is one. With ``plain`` accents are
+    taken off and typographic signs written in ASCII first.
     """
     config = dataclasses.replace(
         config, path=tuple(paths), format="text" if config.format == "manual" else config.format
@@ -144,7 +155,7 @@ def read_symbols_and_spaces(
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
     parts = [(np.zeros(0, vocabulary.dtype), np.zeros(0, np.uint8))]
     position = 0
-    for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in files):
+    for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report, plain=plain) for path in files):
         parts.append((vocabulary.index(codes, config.unseen, position), spaces))
         position += len(codes)
     if position == 0:
