@@ -234,7 +234,7 @@ def score(arguments: flags.ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
     text = arguments.read()
     if arguments.lines:
-        lines = text.split("\n")
+        lines = flags.LINE_END.split(text)
         for line, found in zip(lines, model.score_lines(lines)):
             if arguments.json:
                 record = {"text": line, "symbols": found.symbols if found else 0, "bits": found.bits if found else None}

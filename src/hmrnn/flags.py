@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +14,8 @@ import tyro
 from hmrnn import bundled
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+
+LINE_END = re.compile("\r\n|\r|\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +101,13 @@ class TextArguments(ModelArguments):
         if self.file is None and sys.stdin.isatty():
             raise InputError("no text: give one as an argument, by --file, or on standard input")
         try:
-            text = sys.stdin.read() if self.file is None else Path(self.file).read_text(encoding="utf-8")
-            return text.removesuffix("\n")
+            if self.file is not None:
+                text = Path(self.file).read_bytes().decode("utf-8")
+            else:
+                if isinstance(sys.stdin, io.TextIOWrapper):
+                    sys.stdin.reconfigure(newline="")  # a model of bytes reads line ends as they are
+                text = sys.stdin.read()
+            return re.sub(rf"({LINE_END.pattern})\Z", "", text)
         except OSError as error:
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:

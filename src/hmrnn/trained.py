@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import bundled, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.data.sources import as_read
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
@@ -107,7 +108,8 @@ class TextModel:
         return self.vocabulary.encode(text)
 
     def _as_trained(self, text: str) -> str:
-        """Without its spaces, if the model was trained so."""
+        """As files are read where symbols are characters; without its spaces, if the model was trained so."""
+        text = as_read(text) if self.vocabulary.kind == "characters" else text
         if not self.config.data.remove_spaces:
             return text
         space = is_space(code_points(text), self.vocabulary.kind).tolist()

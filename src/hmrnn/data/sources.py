@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -185,8 +186,8 @@ def _manual_file() -> Path:
 
 
 def _decoded(path: Path, report: Report) -> Iterator[str]:
-    """The text of a UTF-8 file, without its byte order mark."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """The text of a UTF-8 file, as :func:`as_read` has it."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     start = 0  # bytes before this block
     for block in itertools.chain(read_blocks(path, report), [b""]):
         try:
@@ -196,8 +197,13 @@ def _decoded(path: Path, report: Report) -> Iterator[str]:
             raise _not_text(path, f"byte 0x{error.object[error.start]:02x}", offset, error.reason) from error
         if 0 in block:
             raise _not_text(path, "a zero byte", start + block.index(0), "text has none")
-        yield text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}") if start == 0 else text
+        yield text
         start += len(block)
+
+
+def as_read(text: str) -> str:
+    r"""``text`` as a file that holds it is read: without a byte order mark, every line end (\r\n, \r or \n) as \n."""
+    return text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _not_text(path: Path, what: str, offset: int, why: str) -> InputError:

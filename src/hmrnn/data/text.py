@@ -40,7 +40,7 @@ from hmrnn.data.sources import (
 from hmrnn.data.vocabulary import Vocabulary, unseen_symbols
 from hmrnn.errors import InputError
 
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _ATTEMPTS = 4  # another process that repairs the same entry may remove it just after it was written
 _STALE = 24 * 60 * 60  # seconds after which an unfinished entry is taken for that of a process that died
 _NEVER = np.iinfo(np.int64).max
@@ -80,7 +80,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
     """The corpus that ``config`` names: from the cache, if its sources have not changed since they were read.
 
     Several files are read as one text. Formats without a split of their own give its first part to training, then come
-    validation and test. Line ends stay as they are; a byte order mark is dropped.
+    validation and test. A line end of any kind is read as one symbol, "\\n", and a byte order mark is dropped; where
+    symbols are bytes, all stay as they are.
 
     ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice.
     """
