@@ -107,7 +107,20 @@ def test_the_card_says_what_is_known(run: Path, tmp_path: Path) -> None:
     ):
         assert row in card
     assert "of 32 bits |" in (export(run, tmp_path / "large") / "README.md").read_text()
+    (tmp_path / "large" / "README.md").unlink()
     assert "| validation |" not in (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text()
+
+
+def test_a_card_is_carried_along(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = (bundled.FOLDER / "english-small" / "README.md").read_bytes()
+    assert tiny.hmrnn("export", "-m", "english-small", "--out", tmp_path / "mine", "--half") == 0
+    assert capsys.readouterr().out.endswith(" bytes; its card is that of english-small\n")
+    assert (tmp_path / "mine" / "README.md").read_bytes() == card  # its weights have 16 bits already
+    mine = export(run, tmp_path / "large") / "README.md"
+    mine.write_text("# Large\n\nWhat its maker says.\n")
+    assert (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text() == mine.read_text()
+    rounded = (export(tmp_path / "large", tmp_path / "small", half=True) / "README.md").read_text()
+    assert rounded == mine.read_text() + "\nIn this copy the weights are rounded to 16 bits.\n"
 
 
 def test_where_the_data_were_stays_private(tmp_path: Path) -> None:

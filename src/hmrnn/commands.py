@@ -36,7 +36,7 @@ from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import choose_device, processes, read_metrics
 from hmrnn.train import train as run_training
-from hmrnn.trained import TextModel, load, load_text
+from hmrnn.trained import TextModel, load, load_text, locate
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.trainer import Trainer
 
@@ -336,11 +336,14 @@ def explore(arguments: flags.ExploreArguments) -> int:
 
 
 def export(arguments: flags.ExportArguments) -> int:
+    from hmrnn.export import CARD, carried
     from hmrnn.export import export as write
 
     out = write(arguments.model, arguments.out, half=arguments.half)
     size = sum(path.stat().st_size for path in out.iterdir())
-    print(f"wrote {out}: {size:,} bytes; its card, {out / 'README.md'}, is yours to complete")
+    has_one = carried(locate(arguments.model)) is not None
+    card = f"its card is that of {arguments.model}" if has_one else f"its card, {out / CARD}, is yours to complete"
+    print(f"wrote {out}: {size:,} bytes; {card}")
     return 0
 
 
