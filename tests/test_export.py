@@ -190,10 +190,8 @@ def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -
 
 def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export("english-small", folder / "english-tiny")
-    with pytest.raises(
-        InputError, match=r"no checkpoint at english-large: .* \(english-small, english-tiny\)$"
-    ) as info:
-        hmrnn.load("english-large")
+    with pytest.raises(InputError, match=r"no checkpoint at german-19: .* \(english-small, english-tiny\)$") as info:
+        hmrnn.load("german-19")
     assert "\n" not in str(info.value)
     monkeypatch.setattr(bundled, "FOLDER", folder / "english-tiny")
     with pytest.raises(InputError, match=r"\(none is installed\)$"):

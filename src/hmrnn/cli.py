@@ -15,7 +15,7 @@ import tyro
 
 from hmrnn import __version__
 from hmrnn.config import Config
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, TrainArguments
 from hmrnn.presets import PRESETS
 
@@ -69,7 +69,10 @@ def run(arguments: list[str]) -> int:
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in ARGUMENTS:
-        raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)")
+        raise InputError(
+            f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)"
+            f"{did_you_mean(name, ARGUMENTS)}"
+        )
     values: tuple[Any, ...] = (
         _train_arguments(rest) if name == "train" else (parse(ARGUMENTS[name], rest, f"hmrnn {name}"),)
     )
@@ -82,7 +85,10 @@ def preset_for(target: str) -> tuple[str, Config]:
     if target in PRESETS:
         return target, PRESETS[target]
     if not os.path.exists(target):
-        raise InputError(f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists")
+        raise InputError(
+            f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists"
+            f"{did_you_mean(target, PRESETS, files=True)}"
+        )
     preset = PRESETS["strokes" if target.endswith((".npz", ".npz.xz")) else "text"]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)

@@ -149,15 +149,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
 
 def locate(source: str | Path) -> Path:
     """The checkpoint directory that :func:`load` reads."""
-    names = bundled.names()
-    if isinstance(source, str) and source in names:
-        return bundled.FOLDER / source
-    if not Path(source).exists():
-        raise InputError(
-            f"no checkpoint at {source}: expected a run directory or a checkpoint directory, or the name of a model "
-            f"that comes with hmrnn ({', '.join(names) or 'none is installed'})"
-        )
-    return checkpoint.find(Path(source))
+    return checkpoint.find(bundled.find(source))
 
 
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
