@@ -146,7 +146,16 @@ USING: dict[str, tuple[str, str]] = {
     "unseen in a prompt": ("generate -m runs/story abXc", "never showed: 'X' (U+0058) at position 2"),
     "nothing on standard input": ("segment -m runs/story", "there is nothing to segment: the text is empty"),
     "text twice": ("segment -m runs/story abc --file story.txt", "give a text or --file, not both"),
-    "two texts": ("segment -m runs/story abc de", "Unrecognized options: de"),
+    "no quotes": (
+        "segment -m runs/story abc de fgh --json a - b",
+        'several words must be in quotes, as in hmrnn segment "two words"; after the first came: de fgh a ...',
+    ),
+    "no quotes around a prompt": (
+        "generate abc de",
+        'in quotes, as in hmrnn generate "two words"; after the first came: de',
+    ),
+    "no quotes and an unknown flag": ("score abc de --bogus", "Unrecognized options: de, --bogus (see hmrnn score"),
+    "two corpora": ("data story.txt other.txt", "Unrecognized options: other.txt"),
     "no such file": ("segment -m runs/story --file nowhere.txt", "cannot read nowhere.txt: No such file"),
     "file not UTF-8": ("segment -m runs/story --file latin1.txt", "latin1.txt is not UTF-8 text"),
     "width": ("segment -m runs/story abc --width -3", "width must"),

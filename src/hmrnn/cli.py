@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ import tyro
 from hmrnn import __version__
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
-from hmrnn.flags import ARGUMENTS, TrainArguments
+from hmrnn.flags import ARGUMENTS, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS
 
 T = TypeVar("T")
@@ -134,10 +135,13 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T | None =
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise InputError(_one_line(captured.getvalue(), program)) from stop
+        message = _one_line(captured.getvalue())
+        if issubclass(kind, TextArguments | GenerateArguments):
+            _check_quotes(message, program)
+        raise InputError(f"{message} (see {program} --help)") from stop
 
 
-def _one_line(box: str, program: str) -> str:
+def _one_line(box: str) -> str:
     """The first paragraph of tyro's message, and the name it suggests if it has one."""
     lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
     paragraphs: list[list[str]] = [[]]
@@ -152,4 +156,14 @@ def _one_line(box: str, program: str) -> str:
         if paragraph[0].startswith("Perhaps you meant") and len(paragraph) > 1:
             message += f"; did you mean {paragraph[1].split()[0]}?"
             break
-    return f"{message} (see {program} --help)"
+    return message
+
+
+def _check_quotes(message: str, program: str) -> None:
+    """InputError that says more, if what is wrong is a text without quotes: its first word is taken for all of it."""
+    words = message.removeprefix("Unrecognized options: ").split(", ")
+    if words[0] != message and not any(re.match("--?[a-zA-Z]", word) for word in words):
+        shown = " ".join(words[:3]) + " ..." * (len(words) > 3)
+        raise InputError(
+            f'a text of several words must be in quotes, as in {program} "two words"; after the first came: {shown}'
+        )
