@@ -178,6 +178,17 @@ def test_a_bundled_model_is_loaded_by_its_name(folder: Path, run: Path) -> None:
     assert bundled.names() == ["english-small"]
 
 
+def test_a_model_describes_itself_in_a_line(folder: Path, tmp_path: Path) -> None:
+    model = hmrnn.load("english-small")
+    parameters = sum(parameter.numel() for parameter in model.network.parameters())
+    network = f"hm-lstm with layers of 6, 5, 4, {parameters:,} parameters, on cpu"
+    assert repr(model) == f"<TextModel english-small: {network}; 9 characters>"
+    hand = tiny_strokes.model()
+    assert repr(hand).startswith("<StrokeModel in memory: hm-lstm with layers of 6, 5, 4, ")
+    loaded = repr(hmrnn.load(tiny_strokes.save(tmp_path / "hand", hand)))
+    assert loaded == repr(hand).replace("in memory", str(tmp_path / "hand"))
+
+
 def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no checkpoint at english-small: "):
         hmrnn.load(Path("english-small"))

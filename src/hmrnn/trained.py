@@ -22,18 +22,26 @@ from hmrnn.data.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
-from hmrnn.models import HandwritingModel, LanguageModel
+from hmrnn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.segment import Segmentation, segment
 from hmrnn.trained_strokes import StrokeModel
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class TextModel:
     """A language model with its vocabulary and the config it was trained by; see :func:`load`."""
 
     network: LanguageModel
     vocabulary: Vocabulary
     config: Config
+    source: str | None = None
+    """What it was loaded from."""
+
+    def __repr__(self) -> str:
+        vocabulary = self.vocabulary
+        return (
+            f"<TextModel {self.source or 'in memory'}: {describe(self.network)}; {len(vocabulary)} {vocabulary.kind}>"
+        )
 
     def segment(self, text: str) -> Segmentation:
         """The segments that the detectors find in ``text``, at every level."""
@@ -142,9 +150,9 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     network.to(device).eval()
     if isinstance(network, HandwritingModel):
         assert isinstance(reads, Scale)
-        return StrokeModel(network, reads, config)
+        return StrokeModel(network, reads, config, str(source))
     assert isinstance(reads, Vocabulary)
-    return TextModel(network, reads, config)
+    return TextModel(network, reads, config, str(source))
 
 
 def locate(source: str | Path) -> Path:
