@@ -225,7 +225,9 @@ def segment(arguments: flags.SegmentArguments) -> int:
         return commands_strokes.segment(model, arguments)
     if arguments.stream:
         return _segment_stream(model, arguments)
-    result = model.segment(arguments.read())
+    text = arguments.read()
+    show = display.reading_progress("segmenting", len(text), "hmrnn segment --stream FILE --out FOLDER")
+    result = model.segment(text, progress=show)
     print(result.to_json() if arguments.json else display.segmentation(result, arguments.width))
     return 0
 
@@ -242,7 +244,8 @@ def score(arguments: flags.ScoreArguments) -> int:
             else:
                 print(f"{f'{found.bits:.4f}' if found else '-'}\t{line}")
         return 0
-    result = model.score(text, progress=display.steps_progress("scoring"))
+    show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
+    result = model.score(text, progress=show)
     if arguments.json:
         print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
     else:
@@ -309,7 +312,7 @@ def plot(arguments: flags.PlotArguments) -> int:
             return commands_strokes.plot(model, arguments)
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
-        result = model.segment(arguments.read())
+        result = model.segment(arguments.read(), progress=display.steps_progress("segmenting"))
         if arguments.figure == "timescales":
             ends = [result.ends(level) for level in range(1, result.levels + 1)]
             figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])

@@ -43,10 +43,13 @@ class TextModel:
             f"<TextModel {self.source or 'in memory'}: {describe(self.network)}; {len(vocabulary)} {vocabulary.kind}>"
         )
 
-    def segment(self, text: str) -> Segmentation:
-        """The segments that the detectors find in ``text``, at every level."""
+    def segment(self, text: str, *, progress: Callable[[int, int], None] | None = None) -> Segmentation:
+        """The segments that the detectors find in ``text``, at every level.
+
+        ``progress`` is told how many steps of how many are done.
+        """
         indices = self._encode(text, "segment")
-        return segment(self.network, indices, self.vocabulary.pieces(indices))
+        return segment(self.network, indices, self.vocabulary.pieces(indices), progress=progress)
 
     def generate(
         self,
