@@ -156,7 +156,10 @@ USING: dict[str, tuple[str, str]] = {
     ),
     "no quotes and an unknown flag": ("score abc de --bogus", "Unrecognized options: de, --bogus (see hmrnn score"),
     "two corpora": ("data story.txt other.txt", "Unrecognized options: other.txt"),
-    "no such file": ("segment -m runs/story --file nowhere.txt", "cannot read nowhere.txt: No such file"),
+    "no such file": ("segment -m runs/story --file nowhere.txt", "there is no file nowhere.txt, or it is out of reach"),
+    "misspelt file": ("score --file stroy.txt", "check the path; did you mean story.txt?"),
+    "a folder without streams": ("segment -m runs/story abc --out found", "--out is for --stream; give both"),
+    "resumed without streams": ("segment -m runs/story abc --resume", "--resume is for --stream; give both"),
     "file not UTF-8": ("segment -m runs/story --file latin1.txt", "latin1.txt is not UTF-8 text"),
     "width": ("segment -m runs/story abc --width -3", "width must"),
     "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),
@@ -192,8 +195,9 @@ def test_a_terminal_with_nothing_typed(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    said = complaint(work, capsys, "segment", "-m", "runs/story")
-    assert said == "no text: give one as an argument, by --file, or on standard input"
+    for arguments in (("segment", "-m", "runs/story"), ("segment",), ("score",), ("plot",)):
+        said = complaint(work, capsys, *arguments)
+        assert said == "no text: give one as an argument, by --file, or on standard input"
 
 
 def test_standard_input_that_is_not_utf8(

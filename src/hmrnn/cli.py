@@ -17,7 +17,7 @@ import tyro
 from hmrnn import __version__
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
-from hmrnn.flags import ARGUMENTS, GenerateArguments, TextArguments, TrainArguments
+from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS
 
 T = TypeVar("T")
@@ -77,8 +77,16 @@ def run(arguments: list[str]) -> int:
     values: tuple[Any, ...] = (
         _train_arguments(rest) if name == "train" else (parse(ARGUMENTS[name], rest, f"hmrnn {name}"),)
     )
+    check(values[-1])
     commands = importlib.import_module("hmrnn.commands")
     return getattr(commands, name)(*values)
+
+
+def check(arguments: Any) -> None:
+    """InputError on what is wrong with the arguments of a command, as far as it is known without torch."""
+    arguments.check()
+    if isinstance(arguments, DataArguments) and not (arguments.text8_from or arguments.prose_from):
+        preset_for(arguments.name)
 
 
 def preset_for(target: str) -> tuple[str, Config]:

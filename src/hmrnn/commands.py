@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import shlex
 import signal
 import sys
@@ -120,12 +119,6 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
 
 
 def evaluate(arguments: flags.EvaluateArguments) -> int:
-    if arguments.symbols < 0:
-        raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
-    if arguments.gold and not arguments.boundaries:
-        raise InputError("--gold is for --boundaries; give both")
-    if arguments.plain and not arguments.file:
-        raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
     dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
@@ -258,11 +251,9 @@ def score(arguments: flags.ScoreArguments) -> int:
 def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     from hmrnn.segment_stream import Job
 
-    if arguments.out is None or arguments.text is not None or arguments.file is not None:
-        raise InputError("--stream reads files and needs --out, a folder for the results; give no text and no --file")
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     job = Job(
-        model.network, model.vocabulary, model.config.data, arguments.stream, Path(arguments.out),
+        model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
         streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
@@ -330,11 +321,7 @@ def explore(arguments: flags.ExploreArguments) -> int:
         if error.name is not None and error.name.split(".")[0] == "hmrnn":
             raise
         raise InputError(f"hmrnn explore needs {error.name}: install it with pip install 'hmrnn[page]'") from error
-    if not arguments.model:
-        raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo")
     device = str(choose_device(arguments.device))
-    if not 0 <= arguments.port < 1 << 16:
-        raise InputError(f"--port must lie between 0 and 65535; got {arguments.port}")
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
 
 
@@ -373,11 +360,9 @@ def _from_dump(arguments: flags.DataArguments) -> int:
     if arguments.prose_from is None:
         dump, out = Path(cast(str, arguments.text8_from)), arguments.out or "text8"
         count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)
-    elif arguments.text8_from is None:
+    else:
         out = arguments.out or "prose.txt"
         count = wikipedia_prose(arguments.prose_from, out, progress=progress)
-    else:
-        raise InputError("--text8-from and --prose-from were both given; one of them at a time")
     print(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
     return 0
 
@@ -397,9 +382,6 @@ def bench(arguments: flags.BenchArguments) -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     choose_device(arguments.device)
-    for size in arguments.sizes:
-        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
-            raise InputError(f"--sizes must look like 64x512 (batch x hidden size); got {size!r}")
     return bench_report.main(
         arguments.device, arguments.precision, arguments.modes, arguments.sizes, max(1, arguments.repeats),
         arguments.layer_norm, Path(arguments.out),

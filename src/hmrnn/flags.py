@@ -1,11 +1,16 @@
-"""What each command takes: a dataclass per command, whose fields are its flags."""
+"""What each command takes: a dataclass per command, whose fields are its flags.
+
+``check`` of each finds what can be found without torch, which takes seconds to import: the command line calls it first.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +18,7 @@ import tyro
 
 from hmrnn import bundled
 from hmrnn.config import Config
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, did_you_mean
 
 LINE_END = re.compile("\r\n|\r|\n")
 
@@ -31,6 +36,10 @@ class TrainArguments(Config):
     report: bool = True
     """Write report.html when training is done."""
 
+    def check(self) -> None:
+        super().check()
+        _check_files(self.data.path)
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelArguments:
@@ -38,6 +47,10 @@ class ModelArguments:
     """A run directory (its best checkpoint is taken) or a checkpoint directory."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, ..."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        bundled.find(self.model)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +86,16 @@ class EvaluateArguments(ModelArguments):
     json: bool = False
     """Print JSON."""
 
+    def check(self) -> None:
+        super().check()
+        if self.symbols < 0:
+            raise InputError(f"--symbols must not be negative; got {self.symbols}")
+        if self.gold and not self.boundaries:
+            raise InputError("--gold is for --boundaries; give both")
+        if self.plain and not self.file:
+            raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
+        _check_files((*self.file, *self.path))
+
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
@@ -85,6 +108,20 @@ class TextArguments(ModelArguments):
     plain: bool = False
     """Take accents off and write typographic signs in ASCII first; english-small knows no others."""
 
+    @property
+    def needs_text(self) -> bool:
+        """Whether there must be a text, if the model is one of text."""
+        return True
+
+    def check(self) -> None:
+        super().check()
+        if self.text is not None and self.file is not None:
+            raise InputError("give a text or --file, not both")
+        if self.file is not None:
+            _check_files([self.file])
+        elif self.needs_text and self.text is None and self.model in bundled.names() and sys.stdin.isatty():
+            raise _no_text()
+
     def read(self) -> str:
         """The text that was meant."""
         if self.plain:
@@ -94,12 +131,10 @@ class TextArguments(ModelArguments):
         return self._given()
 
     def _given(self) -> str:
-        if self.text is not None and self.file is not None:
-            raise InputError("give a text or --file, not both")
         if self.text is not None:
             return self.text
         if self.file is None and sys.stdin.isatty():
-            raise InputError("no text: give one as an argument, by --file, or on standard input")
+            raise _no_text()
         try:
             if self.file is not None:
                 text = Path(self.file).read_bytes().decode("utf-8")
@@ -144,6 +179,20 @@ class SegmentArguments(TextArguments):
     """With --stream: symbols of left context that a part reads to build up its state, unless it is a file's first."""
     resume: bool = False
     """With --stream: go on in --out, exactly where a signal or a crash stopped."""
+
+    @property
+    def needs_text(self) -> bool:
+        return not self.stream
+
+    def check(self) -> None:
+        super().check()
+        if self.stream and (self.out is None or self.text is not None or self.file is not None):
+            raise InputError(
+                "--stream reads files and needs --out, a folder for the results; give no text and no --file"
+            )
+        if not self.stream and (self.out is not None or self.resume):
+            raise InputError(f"{'--out' if self.out is not None else '--resume'} is for --stream; give both")
+        _check_files(self.stream)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +244,10 @@ class PlotArguments(TextArguments):
     out: str = "figure.png"
     """File to write: .png, .svg or .pdf."""
 
+    @property
+    def needs_text(self) -> bool:
+        return self.figure != "curves"
+
 
 @dataclasses.dataclass(frozen=True)
 class ExploreArguments:
@@ -211,6 +264,17 @@ class ExploreArguments:
     device: str = "cpu"
     """Where to compute: cpu, cuda, ..."""
 
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        if not self.model:
+            raise InputError(
+                "hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo"
+            )
+        if not 0 <= self.port < 1 << 16:
+            raise InputError(f"--port must lie between 0 and 65535; got {self.port}")
+        for model in self.model:
+            bundled.find(model)
+
 
 @dataclasses.dataclass(frozen=True)
 class ExportArguments:
@@ -222,6 +286,10 @@ class ExportArguments:
     """The directory to write, which must not exist."""
     half: bool = False
     """Round the weights to 16 bits: half the size."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        bundled.find(self.model)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,6 +312,12 @@ class DataArguments:
     """The file to write with --text8-from or --prose-from; text8 or prose.txt if not given."""
     characters: int = 0
     """With --text8-from: stop after so many characters (100000000 of enwik9 are text8); 0: clean it all."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        if self.text8_from is not None and self.prose_from is not None:
+            raise InputError("--text8-from and --prose-from were both given; one of them at a time")
+        _check_files((*self.path, *filter(None, (self.text8_from, self.prose_from))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,6 +342,12 @@ class BenchArguments:
     out: str = "runs/bench"
     """Name of the files to write, without their endings."""
 
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        for size in self.sizes:
+            if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
+                raise InputError(f"--sizes must look like 64x512 (batch x hidden size); got {size!r}")
+
 
 @dataclasses.dataclass(frozen=True)
 class DemoArguments:
@@ -281,6 +361,20 @@ class DemoArguments:
     """Train again even if a finished demo is there."""
     quick: bool = False
     """A tiny model and little text: every step of the demo within seconds, and nothing learned."""
+
+    def check(self) -> None:
+        """Nothing can be wrong that is known without a look at the run."""
+
+
+def _check_files(paths: Iterable[str]) -> None:
+    for path in paths:
+        if not os.path.exists(os.path.expanduser(path)):
+            hint = did_you_mean(path, (), files=True)
+            raise InputError(f"there is no file {path}, or it is out of reach; check the path{hint}")
+
+
+def _no_text() -> InputError:
+    return InputError("no text: give one as an argument, by --file, or on standard input")
 
 
 ARGUMENTS: dict[str, type] = {
