@@ -238,9 +238,12 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
     out = capsys.readouterr().out
+    assert "--quick only shows that everything runs" in out
+    assert "what it writes is scribble" in out
     assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
     assert {path.name for path in (tmp_path / "demo" / "figures").iterdir()} == {
         "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
     }  # fmt: skip
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
-    assert "holds a finished demo" in capsys.readouterr().out
+    again = f"hmrnn demo --handwriting --out {tmp_path / 'demo'} --quick --fresh"
+    assert f"holds a finished demo; showing it ({again} trains again)" in capsys.readouterr().out
