@@ -134,7 +134,7 @@ def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, 
 
 
 USING: dict[str, tuple[str, str]] = {
-    "no model": ("evaluate", "-m STR, --model STR"),
+    "no model": ("evaluate", "-m MODEL, --model MODEL"),
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
     "misspelt model": ("segment -m english-smal abc", "(english-small); did you mean english-small?"),
     "misspelt run": ("segment -m runs/stroy abc", "(english-small); did you mean runs/story?"),

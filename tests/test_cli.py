@@ -92,6 +92,11 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
             expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
     for name in expected:
         assert f"--{name.replace('_', '-')}" in out or name.upper() in out, name
+    if command != "train":
+        assert "{None}" not in out
+        assert "(default: None)" not in out
+    else:
+        assert "--out PATH" in out
 
 
 def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
