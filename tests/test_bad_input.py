@@ -200,6 +200,24 @@ def test_a_terminal_with_nothing_typed(
         assert said == "no text: give one as an argument, by --file, or on standard input"
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train story.txt --bogus", "Unrecognized options: --bogus (see "),
+        ("evaluate -m runs/story --jsn", "Unrecognized options: --jsn; did you mean --json? (see "),
+        ("score abc de", 'a text of several words must be in quotes, as in hmrnn score "two words"; '),
+    ],
+)
+def test_a_terminal_with_colours(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, expected: str
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    said = complaint(work, capsys, *command.split(" "))
+    assert said.startswith(expected)
+    assert "\x1b" not in said
+
+
 def test_standard_input_that_is_not_utf8(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T | None =
 
 def _one_line(box: str) -> str:
     """The first paragraph of tyro's message, and the name it suggests if it has one."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)  # colours, on a terminal
     lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
     paragraphs: list[list[str]] = [[]]
     for line in lines[1:]:
@@ -162,7 +163,7 @@ def _one_line(box: str) -> str:
     message = " ".join(paragraphs[0])
     for paragraph in paragraphs[1:]:
         if paragraph[0].startswith("Perhaps you meant") and len(paragraph) > 1:
-            message += f"; did you mean {paragraph[1].split()[0]}?"
+            message += f"; did you mean {paragraph[1].split()[0].rstrip(',')}?"
             break
     return message
 
