@@ -91,6 +91,9 @@ TRAINING: dict[str, tuple[str, str]] = {
     ),
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
+    "misspelt preset": ("train enwki8", "that exists; did you mean enwik8?"),
+    "misspelt file": ("train stroy.txt", "that exists; did you mean story.txt?"),
+    "misspelt command": ("evalute -m runs/story", "(see hmrnn --help); did you mean evaluate?"),
     "unknown flag": ("train story.txt --train.speed 3", "Unrecognized options: --train.speed"),
     "misspelt flag": ("train story.txt --model.hiden-size 3", "did you mean --model.hidden-size?"),
     "stray word": ("train story.txt again", "Unrecognized options: again"),
@@ -131,8 +134,10 @@ def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, 
 
 
 USING: dict[str, tuple[str, str]] = {
-    "no model": ("evaluate", "-m STR, --model STR"),
+    "no model": ("evaluate", "-m MODEL, --model MODEL"),
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
+    "misspelt model": ("segment -m english-smal abc", "(english-small); did you mean english-small?"),
+    "misspelt run": ("segment -m runs/stroy abc", "(english-small); did you mean runs/story?"),
     "not a run": ("evaluate -m folder", "folder holds no checkpoint"),
     "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),
     "not trained yet": ("generate -m runs/fresh", "runs/fresh holds no checkpoint"),
@@ -141,8 +146,20 @@ USING: dict[str, tuple[str, str]] = {
     "unseen in a prompt": ("generate -m runs/story abXc", "never showed: 'X' (U+0058) at position 2"),
     "nothing on standard input": ("segment -m runs/story", "there is nothing to segment: the text is empty"),
     "text twice": ("segment -m runs/story abc --file story.txt", "give a text or --file, not both"),
-    "two texts": ("segment -m runs/story abc de", "Unrecognized options: de"),
-    "no such file": ("segment -m runs/story --file nowhere.txt", "cannot read nowhere.txt: No such file"),
+    "no quotes": (
+        "segment -m runs/story abc de fgh --json a - b",
+        'several words must be in quotes, as in hmrnn segment "two words"; after the first came: de fgh a ...',
+    ),
+    "no quotes around a prompt": (
+        "generate abc de",
+        'in quotes, as in hmrnn generate "two words"; after the first came: de',
+    ),
+    "no quotes and an unknown flag": ("score abc de --bogus", "Unrecognized options: de, --bogus (see hmrnn score"),
+    "two corpora": ("data story.txt other.txt", "Unrecognized options: other.txt"),
+    "no such file": ("segment -m runs/story --file nowhere.txt", "there is no file nowhere.txt, or it is out of reach"),
+    "misspelt file": ("score --file stroy.txt", "check the path; did you mean story.txt?"),
+    "a folder without streams": ("segment -m runs/story abc --out found", "--out is for --stream; give both"),
+    "resumed without streams": ("segment -m runs/story abc --resume", "--resume is for --stream; give both"),
     "file not UTF-8": ("segment -m runs/story --file latin1.txt", "latin1.txt is not UTF-8 text"),
     "width": ("segment -m runs/story abc --width -3", "width must"),
     "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),
@@ -178,8 +195,27 @@ def test_a_terminal_with_nothing_typed(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    said = complaint(work, capsys, "segment", "-m", "runs/story")
-    assert said == "no text: give one as an argument, by --file, or on standard input"
+    for arguments in (("segment", "-m", "runs/story"), ("segment",), ("score",), ("plot",)):
+        said = complaint(work, capsys, *arguments)
+        assert said == "no text: give one as an argument, by --file, or on standard input"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train story.txt --bogus", "Unrecognized options: --bogus (see "),
+        ("evaluate -m runs/story --jsn", "Unrecognized options: --jsn; did you mean --json? (see "),
+        ("score abc de", 'a text of several words must be in quotes, as in hmrnn score "two words"; '),
+    ],
+)
+def test_a_terminal_with_colours(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, expected: str
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    said = complaint(work, capsys, *command.split(" "))
+    assert said.startswith(expected)
+    assert "\x1b" not in said
 
 
 def test_standard_input_that_is_not_utf8(

@@ -43,8 +43,13 @@ def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
     code = """
 import sys
 from hmrnn.cli import main
-for arguments in ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"], ["nonsense"], ["train", "no"],
-                  ["train", "demo", "--bogus"]):
+right = ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"])
+wrong = ("nonsense", "train no", "train demo --bogus", "train demo --train.epochs 0", "train text --data.path no",
+         "segment -m no abc", "segment two words", "score --file no", "generate -m no",
+         "evaluate -m english-small --plain", "evaluate -m english-small --file no", "segment --stream no --out found",
+         "plot abc --file no", "explore -m no", "explore --port 99999", "export -m no --out new", "data no",
+         "bench --sizes 3")
+for arguments in (*right, *map(str.split, wrong)):
     try:
         main(arguments)
     except SystemExit as stop:
@@ -56,8 +61,8 @@ print([name for name in ("torch", "matplotlib", "numpy", "safetensors") if name 
     )
     assert done.stdout.splitlines()[-1] == "[]"
     statuses = [line for line in done.stdout.splitlines() if line.startswith("status")]
-    assert statuses == ["status 0"] * 5 + ["status 2"] * 3
-    assert len(done.stderr.splitlines()) == 3
+    assert statuses == ["status 0"] * 5 + ["status 2"] * 18
+    assert len(done.stderr.splitlines()) == 18
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
@@ -87,6 +92,11 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
             expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
     for name in expected:
         assert f"--{name.replace('_', '-')}" in out or name.upper() in out, name
+    if command != "train":
+        assert "{None}" not in out
+        assert "(default: None)" not in out
+    else:
+        assert "--out PATH" in out
 
 
 def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

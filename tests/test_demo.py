@@ -62,7 +62,8 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}
     assert tiny.hmrnn("demo", "--quick") == 0
     second = capsys.readouterr().out
-    assert second.startswith("runs/demo-quick holds a finished demo; showing it (hmrnn demo --fresh trains again)\n")
+    again = "hmrnn demo --out runs/demo-quick --quick --fresh"
+    assert second.startswith(f"runs/demo-quick holds a finished demo; showing it ({again} trains again)\n")
     assert second[second.index("Bits per character") :] == first[first.index("Bits per character on") :]
     assert {path: path.read_bytes() for path in run.glob("*-0*/*")} == kept
 

@@ -107,7 +107,20 @@ def test_the_card_says_what_is_known(run: Path, tmp_path: Path) -> None:
     ):
         assert row in card
     assert "of 32 bits |" in (export(run, tmp_path / "large") / "README.md").read_text()
+    (tmp_path / "large" / "README.md").unlink()
     assert "| validation |" not in (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text()
+
+
+def test_a_card_is_carried_along(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = (bundled.FOLDER / "english-small" / "README.md").read_bytes()
+    assert tiny.hmrnn("export", "-m", "english-small", "--out", tmp_path / "mine", "--half") == 0
+    assert capsys.readouterr().out.endswith(" bytes; its card is that of english-small\n")
+    assert (tmp_path / "mine" / "README.md").read_bytes() == card  # its weights have 16 bits already
+    mine = export(run, tmp_path / "large") / "README.md"
+    mine.write_text("# Large\n\nWhat its maker says.\n")
+    assert (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text() == mine.read_text()
+    rounded = (export(tmp_path / "large", tmp_path / "small", half=True) / "README.md").read_text()
+    assert rounded == mine.read_text() + "\nIn this copy the weights are rounded to 16 bits.\n"
 
 
 def test_where_the_data_were_stays_private(tmp_path: Path) -> None:
@@ -165,6 +178,17 @@ def test_a_bundled_model_is_loaded_by_its_name(folder: Path, run: Path) -> None:
     assert bundled.names() == ["english-small"]
 
 
+def test_a_model_describes_itself_in_a_line(folder: Path, tmp_path: Path) -> None:
+    model = hmrnn.load("english-small")
+    parameters = sum(parameter.numel() for parameter in model.network.parameters())
+    network = f"hm-lstm with layers of 6, 5, 4, {parameters:,} parameters, on cpu"
+    assert repr(model) == f"<TextModel english-small: {network}; 9 characters>"
+    hand = tiny_strokes.model()
+    assert repr(hand).startswith("<StrokeModel in memory: hm-lstm with layers of 6, 5, 4, ")
+    loaded = repr(hmrnn.load(tiny_strokes.save(tmp_path / "hand", hand)))
+    assert loaded == repr(hand).replace("in memory", str(tmp_path / "hand"))
+
+
 def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no checkpoint at english-small: "):
         hmrnn.load(Path("english-small"))
@@ -177,10 +201,8 @@ def test_a_name_means_the_bundled_model_and_a_path_the_directory(folder: Path) -
 
 def test_an_unknown_name_is_refused_with_those_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export("english-small", folder / "english-tiny")
-    with pytest.raises(
-        InputError, match=r"no checkpoint at english-large: .* \(english-small, english-tiny\)$"
-    ) as info:
-        hmrnn.load("english-large")
+    with pytest.raises(InputError, match=r"no checkpoint at german-19: .* \(english-small, english-tiny\)$") as info:
+        hmrnn.load("german-19")
     assert "\n" not in str(info.value)
     monkeypatch.setattr(bundled, "FOLDER", folder / "english-tiny")
     with pytest.raises(InputError, match=r"\(none is installed\)$"):

@@ -13,7 +13,7 @@ import pytest
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import checkpoint
+from hmrnn import checkpoint, display
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
@@ -95,7 +95,7 @@ def test_plain(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_p
         assert tiny.hmrnn(command, "-m", "model", "äbç") == 2
         error = capsys.readouterr().err
         assert error.endswith(
-            "no unknown symbol for them; in plain ASCII all of the text is known: --plain, or hmrnn.data.plain.plain\n"
+            "no unknown symbol for them; in plain ASCII all of them are known: --plain, or hmrnn.data.plain.plain\n"
         )
     assert tiny.hmrnn("score", "-m", "model", "--plain", "äb£c") == 2
     error = capsys.readouterr().err
@@ -128,3 +128,26 @@ def test_progress(model: hmrnn.TextModel) -> None:
     told: list[tuple[int, int]] = []
     model.score("abc de " * 40, progress=lambda done, total: told.append((done, total)))
     assert told == [(100, 279), (200, 279), (279, 279)]
+    told.clear()
+    model.segment("abc de " * 160, progress=lambda done, total: told.append((done, total)))
+    assert told == [(512, 1120), (1024, 1120), (1120, 1120)]
+
+
+@pytest.mark.parametrize(("command", "what"), [("segment", "segmenting"), ("score", "scoring")])
+def test_a_terminal_shows_progress_and_what_is_faster(
+    model: hmrnn.TextModel,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    what: str,
+) -> None:
+    monkeypatch.setattr(display, "LONG", 1000)
+    hint = {"segment": "segment --stream FILE --out FOLDER", "score": "evaluate --file FILE"}[command]
+    for terminal, text in ((False, "abc de " * 160), (True, "abc"), (True, "abc de " * 160)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        assert tiny.hmrnn(command, "-m", "model", text) == 0
+        err = capsys.readouterr().err
+        assert (f"\r{what} 100%\r" in err) == terminal
+        assert (f"1,120 symbols, read one after the other; hmrnn {hint} reads parts" in err) == (
+            len(text) > 3 and terminal
+        )

@@ -174,6 +174,7 @@ def test_plot(run: Path) -> None:
     [
         (("generate", "hand", "a prompt"), "a prompt is for text"),
         (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
+        (("generate", "hand", "--plain"), "--plain is for text"),
         (("generate", "hand", "--out", "a.jpg"), "got 'a.jpg'"),
         (("generate", "hand", "--out", "a.gif", "--seconds", "601"), "up to 600 seconds"),
         (("generate", "hand", "--seconds", "-1"), "--seconds must not be negative"),
@@ -183,6 +184,7 @@ def test_plot(run: Path) -> None:
         (("segment", "hand", "some text"), "this is a model of handwriting"),
         (("segment", "hand"), "needs data, and none was named"),
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
+        (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
         (("plot", "hand", "--file", "{lines}"), "--figure 4 is for text"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
@@ -236,9 +238,12 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
     out = capsys.readouterr().out
+    assert "--quick only shows that everything runs" in out
+    assert "what it writes is scribble" in out
     assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
     assert {path.name for path in (tmp_path / "demo" / "figures").iterdir()} == {
         "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
     }  # fmt: skip
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
-    assert "holds a finished demo" in capsys.readouterr().out
+    again = f"hmrnn demo --handwriting --out {tmp_path / 'demo'} --quick --fresh"
+    assert f"holds a finished demo; showing it ({again} trains again)" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +16,8 @@ import tyro
 
 from hmrnn import __version__
 from hmrnn.config import Config
-from hmrnn.errors import InputError
-from hmrnn.flags import ARGUMENTS, TrainArguments
+from hmrnn.errors import InputError, did_you_mean
+from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS
 
 T = TypeVar("T")
@@ -69,12 +70,23 @@ def run(arguments: list[str]) -> int:
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in ARGUMENTS:
-        raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)")
+        raise InputError(
+            f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)"
+            f"{did_you_mean(name, ARGUMENTS)}"
+        )
     values: tuple[Any, ...] = (
         _train_arguments(rest) if name == "train" else (parse(ARGUMENTS[name], rest, f"hmrnn {name}"),)
     )
+    check(values[-1])
     commands = importlib.import_module("hmrnn.commands")
     return getattr(commands, name)(*values)
+
+
+def check(arguments: Any) -> None:
+    """InputError on what is wrong with the arguments of a command, as far as it is known without torch."""
+    arguments.check()
+    if isinstance(arguments, DataArguments) and not (arguments.text8_from or arguments.prose_from):
+        preset_for(arguments.name)
 
 
 def preset_for(target: str) -> tuple[str, Config]:
@@ -82,7 +94,10 @@ def preset_for(target: str) -> tuple[str, Config]:
     if target in PRESETS:
         return target, PRESETS[target]
     if not os.path.exists(target):
-        raise InputError(f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists")
+        raise InputError(
+            f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists"
+            f"{did_you_mean(target, PRESETS, files=True)}"
+        )
     preset = PRESETS["strokes" if target.endswith((".npz", ".npz.xz")) else "text"]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
@@ -128,11 +143,15 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T | None =
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise InputError(_one_line(captured.getvalue(), program)) from stop
+        message = _one_line(captured.getvalue())
+        if issubclass(kind, TextArguments | GenerateArguments):
+            _check_quotes(message, program)
+        raise InputError(f"{message} (see {program} --help)") from stop
 
 
-def _one_line(box: str, program: str) -> str:
+def _one_line(box: str) -> str:
     """The first paragraph of tyro's message, and the name it suggests if it has one."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)  # colours, on a terminal
     lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
     paragraphs: list[list[str]] = [[]]
     for line in lines[1:]:
@@ -144,6 +163,16 @@ def _one_line(box: str, program: str) -> str:
     message = " ".join(paragraphs[0])
     for paragraph in paragraphs[1:]:
         if paragraph[0].startswith("Perhaps you meant") and len(paragraph) > 1:
-            message += f"; did you mean {paragraph[1].split()[0]}?"
+            message += f"; did you mean {paragraph[1].split()[0].rstrip(',')}?"
             break
-    return f"{message} (see {program} --help)"
+    return message
+
+
+def _check_quotes(message: str, program: str) -> None:
+    """InputError that says more, if what is wrong is a text without quotes: its first word is taken for all of it."""
+    words = message.removeprefix("Unrecognized options: ").split(", ")
+    if words[0] != message and not any(re.match("--?[a-zA-Z]", word) for word in words):
+        shown = " ".join(words[:3]) + " ..." * (len(words) > 3)
+        raise InputError(
+            f'a text of several words must be in quotes, as in {program} "two words"; after the first came: {shown}'
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import shlex
 import signal
 import sys
@@ -28,6 +27,7 @@ from hmrnn.data import (
     read_symbols_and_spaces,
     write_archive,
 )
+from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate as measure
@@ -35,7 +35,7 @@ from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import choose_device, processes, read_metrics
 from hmrnn.train import train as run_training
-from hmrnn.trained import TextModel, load, load_text
+from hmrnn.trained import TextModel, load, load_text, locate
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.trainer import Trainer
 
@@ -119,10 +119,6 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
 
 
 def evaluate(arguments: flags.EvaluateArguments) -> int:
-    if arguments.symbols < 0:
-        raise InputError(f"--symbols must not be negative; got {arguments.symbols}")
-    if arguments.gold and not arguments.boundaries:
-        raise InputError("--gold is for --boundaries; give both")
     dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
@@ -200,7 +196,10 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     data = model.config.data
     if arguments.file:
         progress = display.bytes_progress("reading")
-        return *read_symbols_and_spaces(arguments.file, model.vocabulary, data, progress), ", ".join(arguments.file)
+        symbols, spaces = read_symbols_and_spaces(
+            arguments.file, model.vocabulary, data, progress, plain=arguments.plain
+        )
+        return symbols, spaces, ", ".join(arguments.file)
     data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
     corpus = load_corpus(data, progress=display.bytes_progress("reading"))
     if corpus.vocabulary != model.vocabulary:
@@ -208,7 +207,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
             f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
             f"({len(model.vocabulary)}): it is not the text the model was trained on; evaluate another text by --file"
         )
-    symbols: np.ndarray = getattr(corpus, arguments.split)
+    symbols = getattr(corpus, arguments.split)
     spaces = corpus.spaces.get(arguments.split, np.zeros(len(symbols), np.uint8))
     return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
@@ -219,7 +218,9 @@ def segment(arguments: flags.SegmentArguments) -> int:
         return commands_strokes.segment(model, arguments)
     if arguments.stream:
         return _segment_stream(model, arguments)
-    result = model.segment(arguments.read())
+    text = arguments.read()
+    show = display.reading_progress("segmenting", len(text), "hmrnn segment --stream FILE --out FOLDER")
+    result = model.segment(text, progress=show)
     print(result.to_json() if arguments.json else display.segmentation(result, arguments.width))
     return 0
 
@@ -228,7 +229,7 @@ def score(arguments: flags.ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
     text = arguments.read()
     if arguments.lines:
-        lines = text.split("\n")
+        lines = flags.LINE_END.split(text)
         for line, found in zip(lines, model.score_lines(lines)):
             if arguments.json:
                 record = {"text": line, "symbols": found.symbols if found else 0, "bits": found.bits if found else None}
@@ -236,7 +237,8 @@ def score(arguments: flags.ScoreArguments) -> int:
             else:
                 print(f"{f'{found.bits:.4f}' if found else '-'}\t{line}")
         return 0
-    result = model.score(text, progress=display.steps_progress("scoring"))
+    show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
+    result = model.score(text, progress=show)
     if arguments.json:
         print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
     else:
@@ -249,12 +251,10 @@ def score(arguments: flags.ScoreArguments) -> int:
 def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     from hmrnn.segment_stream import Job
 
-    if arguments.out is None or arguments.text is not None or arguments.file is not None:
-        raise InputError("--stream reads files and needs --out, a folder for the results; give no text and no --file")
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     job = Job(
-        model.network, model.vocabulary, model.config.data, arguments.stream, Path(arguments.out),
-        streams=arguments.streams, warmup=arguments.warmup, share=(rank, world),
+        model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
+        streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
     if stopped is not None:
@@ -272,15 +272,16 @@ def generate(arguments: flags.GenerateArguments) -> int:
     for flag, given in (("--bias", arguments.bias), ("--prime", arguments.prime), ("--seconds", arguments.seconds)):
         if given:
             raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")
+    prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
     pieces = model.stream(
-        arguments.prompt,
+        prompt,
         500 if arguments.length is None else arguments.length,
         temperature=0.8 if arguments.temperature is None else arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    sys.stdout.write(arguments.prompt)
+    sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()
@@ -302,7 +303,7 @@ def plot(arguments: flags.PlotArguments) -> int:
             return commands_strokes.plot(model, arguments)
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
-        result = model.segment(arguments.read())
+        result = model.segment(arguments.read(), progress=display.steps_progress("segmenting"))
         if arguments.figure == "timescales":
             ends = [result.ends(level) for level in range(1, result.levels + 1)]
             figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])
@@ -320,20 +321,19 @@ def explore(arguments: flags.ExploreArguments) -> int:
         if error.name is not None and error.name.split(".")[0] == "hmrnn":
             raise
         raise InputError(f"hmrnn explore needs {error.name}: install it with pip install 'hmrnn[page]'") from error
-    if not arguments.model:
-        raise InputError("hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo")
     device = str(choose_device(arguments.device))
-    if not 0 <= arguments.port < 1 << 16:
-        raise InputError(f"--port must lie between 0 and 65535; got {arguments.port}")
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
 
 
 def export(arguments: flags.ExportArguments) -> int:
+    from hmrnn.export import CARD, carried
     from hmrnn.export import export as write
 
     out = write(arguments.model, arguments.out, half=arguments.half)
     size = sum(path.stat().st_size for path in out.iterdir())
-    print(f"wrote {out}: {size:,} bytes; its card, {out / 'README.md'}, is yours to complete")
+    has_one = carried(locate(arguments.model)) is not None
+    card = f"its card is that of {arguments.model}" if has_one else f"its card, {out / CARD}, is yours to complete"
+    print(f"wrote {out}: {size:,} bytes; {card}")
     return 0
 
 
@@ -360,11 +360,9 @@ def _from_dump(arguments: flags.DataArguments) -> int:
     if arguments.prose_from is None:
         dump, out = Path(cast(str, arguments.text8_from)), arguments.out or "text8"
         count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)
-    elif arguments.text8_from is None:
+    else:
         out = arguments.out or "prose.txt"
         count = wikipedia_prose(arguments.prose_from, out, progress=progress)
-    else:
-        raise InputError("--text8-from and --prose-from were both given; one of them at a time")
     print(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
     return 0
 
@@ -384,9 +382,6 @@ def bench(arguments: flags.BenchArguments) -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     choose_device(arguments.device)
-    for size in arguments.sizes:
-        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
-            raise InputError(f"--sizes must look like 64x512 (batch x hidden size); got {size!r}")
     return bench_report.main(
         arguments.device, arguments.precision, arguments.modes, arguments.sizes, max(1, arguments.repeats),
         arguments.layer_norm, Path(arguments.out),

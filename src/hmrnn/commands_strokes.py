@@ -28,7 +28,7 @@ MOST_LIFTS = 0.4
 
 
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
-    for flag, given in (("--symbols", arguments.symbols), ("--gold", arguments.gold)):
+    for flag, given in (("--symbols", arguments.symbols), ("--gold", arguments.gold), ("--plain", arguments.plain)):
         if given:
             raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
     if arguments.file:
@@ -90,7 +90,10 @@ def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
 
 
 def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
-    for flag, given in (("a prompt", arguments.prompt), ("--top-k", arguments.top_k), ("--top-p", arguments.top_p)):
+    for flag, given in (
+        ("a prompt", arguments.prompt), ("--plain", arguments.plain), ("--top-k", arguments.top_k),
+        ("--top-p", arguments.top_p),
+    ):  # fmt: skip
         if given:
             raise InputError(
                 f"{flag} is for text, and this is a model of handwriting; leave it out (--prime takes a line)"

@@ -17,6 +17,7 @@ from hmrnn.segment import segment
 from hmrnn.train import read_metrics
 from hmrnn.trained import TextModel, load_text
 
+QUICK = "\n--quick only shows that everything runs: a model this small and this young has learned next to nothing"
 PASSAGE = 270
 """Symbols shown: the paper's figures have three rows of 90."""
 
@@ -30,9 +31,7 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     if status != 0:
         return status
     if quick:
-        print(
-            "\n--quick only shows that everything runs: a model this small and this young has learned next to nothing"
-        )
+        print(QUICK)
     model, corpus = load_text(run.path), load_corpus(config.data)
     _show_bits(model, corpus, quick)
     _show_segments(model, corpus, run)
@@ -49,7 +48,7 @@ def train_once(config: Config, run: RunDirectory, fresh: bool, again: str) -> in
     if run.config() != config:
         raise InputError(f"{run.path} holds another run; replace it by --fresh, or choose another --out")
     if run.newest_progress().get("finished"):
-        print(f"{run.path} holds a finished demo; showing it (hmrnn demo --fresh trains again)\n")
+        print(f"{run.path} holds a finished demo; showing it ({again} --fresh trains again)\n")
         return 0
     return commands.run_to_end(config, run, resume=True, again=again)
 

@@ -31,6 +31,8 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     status = demo.train_once(config, run, fresh, again)
     if status != 0:
         return status
+    if quick:
+        print(f"{demo.QUICK}, and what it writes is scribble")
     model, corpus = load(run.path), load_strokes(config.data)
     assert isinstance(model, StrokeModel)
     _show_likelihood(model, corpus)

@@ -18,6 +18,9 @@ from hmrnn.segment import Segmentation
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer
 
+LONG = 20_000
+"""Symbols that take long enough, read one after the other, to point out what is faster."""
+
 
 def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
     """Run a training to its end and show it: a bar on a terminal, a line per report elsewhere. The last event."""
@@ -105,6 +108,16 @@ def _percent(what: str) -> Callable[[int, int], None]:
         sys.stderr.flush()
 
     return show
+
+
+def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:
+    """As :func:`steps_progress`; whoever watches a long text being read is told what is faster."""
+    progress = steps_progress(what)
+    if progress is not None and symbols > LONG:
+        sys.stderr.write(
+            f"{symbols:,} symbols, read one after the other; {faster} reads parts of a text side by side\n"
+        )
+    return progress
 
 
 def evaluation_table(result: Evaluation, what: str) -> str:

@@ -1,4 +1,10 @@
-"""The one error type that means: the caller can mend this."""
+"""The one error type that means: the caller can mend this; and the name that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
@@ -7,3 +13,17 @@ class InputError(ValueError):
     The message is one line that says what was expected, what came and what to do. The command line prints it without a
     traceback and exits with status 2.
     """
+
+
+def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:
+    """What to add to a message about a name that is not known: the nearest one that is, if any is near.
+
+    With ``files`` it may also be that of a file or a directory beside where ``given`` would be.
+    """
+    nearest = difflib.get_close_matches(given, list(known), n=1)
+    if files and not nearest:
+        folder, name = os.path.split(given.rstrip(os.sep))
+        here = folder or os.curdir
+        there = os.listdir(here) if os.path.isdir(here) and os.access(here, os.R_OK) else []
+        nearest = [os.path.join(folder, one) for one in difflib.get_close_matches(name, there, n=1)]
+    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -18,14 +18,16 @@ from hmrnn.train import read_metrics
 from hmrnn.trained import load, locate
 
 CARD = "README.md"
+ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
 
 
 def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     """Write the model of a run or checkpoint directory to the new directory ``out``, which :func:`hmrnn.load` reads.
 
     With ``half`` the weights are rounded to 16 bits, which halves the file; once loaded, a model computes in 32 bits as
-    ever. Of the corpus only the names of its files are kept. The card says what the model is. It is not under the
-    checksums of the checkpoint, so that its maker can complete it.
+    ever. Of the corpus only the names of its files are kept. The card says what the model is: that of ``source`` if it
+    has one, else one with what is known. It is not under the checksums of the checkpoint, so that its maker can
+    complete it.
     """
     directory, out = locate(source), Path(out)
     if out.exists():
@@ -34,9 +36,12 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     saved = checkpoint.read(directory)
     weights = {name: _half(name, weight) for name, weight in saved.weights.items()} if half else saved.weights
     ready = Checkpoint(_without_places(saved.config), saved.vocabulary, weights)
+    rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
+    own = carried(directory)
+    text = card(out.name, ready, _validation(directory)).encode() if own is None else own + ROUNDED * rounded
     try:
         checkpoint.write(out, ready)
-        (out / CARD).write_text(card(out.name, ready, _validation(directory)), encoding="utf-8")
+        (out / CARD).write_bytes(text)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
     return out
@@ -72,6 +77,15 @@ def _validation(directory: Path) -> str | None:
             rates = f"; boundary rates {', '.join(f'{rate:.3f}' for rate in line['rates'])}" if line["rates"] else ""
             return f"{result} after {line['epoch']:.2f} epochs{rates}"
     return None
+
+
+def carried(directory: Path) -> bytes | None:
+    """The card that a model already has."""
+    path = directory / CARD
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise InputError(f"the card {path} cannot be read: {error.strerror}; mend or remove it") from error
 
 
 def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:

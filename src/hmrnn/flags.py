@@ -1,24 +1,43 @@
-"""What each command takes: a dataclass per command, whose fields are its flags."""
+"""What each command takes: a dataclass per command, whose fields are its flags.
+
+``check`` of each finds what can be found without torch, which takes seconds to import: the command line calls it first.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import io
+import os
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from hmrnn import bundled
 from hmrnn.config import Config
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, did_you_mean
+
+
+def _named(value: str, *aliases: str) -> Any:
+    """How the help calls the value of a flag; that none is given if none is given need not be said."""
+
+    def default(shown: str) -> str:
+        return "" if shown in ("None", "") else f"(default: {shown})"
+
+    return tyro.conf.arg(metavar=value, aliases=aliases, help_behavior_hint=default)
+
+
+LINE_END = re.compile("\r\n|\r|\n")
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainArguments(Config):
     """Train a model."""
 
-    out: str | None = None
+    out: Annotated[str | None, _named("PATH")] = None
     """Directory of the run; runs/NAME if not given."""
     resume: bool = False
     """Go on with the run in that directory, exactly where it was."""
@@ -27,13 +46,21 @@ class TrainArguments(Config):
     report: bool = True
     """Write report.html when training is done."""
 
+    def check(self) -> None:
+        super().check()
+        _check_files(self.data.path)
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelArguments:
-    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
-    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    model: Annotated[str, _named("MODEL", "-m")]
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, ..."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        bundled.find(self.model)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +69,13 @@ class EvaluateArguments(ModelArguments):
 
     split: Literal["train", "valid", "test"] = "test"
     """Part of the model's corpus to read, if no file is given."""
-    file: tuple[str, ...] = ()
+    file: Annotated[tuple[str, ...], _named("FILE ...")] = ()
     """Files to read instead, in the format the model was trained on."""
-    path: tuple[str, ...] = ()
+    plain: bool = False
+    """Of --file: take accents off and write typographic signs in ASCII first; english-small knows no others."""
+    path: Annotated[tuple[str, ...], _named("PATH ...")] = ()
     """Where the corpus is now, if it has moved since training."""
-    streams: int | None = None
+    streams: Annotated[int | None, _named("N")] = None
     """Parts read side by side, 64 if not given; 1 carries one state across the whole text, as --dynamic does."""
     warmup: int = 500
     """Symbols of left context each part but the first reads, uncounted, to build up its state."""
@@ -54,30 +83,54 @@ class EvaluateArguments(ModelArguments):
     """Read only so many symbols; 0: all."""
     boundaries: bool = False
     """Score the segment ends of every level against gold ones: spaces and line ends, or spaces that were removed."""
-    gold: str | None = None
+    gold: Annotated[str | None, _named("FILE")] = None
     """With --boundaries: a file of gold ends instead, one per line: the count of symbols before the cut."""
     dynamic: bool = False
     """Dynamic evaluation: the weights follow the gradient of the text that has been read."""
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, _named("X")] = None
     """With --dynamic: how far a weight goes after each segment, 0.0003 if not given."""
-    decay: float | None = None
+    decay: Annotated[float | None, _named("X")] = None
     """With --dynamic: share of the way back to the trained weights after each segment, 0.003 if not given."""
-    segment_length: int | None = None
+    segment_length: Annotated[int | None, _named("N")] = None
     """With --dynamic: symbols between two changes of the weights, 100 if not given."""
     json: bool = False
     """Print JSON."""
 
+    def check(self) -> None:
+        super().check()
+        if self.symbols < 0:
+            raise InputError(f"--symbols must not be negative; got {self.symbols}")
+        if self.gold and not self.boundaries:
+            raise InputError("--gold is for --boundaries; give both")
+        if self.plain and not self.file:
+            raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
+        _check_files((*self.file, *self.path))
+
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
-    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
     """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
-    text: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TEXT]")] = None
+    text: Annotated[tyro.conf.Positional[str | None], _named("[TEXT]")] = None
     """The text; standard input is read if neither it nor --file is given."""
-    file: str | None = None
+    file: Annotated[str | None, _named("FILE")] = None
     """A file to read the text from; a line end after the last line is left out, as on standard input."""
     plain: bool = False
     """Take accents off and write typographic signs in ASCII first; english-small knows no others."""
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether there must be a text, if the model is one of text."""
+        return True
+
+    def check(self) -> None:
+        super().check()
+        if self.text is not None and self.file is not None:
+            raise InputError("give a text or --file, not both")
+        if self.file is not None:
+            _check_files([self.file])
+        elif self.needs_text and self.text is None and self.model in bundled.names() and sys.stdin.isatty():
+            raise _no_text()
 
     def read(self) -> str:
         """The text that was meant."""
@@ -88,15 +141,18 @@ class TextArguments(ModelArguments):
         return self._given()
 
     def _given(self) -> str:
-        if self.text is not None and self.file is not None:
-            raise InputError("give a text or --file, not both")
         if self.text is not None:
             return self.text
         if self.file is None and sys.stdin.isatty():
-            raise InputError("no text: give one as an argument, by --file, or on standard input")
+            raise _no_text()
         try:
-            text = sys.stdin.read() if self.file is None else Path(self.file).read_text(encoding="utf-8")
-            return text.removesuffix("\n")
+            if self.file is not None:
+                text = Path(self.file).read_bytes().decode("utf-8")
+            else:
+                if isinstance(sys.stdin, io.TextIOWrapper):
+                    sys.stdin.reconfigure(newline="")  # a model of bytes reads line ends as they are
+                text = sys.stdin.read()
+            return re.sub(rf"({LINE_END.pattern})\Z", "", text)
         except OSError as error:
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -123,9 +179,9 @@ class SegmentArguments(TextArguments):
     """Print JSON: segment ends per level, operations, probabilities, norms."""
     width: int = 0
     """Characters per line; 0: as wide as the terminal."""
-    stream: tuple[str, ...] = ()
+    stream: Annotated[tuple[str, ...], _named("FILE ...")] = ()
     """Files of any size to read instead; their segment ends are written to --out."""
-    out: str | None = None
+    out: Annotated[str | None, _named("PATH")] = None
     """With --stream: a folder; for a.txt it will hold a.txt.jsonl."""
     streams: int = 16
     """With --stream: parts of the files read side by side; 1 carries one state from end to end of each file."""
@@ -134,30 +190,46 @@ class SegmentArguments(TextArguments):
     resume: bool = False
     """With --stream: go on in --out, exactly where a signal or a crash stopped."""
 
+    @property
+    def needs_text(self) -> bool:
+        return not self.stream
+
+    def check(self) -> None:
+        super().check()
+        if self.stream and (self.out is None or self.text is not None or self.file is not None):
+            raise InputError(
+                "--stream reads files and needs --out, a folder for the results; give no text and no --file"
+            )
+        if not self.stream and (self.out is not None or self.resume):
+            raise InputError(f"{'--out' if self.out is not None else '--resume'} is for --stream; give both")
+        _check_files(self.stream)
+
 
 @dataclasses.dataclass(frozen=True)
 class GenerateArguments(ModelArguments):
     """Go on from a prompt, symbol by symbol; or write lines of handwriting."""
 
-    model: Annotated[str, tyro.conf.arg(aliases=["-m"])] = bundled.DEFAULT
+    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
     """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
-    prompt: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PROMPT]")] = ""
+    prompt: Annotated[tyro.conf.Positional[str], _named("[PROMPT]")] = ""
     """What to go on from."""
-    length: int | None = None
+    plain: bool = False
+    """Take accents off the prompt and write typographic signs in ASCII first; english-small knows no others."""
+    length: Annotated[int | None, _named("N")] = None
     """Symbols or points to generate; 500 symbols or 600 points if not given."""
-    temperature: float | None = None
+    temperature: Annotated[float | None, _named("X")] = None
     """Below 1 safer, above 1 wilder; 0 always takes the likeliest. 0.8 for text and 1 for handwriting if not given."""
-    top_k: int | None = None
+    top_k: Annotated[int | None, _named("N")] = None
     """Draw from the k likeliest symbols only."""
-    top_p: float | None = None
+    top_p: Annotated[float | None, _named("X")] = None
     """Draw from the likeliest symbols that together have this probability."""
-    seed: int | None = None
+    seed: Annotated[int | None, _named("N")] = None
     """Repeats a text, or handwriting."""
     bias: float = 0.0
     """Of handwriting: 0 varies as people do, 1 is neat, more is neater."""
     samples: int = 1
     """Of handwriting: lines to write, one below the other."""
-    prime: str | None = None
+    prime: Annotated[str | None, _named("FILE")] = None
     """Of handwriting: a file of strokes; each line goes on from one of it, in its style."""
     line: str = "1"
     """With --prime: which line of the file, by its name or counted from 1."""
@@ -177,60 +249,85 @@ class PlotArguments(TextArguments):
     time."""
     line: str = "1"
     """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
-    levels: tuple[int, ...] = (2,)
+    levels: Annotated[tuple[int, ...], _named("LEVEL ...")] = (2,)
     """Of Figure 5: the levels whose segments are drawn."""
     out: str = "figure.png"
     """File to write: .png, .svg or .pdf."""
+
+    @property
+    def needs_text(self) -> bool:
+        return self.figure != "curves"
 
 
 @dataclasses.dataclass(frozen=True)
 class ExploreArguments:
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
 
-    model: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["-m"])] = (bundled.DEFAULT,)
+    model: Annotated[tuple[str, ...], _named("MODEL ...", "-m")] = (bundled.DEFAULT,)
     """Run or checkpoint directories, or models that come with hmrnn, one or more; the page can read no others."""
     host: str = "127.0.0.1"
     """Address to listen on. Any but a loopback address lets others in."""
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
-    name: tuple[str, ...] = ()
+    name: Annotated[tuple[str, ...], _named("NAME ...")] = ()
     """Further names under which the page may be reached, such as this machine's."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, ..."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        if not self.model:
+            raise InputError(
+                "hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo"
+            )
+        if not 0 <= self.port < 1 << 16:
+            raise InputError(f"--port must lie between 0 and 65535; got {self.port}")
+        for model in self.model:
+            bundled.find(model)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportArguments:
     """Write a model to a directory that stands alone: weights, config, vocabulary and a card, no training state."""
 
-    model: Annotated[str, tyro.conf.arg(aliases=["-m"])]
-    """A run directory (its best checkpoint is taken) or a checkpoint directory."""
+    model: Annotated[str, _named("MODEL", "-m")]
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     out: str
     """The directory to write, which must not exist."""
     half: bool = False
     """Round the weights to 16 bits: half the size."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        bundled.find(self.model)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataArguments:
     """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE)."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[NAME]")] = "demo"
+    name: Annotated[tyro.conf.Positional[str], _named("[NAME]")] = "demo"
     """A preset, a text file, or an .npz file of pen strokes."""
-    path: tuple[str, ...] = ()
+    path: Annotated[tuple[str, ...], _named("PATH ...")] = ()
     """Where the corpus is."""
     split: Literal["paper", "official"] = "paper"
     """Which split of iamondb to show."""
-    archive: str | None = None
+    archive: Annotated[str | None, _named("FILE")] = None
     """Write all lines of a corpus of pen strokes to this file, as one compact .npz archive."""
-    text8_from: str | None = None
+    text8_from: Annotated[str | None, _named("DUMP")] = None
     """A Wikipedia XML dump (.xml, .xz, .gz, .bz2) to clean into the 27 symbols of text8."""
-    prose_from: str | None = None
+    prose_from: Annotated[str | None, _named("DUMP")] = None
     """A Wikipedia XML dump to take the paragraphs of, as a reader sees them, in ASCII and one to a line."""
-    out: str | None = None
+    out: Annotated[str | None, _named("PATH")] = None
     """The file to write with --text8-from or --prose-from; text8 or prose.txt if not given."""
     characters: int = 0
     """With --text8-from: stop after so many characters (100000000 of enwik9 are text8); 0: clean it all."""
+
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        if self.text8_from is not None and self.prose_from is not None:
+            raise InputError("--text8-from and --prose-from were both given; one of them at a time")
+        _check_files((*self.path, *filter(None, (self.text8_from, self.prose_from))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +340,7 @@ class BenchArguments:
     """Arithmetic of the matrix products, of both."""
     modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
     """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
-    sizes: tuple[str, ...] = ()
+    sizes: Annotated[tuple[str, ...], _named("SIZE ...")] = ()
     """Batch x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given. Streaming
     takes the hidden sizes alone, 512 and 1024 if not given."""
     repeats: int = 5
@@ -255,6 +352,12 @@ class BenchArguments:
     out: str = "runs/bench"
     """Name of the files to write, without their endings."""
 
+    def check(self) -> None:
+        """Raise InputError on what cannot work."""
+        for size in self.sizes:
+            if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
+                raise InputError(f"--sizes must look like 64x512 (batch x hidden size); got {size!r}")
+
 
 @dataclasses.dataclass(frozen=True)
 class DemoArguments:
@@ -262,12 +365,26 @@ class DemoArguments:
 
     handwriting: bool = False
     """Handwriting instead of text."""
-    out: str | None = None
+    out: Annotated[str | None, _named("PATH")] = None
     """Directory of the run; if not given, runs/demo or runs/handwriting, with -quick after it for --quick."""
     fresh: bool = False
     """Train again even if a finished demo is there."""
     quick: bool = False
     """A tiny model and little text: every step of the demo within seconds, and nothing learned."""
+
+    def check(self) -> None:
+        """Nothing can be wrong that is known without a look at the run."""
+
+
+def _check_files(paths: Iterable[str]) -> None:
+    for path in paths:
+        if not os.path.exists(os.path.expanduser(path)):
+            hint = did_you_mean(path, (), files=True)
+            raise InputError(f"there is no file {path}, or it is out of reach; check the path{hint}")
+
+
+def _no_text() -> InputError:
+    return InputError("no text: give one as an argument, by --file, or on standard input")
 
 
 ARGUMENTS: dict[str, type] = {

@@ -21,6 +21,14 @@ POINT_SIZE = 3
 """Δx, Δy, pen_up."""
 
 
+def describe(network: LanguageModel | HandwritingModel) -> str:
+    """Kind, sizes and place of a network, in a few words."""
+    sizes = ", ".join(map(str, network.rnn.hidden_sizes))
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    device = next(network.parameters()).device
+    return f"{network.config.rnn} with layers of {sizes}, {parameters:,} parameters, on {device}"
+
+
 class GatedOutput(nn.Module):
     """Equations 11 and 12: every layer's h, weighed by a gate that looks at all of them, then ReLU.
 

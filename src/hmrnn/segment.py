@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,7 +299,12 @@ class Segmentation:
 
 @torch.no_grad()
 def segment(
-    network: LanguageModel, indices: Sequence[int] | np.ndarray, symbols: Sequence[str], *, chunk: int = 512
+    network: LanguageModel,
+    indices: Sequence[int] | np.ndarray,
+    symbols: Sequence[str],
+    *,
+    chunk: int = 512,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Segmentation:
     """Read a sequence from the zero state and say what the network found in it.
 
@@ -308,6 +313,7 @@ def segment(
         indices: (T,) the symbols as the network takes them.
         symbols: T strings, the same symbols as they are shown.
         chunk: steps at a time, which bounds the memory; the state is carried over, so the result is the same.
+        progress: is told how many steps of how many are done.
     """
     sequence = np.asarray(indices)
     if sequence.ndim != 1 or sequence.dtype.kind not in "iu" or len(sequence) == 0:
@@ -339,6 +345,8 @@ def segment(
             bits.append(-log_p.gather(1, following[:, None])[:, 0] / math.log(2))
             length = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)  # (chunk, L)
             parts.append((out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], length))
+            if progress is not None:
+                progress(min(start + chunk, len(whole)), len(whole))
     finally:
         for module, training in modes.items():
             module.training = training

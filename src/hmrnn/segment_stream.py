@@ -56,6 +56,7 @@ class Job:
         streams: parts read side by side, and the most parts a file is cut into. 1 reads every file from end to end.
         warmup: symbols of left context that a part reads, unless it is a file's first.
         chunk: symbols per line of the results.
+        plain: take accents off and write typographic signs in ASCII first.
         share: (rank, world) of this process.
     """
 
@@ -70,6 +71,7 @@ class Job:
         streams: int = 16,
         warmup: int = 500,
         chunk: int = 256,
+        plain: bool = False,
         share: tuple[int, int] = (0, 1),
     ) -> None:
         if network.rnn.num_boundaries == 0:
@@ -87,7 +89,7 @@ class Job:
             raise InputError("two of the files have the same name, and so would their results; rename one")
         self.files = every[rank::world]
         self.network, self.vocabulary, self.out = network, vocabulary, out
-        self.streams, self.warmup, self.chunk = streams, warmup, chunk
+        self.streams, self.warmup, self.chunk, self.plain = streams, warmup, chunk, plain
         self.work = out / f".work-{rank}"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
 
@@ -127,7 +129,7 @@ class Job:
         for k, path in enumerate(self.files):
             position = 0
             with open(self.work / f"{k}.symbols", "wb") as file:
-                for codes, _ in read_text(path, self.config, count_progress(None, 0)):
+                for codes, _ in read_text(path, self.config, count_progress(None, 0), plain=self.plain):
                     self.vocabulary.index(codes, self.config.unseen, position).tofile(file)
                     position += len(codes)
                     if asked:
@@ -144,7 +146,8 @@ class Job:
         for name, tensor in self.network.state_dict().items():
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
         files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
-        return {"weights": weights, "files": files, "options": [self.streams, self.warmup, self.chunk]}
+        options = [self.streams, self.warmup, self.chunk, *["plain"] * self.plain]
+        return {"weights": weights, "files": files, "options": options}
 
     def _parts(self, lengths: Sequence[int]) -> list[Part]:
         parts = []

@@ -15,30 +15,41 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import bundled, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.plain import plain
+from hmrnn.data.sources import as_read
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
-from hmrnn.models import HandwritingModel, LanguageModel
+from hmrnn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.segment import Segmentation, segment
 from hmrnn.trained_strokes import StrokeModel
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class TextModel:
     """A language model with its vocabulary and the config it was trained by; see :func:`load`."""
 
     network: LanguageModel
     vocabulary: Vocabulary
     config: Config
+    source: str | None = None
+    """What it was loaded from."""
 
-    def segment(self, text: str) -> Segmentation:
-        """The segments that the detectors find in ``text``, at every level."""
+    def __repr__(self) -> str:
+        vocabulary = self.vocabulary
+        return (
+            f"<TextModel {self.source or 'in memory'}: {describe(self.network)}; {len(vocabulary)} {vocabulary.kind}>"
+        )
+
+    def segment(self, text: str, *, progress: Callable[[int, int], None] | None = None) -> Segmentation:
+        """The segments that the detectors find in ``text``, at every level.
+
+        ``progress`` is told how many steps of how many are done.
+        """
         indices = self._encode(text, "segment")
-        return segment(self.network, indices, self.vocabulary.pieces(indices))
+        return segment(self.network, indices, self.vocabulary.pieces(indices), progress=progress)
 
     def generate(
         self,
@@ -105,17 +116,11 @@ class TextModel:
         text = self._as_trained(text)
         if not text:
             raise InputError(f"there is nothing to {verb}: the text is empty")
-        try:
-            return self.vocabulary.encode(text)
-        except InputError as error:
-            if not set(plain(text)) <= set(self.vocabulary.symbols):
-                raise
-            raise InputError(
-                f"{error}; in plain ASCII all of the text is known: --plain, or hmrnn.data.plain.plain"
-            ) from error
+        return self.vocabulary.encode(text)
 
     def _as_trained(self, text: str) -> str:
-        """Without its spaces, if the model was trained so."""
+        """As files are read where symbols are characters; without its spaces, if the model was trained so."""
+        text = as_read(text) if self.vocabulary.kind == "characters" else text
         if not self.config.data.remove_spaces:
             return text
         space = is_space(code_points(text), self.vocabulary.kind).tolist()
@@ -148,22 +153,14 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     network.to(device).eval()
     if isinstance(network, HandwritingModel):
         assert isinstance(reads, Scale)
-        return StrokeModel(network, reads, config)
+        return StrokeModel(network, reads, config, str(source))
     assert isinstance(reads, Vocabulary)
-    return TextModel(network, reads, config)
+    return TextModel(network, reads, config, str(source))
 
 
 def locate(source: str | Path) -> Path:
     """The checkpoint directory that :func:`load` reads."""
-    names = bundled.names()
-    if isinstance(source, str) and source in names:
-        return bundled.FOLDER / source
-    if not Path(source).exists():
-        raise InputError(
-            f"no checkpoint at {source}: expected a run directory or a checkpoint directory, or the name of a model "
-            f"that comes with hmrnn ({', '.join(names) or 'none is installed'})"
-        )
-    return checkpoint.find(Path(source))
+    return checkpoint.find(bundled.find(source))
 
 
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:

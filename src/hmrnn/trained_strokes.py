@@ -12,12 +12,12 @@ from hmrnn.data.strokes import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
-from hmrnn.models import HandwritingModel
+from hmrnn.models import HandwritingModel, describe
 from hmrnn.segment import Segmentation
 from hmrnn.segment_strokes import segment_strokes
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class StrokeModel:
     """A handwriting model with the scale of its data and the config it was trained by; see :func:`hmrnn.load`.
 
@@ -27,6 +27,11 @@ class StrokeModel:
     network: HandwritingModel
     scale: Scale
     config: Config
+    source: str | None = None
+    """What it was loaded from."""
+
+    def __repr__(self) -> str:
+        return f"<StrokeModel {self.source or 'in memory'}: {describe(self.network)}; pen strokes>"
 
     def segment(self, line: np.ndarray) -> Segmentation:
         """The segments that the detectors find in a line, at every level; a point shows as o, a stroke's last as ^."""

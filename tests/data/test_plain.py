@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmrnn.data import plain as module
-from hmrnn.data.plain import plain
+from hmrnn.data.plain import plain, plain_blocks
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_it_is_done_once_and_leaves_ascii_alone(text: str) -> None:
     assert not any(unicodedata.combining(letter) for letter in once)
     ascii_only = "".join(letter for letter in text if letter.isascii() and letter != "\t")
     assert plain(ascii_only) == ascii_only
+
+
+@given(st.lists(st.text(alphabet="ab1 \n\u00a0\u0301\u00e9\u2014\u2015\u2026\u00bd\u00a8", max_size=6)))
+def test_blocks_give_what_the_whole_gives(blocks: list[str]) -> None:
+    assert "".join(plain_blocks(blocks)) == plain("".join(blocks))
+
+
+def test_blocks_do_not_pile_up() -> None:
+    assert len(next(plain_blocks(["\u0416" * 100_000, "a"]))) == 100_000

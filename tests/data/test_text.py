@@ -82,9 +82,18 @@ def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(load_corpus(DataConfig(path=(str(path),))).train) > 3 << 20
 
 
-def test_byte_order_mark_is_dropped_and_line_ends_stay(tmp_path: Path) -> None:
-    path = write(tmp_path / "prose.txt", b"\xef\xbb\xbf" + b"line\r\n" * 10)
-    assert "".join(decoded(load_corpus(DataConfig(path=(path,))))) == "line\r\n" * 10
+@pytest.mark.parametrize("block", [1, 2, 1 << 20])
+def test_byte_order_mark_is_dropped_and_line_ends_are_one_symbol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(sources, "_BLOCK", block)
+    content = b"\xef\xbb\xbf" + b"line\r\n\r\nold\rnew\n" * 10 + b"\r"
+    path = write(tmp_path / "prose.txt", content)
+    corpus = load_corpus(DataConfig(path=(path,)))
+    assert "".join(decoded(corpus)) == "line\n\nold\nnew\n" * 10 + "\n" == sources.as_read(content.decode())
+    assert "\r" not in corpus.vocabulary.symbols
+    exact = load_corpus(DataConfig(path=(path,), bytes=True))
+    assert np.concatenate([exact.train, exact.valid, exact.test]).tolist() == exact.vocabulary.encode(content).tolist()
 
 
 def test_manual() -> None:
@@ -104,7 +113,7 @@ def test_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, 
     monkeypatch.setattr(sources, "_BLOCK", block)
     parts = "mr. <unk> is N years old\nno it was n't\n", "it is old\n", "a mr.\nso\n"
     for split, part in zip(("train", "valid", "test"), parts):
-        content = ptb(part).encode()
+        content = ptb(part).replace("\n", "\r\n" if split == "valid" else "\n").encode()
         write(tmp_path / "d" / (names[0].format(split) + names[1]), lzma.compress(content) if names[1] else content)
     corpus = load_corpus(DataConfig(format="ptb", path=(str(tmp_path / "d"),)))
     assert decoded(corpus) == parts
@@ -278,7 +287,7 @@ def test_damaged_archive(tmp_path: Path, suffix: str) -> None:
     [
         ("a b _ c\nthe mat\n", "line 2 holds 'th'"),
         ("a b\nc  d\n", "line 2 holds '  '"),
-        ("a b \r\n", r"line 1 holds ' \\r'"),
+        ("a b \v\n", r"line 1 holds ' \\x0b'"),
         ("a\tb\n", r"line 1 holds 'a\\t'"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hmrnn.errors import InputError, did_you_mean
+
 FOLDER = Path(__file__).parent
 DEFAULT = "english-small"
 """What commands use where no model is named."""
@@ -12,3 +14,18 @@ DEFAULT = "english-small"
 def names() -> list[str]:
     """The names that :func:`hmrnn.load` knows."""
     return sorted(path.parent.name for path in FOLDER.glob("*/manifest.json"))
+
+
+def find(source: str | Path) -> Path:
+    """The directory that a name or a path means; InputError, with the nearest name there is, if it does not exist."""
+    own = names()
+    if isinstance(source, str) and source in own:
+        return FOLDER / source
+    path = Path(source)
+    if path.exists():
+        return path
+    hint = did_you_mean(str(source), own if isinstance(source, str) else (), files=True)
+    raise InputError(
+        f"no checkpoint at {source}: expected a run directory or a checkpoint directory, or the name of a model that "
+        f"comes with hmrnn ({', '.join(own) or 'none is installed'}){hint}"
+    )

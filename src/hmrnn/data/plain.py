@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 
+_LONGEST = 1 << 16  # characters without an ASCII letter or digit that wait for the next block
 _DASH = re.compile(" ?[\u2014\u2015] ?")
 _SIGNS = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'", "\u00b4": "'", "\u2039": "'", "\u203a": "'",
@@ -26,3 +28,18 @@ def plain(text: str) -> str:
     parts = unicodedata.normalize("NFKD", text.translate(_SIGNS))
     letters = "".join(part for part in parts if not unicodedata.combining(part))
     return _DASH.sub(" - ", letters).translate(_SIGNS)
+
+
+def plain_blocks(blocks: Iterable[str]) -> Iterator[str]:
+    """As :func:`plain`, of a text that comes in blocks: what a dash at the edge of one becomes depends on the next.
+
+    Each is therefore cut before its last ASCII letter or digit, which no sign and no accent reaches back over.
+    """
+    held = ""
+    for block in blocks:
+        text = held + block
+        cut = next((k for k in range(len(text) - 1, -1, -1) if text[k].isascii() and text[k].isalnum()), 0)
+        cut = cut if len(text) - cut <= _LONGEST else len(text)
+        held = text[cut:]
+        yield plain(text[:cut])
+    yield plain(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hmrnn.config import STROKE_FORMATS, DataConfig
+from hmrnn.data.plain import plain_blocks
 from hmrnn.data.spaces import without_spaces
 from hmrnn.data.vocabulary import Kind, code_points
 from hmrnn.errors import InputError
@@ -99,20 +101,25 @@ def names(sources: Sequence[Path]) -> str:
     return str(sources[0]) if len(sources) == 1 else f"{sources[0]} (and {len(sources) - 1} more)"
 
 
-def read_text(path: Path, config: DataConfig, report: Report) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def read_text(
+    path: Path, config: DataConfig, report: Report, *, plain: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As :func:`read_codes`, and beside each block 1 where spaces were taken out right after a symbol."""
-    codes = read_codes(path, config, report)
+    codes = read_codes(path, config, report, plain=plain)
     if config.remove_spaces:
         yield from without_spaces(codes, symbol_kind(config))
     else:
         yield from ((block, np.zeros(len(block), np.uint8)) for block in codes)
 
 
-def read_codes(path: Path, config: DataConfig, report: Report) -> Iterator[np.ndarray]:
-    """The symbols of a source, block by block, as code points or byte values.
+def read_codes(path: Path, config: DataConfig, report: Report, *, plain: bool = False) -> Iterator[np.ndarray]:
+    """The symbols of a source, block by block, as code points or byte values; ``plain``: of the text in plain ASCII.
 
     ``report`` is told how many bytes of the file each block took.
     """
+    if plain and (config.format != "text" or config.bytes):
+        what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
+        raise InputError(f"--plain is for text, and this model reads {what}; leave it out")
     if config.format == "manual":
         report(os.path.getsize(path))
         yield np.frombuffer(manual().encode(), np.uint8) if config.bytes else code_points(manual())
@@ -123,7 +130,8 @@ def read_codes(path: Path, config: DataConfig, report: Report) -> Iterator[np.nd
     elif symbol_kind(config) == "bytes":
         yield from (np.frombuffer(block, np.uint8) for block in read_blocks(path, report))
     else:
-        yield from map(code_points, _decoded(path, report))
+        text = _decoded(path, report)
+        yield from map(code_points, plain_blocks(text) if plain else text)
 
 
 def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
@@ -178,8 +186,8 @@ def _manual_file() -> Path:
 
 
 def _decoded(path: Path, report: Report) -> Iterator[str]:
-    """The text of a UTF-8 file, without its byte order mark."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """The text of a UTF-8 file, as :func:`as_read` has it."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     start = 0  # bytes before this block
     for block in itertools.chain(read_blocks(path, report), [b""]):
         try:
@@ -189,8 +197,13 @@ def _decoded(path: Path, report: Report) -> Iterator[str]:
             raise _not_text(path, f"byte 0x{error.object[error.start]:02x}", offset, error.reason) from error
         if 0 in block:
             raise _not_text(path, "a zero byte", start + block.index(0), "text has none")
-        yield text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}") if start == 0 else text
+        yield text
         start += len(block)
+
+
+def as_read(text: str) -> str:
+    r"""``text`` as a file that holds it is read: without a byte order mark, every line end (\r\n, \r or \n) as \n."""
+    return text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _not_text(path: Path, what: str, offset: int, why: str) -> InputError:

@@ -40,7 +40,7 @@ from hmrnn.data.sources import (
 from hmrnn.data.vocabulary import Vocabulary, unseen_symbols
 from hmrnn.errors import InputError
 
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _ATTEMPTS = 4  # another process that repairs the same entry may remove it just after it was written
 _STALE = 24 * 60 * 60  # seconds after which an unfinished entry is taken for that of a process that died
 _NEVER = np.iinfo(np.int64).max
@@ -80,7 +80,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
     """The corpus that ``config`` names: from the cache, if its sources have not changed since they were read.
 
     Several files are read as one text. Formats without a split of their own give its first part to training, then come
-    validation and test. Line ends stay as they are; a byte order mark is dropped.
+    validation and test. A line end of any kind is read as one symbol, "\\n", and a byte order mark is dropped; where
+    symbols are bytes, all stay as they are.
 
     ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice.
     """
@@ -118,22 +119,33 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
 
 
 def read_symbols(
-    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    plain: bool = False,
 ) -> np.ndarray:
     """The texts in ``paths``, one after another, as indices into a vocabulary that is already there.
 
     As :func:`read_symbols_and_spaces`, without the second of its two.
     """
-    return read_symbols_and_spaces(paths, vocabulary, config, progress)[0]
+    return read_symbols_and_spaces(paths, vocabulary, config, progress, plain=plain)[0]
 
 
 def read_symbols_and_spaces(
-    paths: Sequence[str], vocabulary: Vocabulary, config: DataConfig, progress: Progress | None = None
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    config: DataConfig,
+    progress: Progress | None = None,
+    *,
+    plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The texts in ``paths`` as indices into a vocabulary, and 1 where spaces were taken out right after a symbol.
 
     The files are read in the format of ``config`` (ordinary text if that is the manual), and symbols outside the
-    vocabulary are treated as it says: InputError, or the unknown symbol if there is one.
+    vocabulary are treated as it says: InputError, or the unknown symbol if there is one. With ``plain`` accents are
+    taken off and typographic signs written in ASCII first.
     """
     config = dataclasses.replace(
         config, path=tuple(paths), format="text" if config.format == "manual" else config.format
@@ -144,7 +156,7 @@ def read_symbols_and_spaces(
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
     parts = [(np.zeros(0, vocabulary.dtype), np.zeros(0, np.uint8))]
     position = 0
-    for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in files):
+    for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report, plain=plain) for path in files):
         parts.append((vocabulary.index(codes, config.unseen, position), spaces))
         position += len(codes)
     if position == 0:
