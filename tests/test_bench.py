@@ -23,6 +23,7 @@ def test_tables_log_record_and_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_report, "Case", functools.partial(Case, steps=6))
+    monkeypatch.setenv("HMRNN_COMMIT", "a1b2c3d")
     out = tmp_path / "there" / "bench"
     assert cli.run(["bench", "--sizes", "3x8", "2x4", "5x8", "--repeats", "2", "--layer-norm", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -30,7 +31,8 @@ def test_tables_log_record_and_plot(
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
     record = json.loads(out.with_suffix(".json").read_text())
-    assert {"hardware", "torch", "hmrnn", "date", "load before"} <= set(record["environment"])
+    assert {"hardware", "torch", "hmrnn", "date", "seed", "load before"} <= set(record["environment"])
+    assert record["environment"]["commit"] == "a1b2c3d"
     cases = [f"B={b} H={h} T=6, float32 on cpu{n}" for b, h in ((3, 8), (2, 4), (5, 8)) for n in NORMS]
     streams = [f"B=1 H={h} T=6, float32 on cpu{n}" for h in (8, 4) for n in NORMS]
     found = [(m["mode"], m["case"]) for m in record["measurements"] if m["subject"] == "nn.LSTM"]

@@ -106,12 +106,14 @@ class Baseline(nn.Module):
 
         hidden: list[Tensor] = []
         ends: list[tuple[Tensor, Tensor]] = []
-        for l in range(self.num_layers):
-            below = x if l == 0 else self._thinned(hidden[-1])
-            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
-            hidden.append(steps)
-            ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
-        settle()
+        try:
+            for l in range(self.num_layers):
+                below = x if l == 0 else self._thinned(hidden[-1])
+                steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
+                hidden.append(steps)
+                ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
+        finally:
+            settle()  # before a layer that looks for itself, and knows only its own state
         h_end, c_end = zip(*ends)
         none = state.z.new_zeros(T, B, 0)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
