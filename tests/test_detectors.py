@@ -12,11 +12,15 @@ import torch
 
 import tiny
 from hmrnn import commands
+from hmrnn.boundary_scores import score
 from hmrnn.config import ModelConfig
+from hmrnn.data import Corpus
+from hmrnn.evaluate_boundaries import find
 from hmrnn.models import LanguageModel
-from hmrnn.regularise import advice, bound_feedback, condition, control_rates, rate_prior
+from hmrnn.regularise import advice, bound_feedback, condition, control_rates, rate_prior, start_gains, surprise_pull
 from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
+from hmrnn.task import Reading
 from hmrnn.train import read_metrics
 
 
@@ -90,6 +94,54 @@ def test_control_moves_the_detectors_biases_and_nothing_else() -> None:
         if moved:
             expected[-1] += moved
         assert torch.allclose(p, expected), name
+
+
+def test_the_pull_of_surprise_by_hand() -> None:
+    """Two sequences of five steps, the second one padded after three; surprise is of the symbol after each step."""
+    surprise = torch.tensor([[1.0, 2.0], [5.0, 2.0], [1.0, 8.0], [2.0, 9.0], [9.0, 0.0]])
+    active = torch.tensor([[1, 1], [1, 1], [1, 1], [1, 0], [1, 0]]).bool()
+    z = torch.zeros(5, 2, 2, requires_grad=True)
+    rises = {0: [(4, 0), (2, 1), (1, 0)], 1: [(2, 0), (4, 0)]}  # the steepest; with a lag the rest lies beyond the end
+    for lag, steepest in rises.items():
+        wanted = torch.zeros(5, 2, 2)
+        for t, b in steepest:
+            wanted[t, b, 0] = 1  # 3 of 8 steps
+        if lag == 0:
+            wanted[4, 0, 1] = 1  # 1 of 8
+        else:
+            wanted[2, 0, 1] = 1
+        pull = surprise_pull(Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), active, surprise), (0.375, 0.125), lag)
+        assert pull.item() == pytest.approx(wanted.sum().item() / 8)
+        (gradient,) = torch.autograd.grad(pull, z)
+        torch.testing.assert_close(gradient, -2 * wanted / 8)
+    whole = surprise_pull(Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), None, surprise), (1.0, 0.0), 0)
+    assert whole.item() == pytest.approx(5 / 10)  # every step that is a rise, and none
+
+
+def test_detectors_go_where_the_surprise_is() -> None:
+    """Three words without a letter in common, in random order: only what follows a word can surprise."""
+    text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 3000))
+    symbols = tiny.VOCABULARY.encode(text)
+    corpus = Corpus("words", tiny.VOCABULARY, *np.split(symbols, [6000, 6500]), replaced={})
+    ends = np.flatnonzero(np.isin(corpus.test, tiny.VOCABULARY.encode("beh"))) + 1
+    found = {}
+    for weight in (0.0, 1.0):
+        config = tiny.config(
+            batch_size=16,
+            length=12,
+            rate_targets=(0.375, 0.1),
+            rate_weight=weight,
+            surprise_weight=weight,
+            engine="reference",
+        )
+        trainer = tiny.trainer(config, corpus)
+        for _ in range(180):
+            trainer.step()
+        fired = find(trainer.model.eval(), corpus.test).boundaries[:-1]
+        levels = [score(np.flatnonzero(level) + 1, ends[:-1], len(corpus.test)) for level in fired.T]
+        found[weight] = levels[0].f1, levels[1].precision
+    assert min(found[1.0]) > 0.95
+    assert found[0.0][0] < 0.8
 
 
 @pytest.mark.parametrize("engine", ["reference", "sparse"])
@@ -209,3 +261,15 @@ def test_an_epochs_rates_are_those_of_all_its_updates() -> None:
     updates, *sums = trainer.epoch.tolist()
     assert updates == trainer.task.chunks
     assert [total / updates for total in sums] == pytest.approx(np.mean(rates, axis=0))
+
+
+def test_gains_start_where_they_are_asked_to() -> None:
+    for rnn in ("hm-lstm", "ln-lstm"):
+        model = LanguageModel(5, ModelConfig(rnn=rnn, embedding_size=3, hidden_size=(4,), output_size=3))
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        start_gains(model, 0.7)
+        for name, p in model.named_parameters():
+            started = 0.7 if "gain_U" in name or "gain_V" in name else before[name]
+            assert torch.equal(p, before[name] * 0 + started), name
+    trainer = tiny.trainer(tiny.config(recurrent_gain=0.7, layer_norm=True))
+    assert all(bool((gain == 0.7).all()) for gain in trainer.model.rnn.gain_V)

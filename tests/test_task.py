@@ -18,7 +18,7 @@ from hmrnn.config import Config
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Validation, make_task
+from hmrnn.task import Reading, Validation, make_task
 from hmrnn.task_text import TextTask
 from hmrnn.train import read_metrics
 
@@ -41,21 +41,22 @@ class Words:
         symbols = torch.from_numpy(np.random.default_rng(10 * epoch + chunk).integers(9, size=(max(lengths) + 1, 4)))
         return symbols[:-1], symbols[1:], torch.tensor(lengths)
 
-    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Any:
+    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
         inputs, targets, lengths = batch
         assert state is None
         logits, out, after = network(inputs, None, lengths)
         counted = torch.arange(len(inputs))[:, None] < lengths
         nats = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-        return (nats * counted).sum() / (len(lengths) * MEAN_LENGTH), out.boundaries.sum((0, 1)) / counted.sum(), after
+        loss = (nats * counted).sum() / (len(lengths) * MEAN_LENGTH)
+        return Reading(loss, out.boundaries, after, counted)
 
     def measure(self, loss: float) -> float:
         return loss * MEAN_LENGTH
 
     def validate(self, progress: Any = None) -> Validation:
         with torch.no_grad():
-            loss, rates, _ = self.loss(self.model, self.batch(99, 0), None)
-        return Validation(self.measure(loss.item()), tuple(rates.tolist()), (1.0, 0.5, 0.5), 4)
+            reading = self.read(self.model, self.batch(99, 0), None)
+        return Validation(self.measure(reading.loss.item()), tuple(reading.rates().tolist()), (1.0, 0.5, 0.5), 4)
 
     def saved(self) -> Any:
         return tiny.VOCABULARY

@@ -89,7 +89,7 @@ def test_losses_of_an_epoch_average_to_the_measure() -> None:
     corpus = tiny_strokes.corpus()
     assert it.chunks == 5  # of 18 lines: 20 rows
     with torch.no_grad():
-        losses = [float(it.loss(it.model, it.batch(0, chunk), None)[0]) for chunk in range(it.chunks)]
+        losses = [float(it.read(it.model, it.batch(0, chunk), None).loss) for chunk in range(it.chunks)]
     expected = -np.mean(line_by_line(it.model, corpus.train, corpus.scale))
     assert it.measure(float(np.mean(losses))) == pytest.approx(expected, rel=1e-5)
     assert np.mean(losses) == pytest.approx(expected / (np.mean(corpus.train.lengths) - 1), rel=1e-5)
@@ -98,8 +98,8 @@ def test_losses_of_an_epoch_average_to_the_measure() -> None:
 def test_the_loss_of_a_batch_is_the_mean_over_its_parts() -> None:
     it = task()
     batch = it.batch(0, 1)
-    whole = it.loss(it.model, batch, None)[0]
-    parts = [it.loss(it.model, tuple(a[..., k : k + 2] if a.dim() == 1 else a[:, k : k + 2] for a in batch), None)[0]
+    whole = it.read(it.model, batch, None).loss
+    parts = [it.read(it.model, tuple(a[..., k : k + 2] if a.dim() == 1 else a[:, k : k + 2] for a in batch), None).loss
              for k in (0, 2)]  # fmt: skip
     torch.testing.assert_close(torch.stack(parts).mean(), whole)
 
@@ -108,7 +108,7 @@ def test_rates_leave_padding_out_and_keep_their_gradient() -> None:
     it = task()
     inputs, targets, counted = it.batch(0, 0)
     assert int(counted.min()) < len(inputs)
-    _, rates, _ = it.loss(it.model, (inputs, targets, counted), None)
+    rates = it.read(it.model, (inputs, targets, counted), None).rates()
     _, out, _ = it.model(inputs)
     by_hand = torch.cat([out.boundaries[:n, b] for b, n in enumerate(counted.tolist())]).mean(0)
     torch.testing.assert_close(rates, by_hand)
@@ -137,7 +137,7 @@ def test_bf16_reads_a_batch_and_gives_finite_float32() -> None:
     it = task()
     with torch.autocast("cpu", torch.bfloat16):
         log_density, _, _, _ = read_batch(it.model, it.batch(0, 0))
-        loss, _, _ = it.loss(it.model, it.batch(0, 0), None)
+        loss = it.read(it.model, it.batch(0, 0), None).loss
     assert log_density.dtype == loss.dtype == torch.float32
     loss.backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in it.model.parameters())

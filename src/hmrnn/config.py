@@ -126,6 +126,8 @@ class TrainConfig:
     """Seconds between checkpoints, beside the one at every validation."""
     detector_bias: tuple[float, ...] = ()
     """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
+    recurrent_gain: float = 0.1
+    """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1."""
     detector_feedback: float = 1.0
     """Bound on how much of its gradient a boundary hands to the one before it through V: above 1 it can grow without
     end; 0: no bound. Networks without detectors have nothing to bound."""
@@ -161,6 +163,11 @@ class RegulariseConfig:
     rate_control: float = 0.0
     """After each update, this times what the log-odds of a rate lack of those of its target is added to the detector's
     bias, such as 0.05; brings back a detector that the prior's gradient no longer reaches."""
+    surprise_weight: float = 0.0
+    """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
+    say; no boundary is shown."""
+    surprise_lag: Literal[0, 1] = 0
+    """Of that pull. 0: boundaries come before the symbol that surprises. 1: on it, when it has been read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,9 +223,11 @@ class Config:
             ("train.threads", t.threads),
             ("train.checkpoint_every", t.checkpoint_every),
             ("train.detector_feedback", t.detector_feedback),
+            ("train.recurrent_gain", t.recurrent_gain),
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
             ("regularise.rate_control", r.rate_control),
+            ("regularise.surprise_weight", r.surprise_weight),
         ):
             if not number >= 0:
                 raise InputError(f"{name} must not be negative; got {number}")
@@ -242,6 +251,10 @@ class Config:
             raise InputError(
                 f"regularise.rate_targets must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or "
                 f"none; got {r.rate_targets}"
+            )
+        if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
+            raise InputError(
+                "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"
             )
         if len(t.detector_bias) not in (0, 1, m.num_layers - 1) or not all(map(math.isfinite, t.detector_bias)):
             raise InputError(

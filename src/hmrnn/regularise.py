@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hmrnn.config import Config
+from hmrnn.config import Config, RegulariseConfig
 from hmrnn.errors import InputError
 from hmrnn.rnn import HMLSTM
+from hmrnn.task import Reading
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
@@ -39,8 +40,18 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} has no detectors; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
+    start_gains(model, config.train.recurrent_gain)
     if feedback > 0:
         bound_feedback(model, feedback)
+
+
+@torch.no_grad()
+def start_gains(model: nn.Module, gain: float) -> None:
+    """Set what layer norm multiplies the contributions of U and V by, where there is layer norm."""
+    for module in model.modules():
+        if isinstance(module, HMLSTM) and module.layer_norm:
+            for parameter in (*module.gain_U, *module.gain_V):
+                parameter.fill_(gain)
 
 
 @torch.no_grad()
@@ -77,6 +88,39 @@ def bound_feedback(model: nn.Module, bound: float, good: Tensor | bool = True) -
 def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
     """A loss that pulls boundary rates (detectors,) to their targets; its gradient reaches the detectors through z."""
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
+
+
+def surprise_pull(reading: Reading, targets: Sequence[float], lag: int) -> Tensor:
+    """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
+
+    The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
+    where it is not. With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee
+    it; with 1 on that symbol, which it has then read. The gradient reaches the detectors through z at every step.
+    """
+    surprise, z, active = reading.surprise, reading.boundaries, reading.active
+    assert surprise is not None
+    rise = surprise.diff(dim=0, prepend=surprise[:1])  # (T, B)
+    if lag:
+        rise = torch.cat([torch.zeros_like(rise[:1]), rise[:-1]])
+    if active is None:
+        active = torch.ones_like(rise, dtype=torch.bool)
+    rise = torch.where(active, rise, -torch.inf)
+    steepest = rise.flatten().sort(descending=True).values
+    count = active.sum()
+    pull = z.new_zeros(())
+    for l, target in enumerate(targets):
+        least = steepest[(target * count).long().clamp(max=rise.numel() - 1)]
+        wanted = ((rise > least) & (rise > 0)).to(z.dtype)  # (T, B)
+        pull = pull + ((z[..., l] - wanted) ** 2 * active).sum() / count
+    return pull
+
+
+def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tensor:
+    """What is added to the loss for the detectors' sake."""
+    pull = rate_prior(rates, r.rate_targets, r.rate_weight)
+    if r.surprise_weight > 0:
+        pull = pull + r.surprise_weight * surprise_pull(reading, r.rate_targets, r.surprise_lag)
+    return pull
 
 
 @torch.no_grad()

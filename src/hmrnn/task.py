@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +28,26 @@ class Validation:
     """Share of the steps at which each layer did UPDATE or FLUSH."""
     count: int
     """Symbols or sequences that were measured."""
+
+
+class Reading(NamedTuple):
+    """What a network made of a batch, or of a part of one."""
+
+    loss: Tensor
+    """What an update descends, in nats: a scalar. That of a whole batch is the mean over its parts."""
+    boundaries: Tensor
+    """(T, B, detectors), with their gradient."""
+    state: State
+    active: Tensor | None = None
+    """(T, B): False in the padding; None where there is none."""
+    surprise: Tensor | None = None
+    """(T, B): nats for what follows each step, without a gradient; None unless it is asked for."""
+
+    def rates(self) -> Tensor:
+        """(detectors,): how often each detector fired, with its gradient."""
+        if self.active is None:
+            return self.boundaries.mean((0, 1))
+        return (self.boundaries * self.active[..., None]).sum((0, 1)) / self.active.sum().clamp(min=1)
 
 
 class Task(Protocol):
@@ -58,14 +78,11 @@ class Task(Protocol):
         """
         ...
 
-    def loss(
-        self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None
-    ) -> tuple[Tensor, Tensor, State]:
-        """What an update descends, in nats: a scalar; with it the boundary rates (detectors,) and the new state.
+    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
+        """Predict a batch, or a share of the sequences of one that :meth:`batch` gave.
 
-        ``network`` is the model, or what stands for it among several processes, and is called once. The batch may be a
-        part, a share of the sequences of one that :meth:`batch` gave; the loss of the whole is the mean over parts.
-        Rates leave padding out and keep their gradient. ``state`` is None where it is not carried.
+        ``network`` is the model, or what stands for it among several processes, and is called once. ``state`` is None
+        where it is not carried.
         """
         ...
 

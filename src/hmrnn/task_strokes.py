@@ -15,7 +15,7 @@ from hmrnn.data.strokes import Scale, StrokeCorpus
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.task import Validation
+from hmrnn.task import Reading, Validation
 
 
 class StrokeTask:
@@ -41,14 +41,12 @@ class StrokeTask:
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
 
-    def loss(
-        self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None
-    ) -> tuple[Tensor, Tensor, State]:
-        """Nats per point, over the mean number of points instead of the batch's: a line counts as in the measure."""
+    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
+        """The loss is in nats per point, over the mean number of points instead of the batch's: a line counts as in the
+        measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        rates = (out.boundaries * active[..., None]).sum((0, 1)) / active.sum().clamp(min=1)
-        return loss, rates, state
+        return Reading(loss, out.boundaries, state, active, surprise=-log_density.detach())
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

@@ -19,7 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.task import Validation
+from hmrnn.task import Reading, Validation
 
 
 class Streams:
@@ -77,13 +77,14 @@ class TextTask:
             self.streams.shift = int(draw.integers(len(self.corpus.train) - 1))
         return self.streams[chunk]
 
-    def loss(
-        self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None
-    ) -> tuple[Tensor, Tensor, State]:
+    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
         inputs, targets = batch
         logits, out, state = network(inputs, state)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-        return loss, out.boundaries.mean((0, 1)), state
+        logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
+        surprise = None
+        if self.config.regularise.surprise_weight > 0:
+            surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
+        return Reading(F.cross_entropy(logits, wanted), out.boundaries, state, surprise=surprise)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)

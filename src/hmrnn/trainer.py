@@ -19,7 +19,16 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
-from hmrnn.regularise import Average, advice, bound_feedback, condition, control_rates, decay, prepare, rate_prior
+from hmrnn.regularise import (
+    Average,
+    advice,
+    bound_feedback,
+    condition,
+    control_rates,
+    decay,
+    detector_pull,
+    prepare,
+)
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
 
@@ -125,12 +134,13 @@ class Trainer:
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), _split_state(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast():
-                loss, rates, state = self.task.loss(self.network, part, state)
-                prior = rate_prior(rates, r.rate_targets, r.rate_weight) if r.rate_targets else 0.0
+                reading = self.task.read(self.network, part, state)
+                rates = reading.rates()
+                pull = detector_pull(reading, rates, r) if r.rate_targets else 0.0
             with self._sync(last):
-                ((loss + prior) / t.accumulate).backward()
-            carried.append(state.detach())
-            sums += torch.cat([loss.detach()[None], rates.detach()]).double() / t.accumulate
+                ((reading.loss + pull) / t.accumulate).backward()
+            carried.append(reading.state.detach())
+            sums += torch.cat([reading.loss.detach()[None], rates.detach()]).double() / t.accumulate
         good, norm = self.watch.note(sums[0], self.world)
         if self.device.type == "cpu" and not good:
             return
