@@ -167,7 +167,7 @@ def test_a_boundarys_gradient_grows_by_its_feedback(engine: str, slope: float) -
         return rnn.b[0].grad[-1].item()
 
     assert gradient() == pytest.approx(slope / 2 * sum((slope / 2 * 6) ** k for k in range(30)))
-    bound_feedback(rnn, 0.8)
+    bound_feedback(rnn, 0.8, 0.0)
     assert slope / 2 * rnn.V[0][-1].abs().sum().item() == pytest.approx(0.8)
     assert gradient() == pytest.approx(slope / 2 * sum(0.4**k for k in range(30)))
 
@@ -179,13 +179,54 @@ def test_feedback_is_bounded_and_nothing_else() -> None:
         rnn.V[0][-1] = 0
         rnn.V[1][-1] = 0.125
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    bound_feedback(model, 0.25)  # 0 and (1/2)·4·0.125: within it
+    bound_feedback(model, 0.25, 0.0)  # 0 and (1/2)·4·0.125: within it
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     rnn.slope = 4.0
-    bound_feedback(model, 0.25)
+    bound_feedback(model, 0.25, 0.0)
     assert torch.equal(rnn.V[1][-1], torch.full((4,), 0.03125))
     assert torch.equal(rnn.V[1][:-1], before["rnn.V.1"][:-1])
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.V.1")
+
+
+def test_recurrence_is_bounded_and_nothing_else() -> None:
+    model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
+    rnn = model.rnn
+    with torch.no_grad():
+        rnn.U[0][-1] = 0.125
+        rnn.U[1][-1] = 1
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    bound_feedback(model, 0.0, 0.5, torch.tensor(False))
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    bound_feedback(model, 0.0, 0.5, torch.tensor(True))  # (1/2)·6·0.125 is within it
+    torch.testing.assert_close(rnn.U[1][-1], torch.full((5,), 0.2))
+    assert torch.equal(rnn.U[1][:-1], before["rnn.U.1"][:-1])
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if name != "rnn.U.1")
+
+
+def test_without_the_bound_a_gradient_grows_by_the_cells_that_are_kept() -> None:
+    """A detector that looks at its own layer alone, at steps that stay inside its linear range without firing.
+
+    The cell stays at 1, and each boundary hands the one before it (a/2)·u·f·c·o·tanh'(c) of its gradient.
+    """
+    found = {}
+    for bound in (0.0, 1.0):
+        rnn = HMLSTM(2, (8, 4), 2).double()
+        state = rnn.initial_state(1)
+        with torch.no_grad():
+            for parameter in rnn.parameters():
+                parameter.zero_()
+            rnn.U[0][-1] = -3.0
+            bound_feedback(rnn, 0.0, bound)
+            rnn.b[0][:32] = torch.tensor([9.0, -9.0, 9.0, 0.0]).repeat_interleave(8)  # f = 1, i = 0, o = 1
+            rnn.b[0][-1] = -0.5 - math.tanh(1) * rnn.U[0][-1].sum()
+            state.c[0].fill_(1.0)
+            state.h[0].fill_(math.tanh(1))
+        start = state._replace(z=torch.zeros(1, 1, dtype=torch.float64, requires_grad=True))
+        out, _ = rnn(torch.zeros(12, 1, 2, dtype=torch.float64), start)
+        assert out.boundaries.sum() == 0
+        found[bound] = abs(torch.autograd.grad(out.boundaries[-1].sum(), start.z)[0].item())
+    assert found[0.0] > 1e4
+    assert 0 < found[1.0] < 1
 
 
 def test_feedback_stays_bounded_while_training() -> None:

@@ -131,6 +131,9 @@ class TrainConfig:
     detector_feedback: float = 1.0
     """Bound on how much of its gradient a boundary hands to the one before it through V: above 1 it can grow without
     end; 0: no bound. Networks without detectors have nothing to bound."""
+    detector_recurrence: float = 0.0
+    """The same for what it hands on through the cell that it resets, by U: needed without layer norm, where sequences
+    are hundreds of steps long; 0: no bound."""
     skip_nonfinite: bool = False
     """Leave out updates whose loss or gradient is not finite, and count them; otherwise they end the run."""
 
@@ -224,6 +227,7 @@ class Config:
             ("train.checkpoint_every", t.checkpoint_every),
             ("train.detector_feedback", t.detector_feedback),
             ("train.recurrent_gain", t.recurrent_gain),
+            ("train.detector_recurrence", t.detector_recurrence),
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
             ("regularise.rate_control", r.rate_control),

@@ -31,7 +31,15 @@ PRESETS: dict[str, Config] = {
     "iamondb": Config(
         DataConfig(format="iamondb"),
         ModelConfig(hidden_size=(400,), output_size=400, layer_norm=False),
-        TrainConfig(epochs=100, batch_size=32, learning_rate=0.0003, patience=4, slope_rate=0.004, slope_max=3.0),
+        TrainConfig(
+            epochs=100,
+            batch_size=32,
+            learning_rate=0.0003,
+            patience=4,
+            slope_rate=0.004,
+            slope_max=3.0,
+            detector_recurrence=1.0,
+        ),
     ),
     "handwritten": Config(
         DataConfig(format="handwritten", lines=1200),
@@ -50,7 +58,7 @@ PRESETS: dict[str, Config] = {
     "strokes": Config(
         DataConfig(format="strokes"),
         ModelConfig(hidden_size=(200,), output_size=200, layer_norm=False),
-        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4),
+        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4, detector_recurrence=1.0),
     ),
     "text": Config(
         DataConfig(format="text"),

@@ -23,7 +23,7 @@ RARE = 0.001
 
 def prepare(model: Any, config: Config) -> None:
     """Set up a new model as a config asks: its dropout, and the bias and the feedback of its detectors."""
-    r, bias, feedback = config.regularise, config.train.detector_bias, config.train.detector_feedback
+    r, t, bias = config.regularise, config.train, config.train.detector_bias
     for name, value, part, attribute in (
         ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
         ("regularise.dropout_between", r.dropout_between, model.rnn, "dropout"),
@@ -40,9 +40,8 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} has no detectors; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
-    start_gains(model, config.train.recurrent_gain)
-    if feedback > 0:
-        bound_feedback(model, feedback)
+    start_gains(model, t.recurrent_gain)
+    bound_feedback(model, t.detector_feedback, t.detector_recurrence)
 
 
 @torch.no_grad()
@@ -71,18 +70,20 @@ def decay(model: nn.Module, share: Tensor | float) -> None:
 
 
 @torch.no_grad()
-def bound_feedback(model: nn.Module, bound: float, good: Tensor | bool = True) -> None:
-    """Shrink the detectors' rows of V until no boundary can hand the one before it more than ``bound`` of its gradient.
+def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: Tensor | bool = True) -> None:
+    """Shrink the detectors' rows of V and U until no boundary can hand the one before it more than so much gradient.
 
-    A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above. So the gradient
-    is multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁.
-    After an update that is not ``good`` nothing changes.
+    A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above: the gradient is
+    multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁, which
+    ``feedback`` bounds. It also decides whether the cell is kept, which changes h of its own layer by about 1 at most:
+    hence (a/2)·‖u‖₁, which ``recurrence`` bounds. 0: no bound. After an update that is not ``good`` nothing changes.
     """
     for module in model.modules():
         if isinstance(module, HMLSTM):
-            for V in module.V:
-                factor = (2 * bound / (module.a * V[-1].abs().sum())).clamp(max=1)
-                V[-1].mul_(1 - good * (1 - factor))
+            for bound, matrices in ((feedback, module.V), (recurrence, module.U)):
+                for matrix in list(matrices)[: module.num_boundaries] if bound > 0 else ():
+                    factor = (2 * bound / (module.a * matrix[-1].abs().sum())).clamp(max=1)
+                    matrix[-1].mul_(1 - good * (1 - factor))
 
 
 def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:

@@ -157,8 +157,7 @@ class Trainer:
         if r.weight_decay > 0:
             rate = self.optimizer.param_groups[0]["lr"]
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
-        if t.detector_feedback > 0:
-            bound_feedback(self.model, t.detector_feedback, good)
+        bound_feedback(self.model, t.detector_feedback, t.detector_recurrence, good)
         if r.rate_control > 0:
             control_rates(self.model, self._mean(sums[1:]), r.rate_targets, r.rate_control, good)
         if self.average is not None:
