@@ -206,7 +206,8 @@ def test_recurrence_is_bounded_and_nothing_else() -> None:
 def test_without_the_bound_a_gradient_grows_by_the_cells_that_are_kept() -> None:
     """A detector that looks at its own layer alone, at steps that stay inside its linear range without firing.
 
-    The cell stays at 1, and each boundary hands the one before it (a/2)·u·f·c·o·tanh'(c) of its gradient.
+    The cell stays at 1, half remembered and half new; a boundary that would have dropped the first half hands
+    (a/2)·u·f·c·o·tanh'(c) of its gradient to the one before.
     """
     found = {}
     for bound in (0.0, 1.0):
@@ -217,7 +218,7 @@ def test_without_the_bound_a_gradient_grows_by_the_cells_that_are_kept() -> None
                 parameter.zero_()
             rnn.U[0][-1] = -3.0
             bound_feedback(rnn, 0.0, bound)
-            rnn.b[0][:32] = torch.tensor([9.0, -9.0, 9.0, 0.0]).repeat_interleave(8)  # f = 1, i = 0, o = 1
+            rnn.b[0][:32] = torch.tensor([0.0, 0.0, 9.0, 9.0]).repeat_interleave(8)  # f = i = 1/2, o = g = 1
             rnn.b[0][-1] = -0.5 - math.tanh(1) * rnn.U[0][-1].sum()
             state.c[0].fill_(1.0)
             state.h[0].fill_(math.tanh(1))

@@ -38,7 +38,7 @@ PRESETS: dict[str, Config] = {
             patience=4,
             slope_rate=0.004,
             slope_max=3.0,
-            detector_recurrence=1.0,
+            detector_recurrence=0.5,
         ),
     ),
     "handwritten": Config(
@@ -58,7 +58,7 @@ PRESETS: dict[str, Config] = {
     "strokes": Config(
         DataConfig(format="strokes"),
         ModelConfig(hidden_size=(200,), output_size=200, layer_norm=False),
-        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4, detector_recurrence=1.0),
+        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4, detector_recurrence=0.5),
     ),
     "text": Config(
         DataConfig(format="text"),

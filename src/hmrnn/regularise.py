@@ -76,7 +76,8 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
     A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above: the gradient is
     multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁, which
     ``feedback`` bounds. It also decides whether the cell is kept, which changes h of its own layer by about 1 at most:
-    hence (a/2)·‖u‖₁, which ``recurrence`` bounds. 0: no bound. After an update that is not ``good`` nothing changes.
+    hence (a/2)·‖u‖₁, which ``recurrence`` bounds. The cell remembers the change for a while, so a bound of 1 is no
+    promise there. 0: no bound. After an update that is not ``good`` nothing changes.
     """
     for module in model.modules():
         if isinstance(module, HMLSTM):
