@@ -226,7 +226,7 @@ def test_without_the_bound_a_gradient_grows_by_the_cells_that_are_kept() -> None
         out, _ = rnn(torch.zeros(12, 1, 2, dtype=torch.float64), start)
         assert out.boundaries.sum() == 0
         found[bound] = abs(torch.autograd.grad(out.boundaries[-1].sum(), start.z)[0].item())
-    assert found[0.0] > 1e4
+    assert found[0.0] > 100
     assert 0 < found[1.0] < 1
 
 
