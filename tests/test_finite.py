@@ -91,6 +91,13 @@ def test_a_run_stops_with_the_step_the_layer_and_advice(
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [4, 5, 5]
 
 
+def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
+    trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=1)), RunDirectory(tmp_path)
+    spoil(trainer, "rnn.W.1", math.nan, lambda step: True)
+    with here.open(), pytest.raises(InputError, match=r"at step 1; start again .* by --train\.skip-nonfinite$"):
+        list(train(trainer, here))
+
+
 def test_what_is_said() -> None:
     names = ["embedding.weight", "rnn.U.0", "rnn.U.1", "rnn.layers.2.weight"]
     assert describe(names, [1, 2, 3, 4], math.nan) == "the loss is"

@@ -111,9 +111,13 @@ class RunDirectory:
                 f"cannot write {what} to {self.path}: {error.strerror}; mend that and go on by --resume"
             ) from error
 
+    def states(self) -> list[Path]:
+        """The checkpoints that training can go on from, the newest last."""
+        return [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+
     def newest_state(self) -> Checkpoint:
-        """The newest checkpoint that training can go on from."""
-        found = [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+        """The newest of them."""
+        found = self.states()
         if not found:
             raise InputError(
                 f"the run in {self.path} stopped before its first checkpoint; start it again by --overwrite"
@@ -122,7 +126,7 @@ class RunDirectory:
 
     def newest_progress(self) -> dict[str, Any]:
         """Where the run stands; empty before its first checkpoint."""
-        found = [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+        found = self.states()
         return checkpoint.read(found[-1], training=True).progress or {} if found else {}
 
     @contextlib.contextmanager
