@@ -45,8 +45,10 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
             trouble = f"{f'the weight {wrong[0]}' if wrong else 'the validation'} is not finite at step {p.step}"
         if trouble is not None:
             skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by --train.skip-nonfinite"
-            intact = f" (the last checkpoint in {run.path} is intact, and --resume goes on from it)" if run.states() else ""
-            raise InputError(f"{trouble}; start again with a lower train.learning_rate or train.clip_norm{skip}{intact}")
+            advice = f"start again with a lower train.learning_rate or train.clip_norm{skip}"
+            if run.states():
+                advice += f" (the last checkpoint in {run.path} is intact, and --resume goes on from it)"
+            raise InputError(f"{trouble}; {advice}")
 
     def save(best: bool = False) -> None:
         nonlocal saved
