@@ -297,13 +297,14 @@ class HMLSTM(nn.Module):
         """The parameters without what weight drop and dropout take from them this time."""
         layers = self.layers()
         for l, w in enumerate(layers):
+            dropped: dict[str, Tensor] = {}
             if self.weight_drop > 0:
-                w = w._replace(U=drop_weights(w.U, self.weight_drop, 4 * w.hidden_size))
+                dropped["U"] = drop_weights(w.U, self.weight_drop, 4 * w.hidden_size)
                 if w.V is not None:
-                    w = w._replace(V=drop_weights(w.V, self.weight_drop, 4 * w.hidden_size))
+                    dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
             if self.dropout > 0 and l > 0:
-                w = w._replace(W=drop_columns(w.W, self.dropout, 4 * w.hidden_size))
-            layers[l] = w
+                dropped["W"] = drop_columns(w.W, self.dropout, 4 * w.hidden_size)
+            layers[l] = LayerWeights(**(w._asdict() | dropped))  # as _replace, which torch.compile may misread: see _in
         return layers
 
     def _kept(self, T: int, B: int) -> list[Tensor] | None:
@@ -432,7 +433,7 @@ def _reset(w: LayerWeights) -> None:
 def _in(dtype: torch.dtype, state: State) -> State:
     """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
     h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
-    return state._replace(h=h, c=c, z=state.z.to(dtype))
+    return State(h, c, state.z.to(dtype), state.copied)  # torch.compile of torch 2.11 makes _replace an empty tuple
 
 
 def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:

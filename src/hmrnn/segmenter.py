@@ -17,6 +17,9 @@ from hmrnn.rnn import HMLSTM, Output
 
 Series = np.ndarray | Sequence[np.ndarray]
 _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
+_PACE = 0.15  # of the detectors' rows, where all other weights have 1
+_SLOPE = 0.3  # the range where detectors have a gradient is wide, ±1/0.3
+_REACH = 1.0, 1.0, 3.0  # how far h of its own layer, of the one above and of the one below can move a detector
 
 
 class NotFittedError(InputError, AttributeError):
@@ -33,6 +36,7 @@ class HMSegmenter:
     alone. These stand still until a segment of the level ends, so that segments are stretches over which one
     distribution fits. Boundary rates begin at 1 and are led down to what ``segment_lengths`` asks for, from the first
     fifth of training to the third, by moving the bias of the detectors; where boundaries are is left to the gradient.
+    The lowest detector starts out as one of large changes between steps, and all learn more slowly than the rest.
 
     A detector fires when it reads the first step that does not fit, so the cut is placed before that step.
 
@@ -45,8 +49,8 @@ class HMSegmenter:
         batch_size: fewer are used if the series are too short for so many.
         length: steps of truncated backpropagation; the state is carried over.
         learning_rate: Adam's, falling to zero over the last quarter of the updates.
-        n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Detectors
-            settle differently from run to run, so more than one is advisable where time allows.
+        n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Where
+            detectors settle, above all those of the upper levels, differs from run to run.
         on_copy: "hold" or "evaluate", as in :class:`hmrnn.HMLSTM`.
         device: where to compute.
         random_state: fixes the weights and the draws.
@@ -204,7 +208,9 @@ class HMSegmenter:
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            before = [[row.clone() for row in rows] for rows in network.detectors()]
             optimizer.step()
+            network.restrain(before)
             state, chunk = state.detach(), chunk + 1
             rate = out.boundaries.detach().mean((0, 1)).double().cpu().numpy()
             network.lead(rate, targets ** min(1.0, max(0.0, (done - 0.2) / 0.4)), 0.5)
@@ -223,7 +229,11 @@ class _Network(nn.Module):
         engine = "auto" if "cuda" in settings.device else "reference"  # the fastest on a CPU at these sizes
         self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
-        self.rnn.slope = 0.3  # the range where detectors have a gradient is wide
+        self.rnn.slope = _SLOPE
+        with torch.no_grad():
+            for U, V in zip(self.rnn.U, self.rnn.V):
+                U[-1], V[-1] = 0.0, 0.0
+            self.rnn.W[0][-1], self.rnn.W[0][-1, -channels:] = 0.0, 1.0  # the lowest sees large changes, to begin with
         self.channels, self.mixtures = channels, settings.mixtures
         sizes = self.rnn.hidden_sizes
         numbers = settings.mixtures * (1 + 2 * channels)
@@ -256,6 +266,23 @@ class _Network(nn.Module):
         z = (following[..., None, :] - mean) * torch.exp(-log_deviation)  # (T, B, K, C)
         each = -(0.5 * z**2 + log_deviation + 0.5 * math.log(2 * math.pi)).sum(-1)
         return torch.logsumexp(torch.log_softmax(weight[..., 0], dim=-1) + each, dim=-1)
+
+    @torch.no_grad()
+    def detectors(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """The rows of U, V and W that belong to each detector, the lowest first."""
+        return [(U[-1], V[-1], W[-1]) for U, V, W in zip(self.rnn.U, self.rnn.V, self.rnn.W)]
+
+    @torch.no_grad()
+    def restrain(self, before: Sequence[Sequence[Tensor]]) -> None:
+        """Let the detectors' rows go but a part of the way from ``before``, and not reach too far.
+
+        The gradient asks for more boundaries everywhere. Unbounded, it would raise pre-activations by what is common to
+        all h, against the bias that :meth:`lead` lowers, until no detector was left in the range that has a gradient.
+        """
+        for l, (rows, olds) in enumerate(zip(self.detectors(), before)):
+            for row, old, reach in zip(rows, olds, _REACH if l else (*_REACH[:2], math.inf)):  # the lowest reads no h
+                row.copy_(old.lerp(row, _PACE))
+                row.mul_((reach / row.abs().sum()).clamp(max=1))
 
     @torch.no_grad()
     def lead(self, rates: np.ndarray, targets: np.ndarray, step: float) -> None:

@@ -186,13 +186,16 @@ def _check_sizes(saved: Checkpoint) -> None:
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Tensors stay without random values: on "meta" there are none, and torch would import its compiler to say so."""
+    """Tensors stay without values as on "meta" there are none, and torch would import its compiler to say so.
+
+    It is asked for what drawing and making a matrix orthogonal take: of these only the shape matters here.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.__name__ in ("normal_", "uniform_"):
+        if func.__name__ in ("normal_", "uniform_", "sign"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
 

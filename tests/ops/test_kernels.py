@@ -52,6 +52,8 @@ def _interpreter() -> Iterator[None]:
         for function in (kernels.cell_forward, interpreter.tl.sum):
             scope = interpreter._patch_lang(function.fn)
         patch.setattr(interpreter, "_patch_lang", lambda fn: type(scope)())
+        # Triton 3.6's own takes int() of an array (1,), which NumPy 2.4 refuses; later ones do as here
+        patch.setattr(interpreter.tl.tensor, "__index__", lambda self: self.handle.data.item(), raising=False)
         yield
 
 

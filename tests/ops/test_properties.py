@@ -89,6 +89,7 @@ def test_flush_does_not_depend_on_the_cell_before(
 def test_one_pass_is_two_with_the_state_carried_over(
     seed: int, sizes: tuple[int, ...], norm: bool, on_copy: str, boundary: str, k: int
 ) -> None:
+    """Not to the last bit: W·x of many steps is one product, which some processors sum in another order than of few."""
     p, options = Problem(seed, sizes, norm), Options(1.3, boundary, on_copy)
     whole = hmlstm(p.x, p.weights, p.state, options, noise=p.noise)
     first = hmlstm(p.x[:k], p.weights, p.state, options, noise=p.noise[:k])
@@ -99,7 +100,7 @@ def test_one_pass_is_two_with_the_state_carried_over(
         torch.cat([first.probabilities, second.probabilities]),
         second.state,
     )
-    assert_same(joined, whole, atol=0)
+    assert_same(joined, whole)
 
 
 @given(SEEDS, SIZES, st.booleans(), ON_COPY, BOUNDARY)

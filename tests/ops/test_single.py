@@ -51,7 +51,7 @@ def test_outputs_and_state_are_the_reference_s(case: Case, products: str, monkey
 
 
 def test_inputs_are_left_alone_and_a_sequence_can_be_cut() -> None:
-    (x, weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True), torch.float32)
+    (x, weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True))
     before = [a.clone() for a in (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))]
     with torch.no_grad():
         whole = single.hmlstm(x, weights, state, options)
@@ -60,7 +60,8 @@ def test_inputs_are_left_alone_and_a_sequence_can_be_cut() -> None:
     for a, b in zip(before, (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))):
         assert torch.equal(a, b)
     for l in range(3):
-        assert torch.equal(torch.cat([first.hidden[l], second.hidden[l]]), whole.hidden[l])
+        joined = torch.cat([first.hidden[l], second.hidden[l]])  # from products of other shapes, so not to the last bit
+        torch.testing.assert_close(joined, whole.hidden[l], rtol=0, atol=1e-12)
     assert torch.equal(second.state.z, whole.state.z)
 
 
