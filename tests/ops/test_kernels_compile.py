@@ -1,0 +1,70 @@
+"""The kernels of the cuda engine, compiled for an H100 or H200 to the last stage, without a GPU.
+
+The interpreter runs the kernels as Python and so lets pass what Triton's compiler refuses.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiny
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+COMPILE = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver, jit
+
+class Driver:  # what the compiler asks of a GPU
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+    def get_current_device(self):
+        return 0
+    def get_current_stream(self, device=0):
+        return 0
+    def map_python_to_cpp_type(self, kind):
+        return "void*"
+
+driver.set_active(Driver())
+run, compiled = jit.JITFunction.run, {}
+
+def compile_only(self, *args, grid, warmup, **options):
+    kernel = run(self, *args, grid=grid, warmup=True, **options)
+    compiled.setdefault(self.fn.__name__, []).append(len(kernel.asm["cubin"]))
+
+jit.JITFunction.run = compile_only
+
+from hmrnn.ops import cuda
+from hmrnn.rnn import HMLSTM
+
+cuda.why_not = lambda device, dtype: None
+rnn = HMLSTM(8, 16, 2, layer_norm=True)
+x = torch.randn(1, 2, 8, requires_grad=True)
+hidden = cuda.hmlstm(x, rnn.layers(), rnn.initial_state(2), rnn.options()).hidden
+torch.autograd.backward(hidden, [torch.ones_like(h) for h in hidden])
+print(*(f"{name} {len(sizes)} {min(sizes)}" for name, sizes in sorted(compiled.items())), sep="\\n")
+"""
+
+
+def test_every_kernel_compiles(tmp_path: Path) -> None:
+    environment = tiny.environment(tmp_path) | {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TRITON_INTERPRET": "0"}
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {name: (int(count), int(size)) for name, count, size in map(str.split, done.stdout.splitlines())}
+    assert {
+        "cell_forward",
+        "cell_backward",
+        "start",
+        "finish",
+        "row_dots",
+        "weigh",
+        "column_sums",
+        "apply_gain",
+    } <= set(found)
+    assert found["cell_forward"][0] == found["cell_backward"][0] == 2  # one for each layer
+    assert all(size > 1000 for _, size in found.values())
