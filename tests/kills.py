@@ -90,13 +90,13 @@ def _live(phase: mmap.mmap, directory: Path, config: Config, text: Corpus, resum
         TextTask.validate = noting(EVALUATION, TextTask.validate)  # type: ignore[method-assign]
         checkpoint.write = noting(WRITING, checkpoint.write)
         if moment == FIRST:
-            read = TextTask.loss
+            read = TextTask.read
 
             def read_and_die(*arguments: Any) -> Any:
                 read(*arguments)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            TextTask.loss = read_and_die  # type: ignore[method-assign]
+            TextTask.read = read_and_die  # type: ignore[method-assign]
 
         def step(event: tiny.Event) -> bool:
             enter(BETWEEN)

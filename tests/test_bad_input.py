@@ -137,6 +137,7 @@ USING: dict[str, tuple[str, str]] = {
     "no model": ("evaluate", "-m MODEL, --model MODEL"),
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
     "misspelt model": ("segment -m english-smal abc", "(english-small); did you mean english-small?"),
+    "endless model": (f"segment -m {'x' * 300} abc", "no checkpoint at xxx"),
     "misspelt run": ("segment -m runs/stroy abc", "(english-small); did you mean runs/story?"),
     "not a run": ("evaluate -m folder", "folder holds no checkpoint"),
     "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),

@@ -228,6 +228,21 @@ def test_baselines_name_what_they_cannot_read(name: str, value: float, device: s
                 call()
 
 
+@on_every_device
+def test_there_may_be_no_boundaries_to_look_at(device: str) -> None:
+    rnn = hmrnn.HMLSTM(3, 4, num_layers=1).to(device)
+    out, _ = rnn(torch.zeros(5, 2, 3, device=device), boundaries=torch.zeros(5, 2, 0, device=device))
+    assert finite(*out.hidden)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_numbers_are_looked_at_on_another_device_than_the_current() -> None:
+    rnn = hmrnn.HMLSTM(3, 4, 2).to("cuda:1")
+    with torch.cuda.device(0), pytest.raises(InputError, match=r"^x must be finite"):
+        rnn(torch.full((500, 64, 3), math.nan, device="cuda:1"))
+
+
 @pytest.mark.gpu
 def test_nobody_looks_in_a_captured_graph() -> None:
     """It could not be told: NaN in, NaN out."""

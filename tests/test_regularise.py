@@ -195,7 +195,7 @@ def test_settings_reach_the_model() -> None:
 def test_settings_that_a_model_has_no_use_for() -> None:
     for name, values in (("detector_bias", (0.5,)), ("rate_targets", (0.5, 0.1))):
         with pytest.raises(
-            InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru has no detectors; leave it empty"
+            InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru detects nothing; leave it empty"
         ):
             tiny.trainer(tiny.config(rnn="gru", **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", detector_feedback=1.0))  # a default, so no reason to complain

@@ -12,6 +12,7 @@ import hmrnn
 
 SOURCES = sorted(Path(hmrnn.__file__).parent.rglob("*.py"))
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pty"}
+NETWORK = {"urllib.request", "http.client", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3", "socket"}
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "torch.jit.load", "torch.hub.load",
          "os.system", "os.popen", "yaml.load", "pickle.load", "pickle.loads"}  # fmt: skip
 
@@ -37,6 +38,15 @@ def dangers(code: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_nothing_runs_what_it_reads(path: Path) -> None:
     assert list(dangers(path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_nothing_opens_a_connection(path: Path) -> None:
+    """The page's server alone has a socket, the one it listens on."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    found = {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    assert found & NETWORK == ({"socket"} if path.name == "server.py" else set())
 
 
 def test_the_search_finds_what_it_looks_for() -> None:

@@ -55,7 +55,7 @@ def check_values(
         for name, tensors in (("h", state.h), ("c", state.c)):
             numbers |= {f"state.{name}[{l}]": a for l, a in enumerate(tensors)}
         decided |= {"state.z": state.z} if state.z.numel() > 0 else {}
-    if boundaries is not None:
+    if boundaries is not None and boundaries.numel() > 0:
         decided["boundaries"] = boundaries.detach()
     return check_numbers(numbers, decided, layer_norm, lengths)
 
@@ -75,7 +75,7 @@ def check_numbers(
     what was found meanwhile. Nobody looks while a graph is captured or a function compiled.
     """
     first = next(iter({**numbers, **boundaries}.values()))
-    if torch.compiler.is_compiling() or (first.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if torch.compiler.is_compiling() or (first.is_cuda and _capturing(first.device)):
         return _nothing
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
     beyond = [_beyond(name, z) for name, z in boundaries.items()]
@@ -90,22 +90,33 @@ def check_numbers(
             _find(name, z, ~(far.abs() <= ROUNDING), "lie between 0 and 1", lengths)
 
     if first.is_cuda:
+        return _heard_later(tensors, bounds, complain)
+    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
+    if not all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # a norm may be, while no number is
+        complain()
+    return _nothing
+
+
+def _heard_later(tensors: list[Tensor], bounds: list[float], complain: Callable[[], None]) -> Callable[[], None]:
+    """Have the GPU compare sizes with bounds; what is returned waits for that, and for nothing launched after it."""
+    with torch.cuda.device(tensors[0].device):
         largest = torch._foreach_norm(tensors, torch.inf)
         worst = torch.stack([a.float() for a in torch._foreach_div(largest, bounds)]).max()
         found = worst.to("cpu", non_blocking=True)
         seen = torch.cuda.Event()
         seen.record()
 
-        def settle() -> None:
-            seen.synchronize()
-            if not float(found) <= 1:  # which holds for NaN, too
-                complain()
+    def settle() -> None:
+        seen.synchronize()
+        if not float(found) <= 1:  # which holds for NaN, too
+            complain()
 
-        return settle
-    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
-    if not all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # a norm may be, while no number is
-        complain()
-    return _nothing
+    return settle
+
+
+def _capturing(device: torch.device) -> bool:
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 def _beyond(name: str, z: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ RARE = 0.001
 
 
 def prepare(model: Any, config: Config) -> None:
-    """Set up a new model as a config asks: its dropout, and the bias and the feedback of its detectors."""
+    """Set up a new model as a config asks: its dropout, its gains, and the bias and the feedback of its detectors."""
     r, t, bias = config.regularise, config.train, config.train.detector_bias
     for name, value, part, attribute in (
         ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
@@ -36,8 +36,8 @@ def prepare(model: Any, config: Config) -> None:
         if hasattr(part, attribute):
             setattr(part, attribute, value)
     for name, values in (("regularise.rate_targets", r.rate_targets), ("train.detector_bias", bias)):
-        if values and model.rnn.num_boundaries == 0:
-            raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} has no detectors; leave it empty")
+        if values and (model.rnn.num_boundaries == 0 or config.model.rnn == "hrnn"):
+            raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} detects nothing; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
     start_gains(model, t.recurrent_gain)
@@ -71,7 +71,7 @@ def decay(model: nn.Module, share: Tensor | float) -> None:
 
 @torch.no_grad()
 def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: Tensor | bool = True) -> None:
-    """Shrink the detectors' rows of V and U until no boundary can hand the one before it more than so much gradient.
+    """Shrink the detectors' rows of V and U, so that the gradient a boundary hands to the one before it is bounded.
 
     A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above: the gradient is
     multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁, which
@@ -108,7 +108,7 @@ def surprise_pull(reading: Reading, targets: Sequence[float], lag: int) -> Tenso
         active = torch.ones_like(rise, dtype=torch.bool)
     rise = torch.where(active, rise, -torch.inf)
     steepest = rise.flatten().sort(descending=True).values
-    count = active.sum()
+    count = active.sum().clamp(min=1)
     pull = z.new_zeros(())
     for l, target in enumerate(targets):
         least = steepest[(target * count).long().clamp(max=rise.numel() - 1)]

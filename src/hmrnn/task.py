@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     active: Tensor | None = None
     """(T, B): False in the padding; None where there is none."""
     surprise: Tensor | None = None
-    """(T, B): nats for what follows each step, without a gradient; None unless it is asked for."""
+    """(T, B): nats for what follows each step, without a gradient; may be None where regularise does not ask for it."""
 
     def rates(self) -> Tensor:
         """(detectors,): how often each detector fired, with its gradient."""

@@ -125,7 +125,7 @@ class Trainer:
         """Forward, backward, clipping, Adam and decay for a batch, in ``accumulate`` parts; the state is carried over.
 
         If its loss or gradient is not finite, the update is noted by ``watch``, and nothing else changes. Reads and
-        writes tensors that stay where they are, and never waits for a GPU, so that it can be captured.
+        writes tensors that stay where they are, and waits for a GPU at no place of its own, so that it can be captured.
         """
         t, r = self.config.train, self.config.regularise
         self.optimizer.zero_grad()
@@ -305,6 +305,7 @@ class Trainer:
     def _mean(self, rates: Tensor) -> Tensor:
         """Over all processes."""
         if self.world > 1:
+            rates = rates.clone()
             dist.all_reduce(rates)
         return rates / self.world
 

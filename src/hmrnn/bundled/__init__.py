@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hmrnn.errors import InputError, did_you_mean
@@ -22,7 +23,7 @@ def find(source: str | Path) -> Path:
     if isinstance(source, str) and source in own:
         return FOLDER / source
     path = Path(source)
-    if path.exists():
+    if os.path.exists(path):  # not Path.exists, which fails where a name is too long for any file
         return path
     hint = did_you_mean(str(source), own if isinstance(source, str) else (), files=True)
     raise InputError(
