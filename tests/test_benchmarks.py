@@ -73,6 +73,7 @@ def test_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
             length.main()
         return subprocess.CompletedProcess(command, 0, capsys.readouterr().out)
 
+    monkeypatch.setenv("HMRNN_COMMIT", "a1b2c3d")  # or git would be asked, by a process, too
     monkeypatch.setattr(length.subprocess, "run", here)
     shape = ["--hidden", "8", "--batch", "2"]
     monkeypatch.setattr(sys, "argv", ["length", "--lengths", "100,200", *shape, "--out", str(tmp_path / "length")])
