@@ -60,7 +60,8 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "story.txt").write_text(tiny.text(900))
     changes: dict[str, Any] = {
         "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5, "weight_decay": 0.3,
-        "average": 0.9, "detector_bias": (0.1, 5.0), "rate_targets": (0.4, 1.0), "rate_weight": 0.0, "rate_control": 0.02,
+        "average": 0.9, "detector_bias": (0.1, 5.0), "rate_targets": (0.4, 1.0), "rate_weight": 0.0,
+        "rate_control": 0.02,
     }  # fmt: skip
     out = tmp_path / "two"
     flags = tiny.flags(tiny.config(epochs=1000, **changes))
