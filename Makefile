@@ -39,7 +39,7 @@ $(VENV)/installed-test: $(VENV)/installed
 # In an environment of its own, as it brings a plugin for pytest.
 $(VENV)/schemathesis/installed: $(VENV)/installed
 	$(BIN)/python -m venv $(VENV)/schemathesis
-	$(VENV)/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check "schemathesis>=4,<5"
+	$(VENV)/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt schemathesis
 	touch $@
 
 clean:
