@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from hmrnn.ops import Options, Symbols, reference, sparse
 from hmrnn.rnn import HMLSTM
@@ -29,6 +30,18 @@ def seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def show_profile(name: str, run: Callable[[], None]) -> None:
+    """The operations of a step, by the time they take themselves."""
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        run()
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    whole = sum(row.self_cpu_time_total for row in rows)
+    print(f"\n{name}: {whole / 1e6:.3f} s under the profiler")
+    for row in rows[:15]:
+        own = row.self_cpu_time_total
+        print(f"{own / 1e3:9.1f} ms  {own / whole:5.1%}  {row.count:6d} x  {row.key[:60]}")
 
 
 def main() -> None:
@@ -43,6 +56,7 @@ def main() -> None:
     parser.add_argument("--layer-norm", action="store_true")
     parser.add_argument("--forward", action="store_true", help="measure the forward pass without gradients instead")
     parser.add_argument("--reference", action="store_true", help="measure the reference engine too")
+    parser.add_argument("--profile", action="store_true", help="then say where the time of each sparse step goes")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
@@ -94,6 +108,9 @@ def main() -> None:
     for name, median in medians.items():
         ratios = [f"{medians[base] / median:5.2f} x {base}" for base in ("lstm", "lstm, no mkldnn") if base in medians]
         print(f"{name:32} {median:7.3f} s (best {min(times[name]):7.3f})  {'  '.join(ratios)}")
+    for name, run in runs.items() if args.profile else ():
+        if name.startswith("sparse"):
+            show_profile(name, lambda run=run: train(run))
 
 
 if __name__ == "__main__":
