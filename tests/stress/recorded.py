@@ -28,6 +28,7 @@ class Record:
         self.say(f"{name}: {value}")
 
     def say(self, line: str) -> None:
+        line = line.replace(f"{ROOT}/", "")  # a log does not tell where it was made
         self.lines.append(f"{time.monotonic() - self.began:8.1f} s  {line}")
         print(self.lines[-1], flush=True)
 
