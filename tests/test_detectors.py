@@ -13,26 +13,32 @@ import torch
 import tiny
 from hmrnn import commands
 from hmrnn.boundary_scores import score
-from hmrnn.config import ModelConfig
+from hmrnn.config import ModelConfig, TrainConfig
 from hmrnn.data import Corpus
 from hmrnn.evaluate_boundaries import find
 from hmrnn.models import LanguageModel
 from hmrnn.regularise import advice, bound_feedback, condition, control_rates, rate_prior, start_gains, surprise_pull
-from hmrnn.rnn import HMLSTM
+from hmrnn.rnn import HMLSTM, RECURRENT_GAIN
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Reading
 from hmrnn.train import read_metrics
+
+
+def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:
+    """All weights are zero but the biases of the detectors."""
+    rnn = HMLSTM(2, 3, num_layers=len(biases) + 1, engine=engine).double()
+    rnn.slope = slope
+    for p in rnn.parameters():
+        torch.nn.init.zeros_(p)
+    rnn.set_detector_bias(biases)
+    return rnn
 
 
 @pytest.mark.parametrize("engine", ["reference", "sparse"])
 @pytest.mark.parametrize("slope", [1.0, 1.5])
 def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
     """Weights at zero: s_z is the bias alone, z̃ = (a·b + 1) / 2, and dz̃/db = a / 2 reaches b through every z."""
-    rnn = HMLSTM(2, 3, num_layers=3, engine=engine).double()
-    rnn.slope = slope
-    for p in rnn.parameters():
-        torch.nn.init.zeros_(p)
-    rnn.set_detector_bias((0.25, -0.25))
+    rnn = with_detectors_alone((0.25, -0.25), engine, slope)
     out, _ = rnn(torch.randn(1, 4, 2, dtype=torch.float64))
     rates = out.boundaries.mean((0, 1))
     assert rates.tolist() == [1.0, 0.0]
@@ -149,11 +155,7 @@ def test_detectors_go_where_the_surprise_is() -> None:
 @pytest.mark.parametrize("slope", [1.0, 1.5])
 def test_a_boundarys_gradient_grows_by_its_feedback(engine: str, slope: float) -> None:
     """Weights at zero but for v: z̃ stays in its linear range, h² stays as it is, and dz is multiplied by (a/2)·v·h."""
-    rnn = HMLSTM(2, 3, num_layers=2, engine=engine).double()
-    rnn.slope = slope
-    for p in rnn.parameters():
-        torch.nn.init.zeros_(p)
-    rnn.set_detector_bias((-0.25,))
+    rnn = with_detectors_alone((-0.25,), engine, slope)
     with torch.no_grad():
         rnn.V[0][-1] = torch.tensor([3.0, -4.0, 5.0])
     state = rnn.initial_state(1)
@@ -250,8 +252,8 @@ def test_conditions_of_detectors() -> None:
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
-        "if it stays so, start again with a positive train.detector_bias, a rate prior (regularise.rate_targets) or "
-        "another slope schedule (train.slope_rate)"
+        "if it stays so, start again with a positive train.detector_bias, a rate prior or rate control "
+        "(regularise.rate_targets) or another slope schedule (train.slope_rate)"
     )
     assert "with a negative train.detector_bias" in advice(1, 0.99)
     assert advice(1, 0.25) == "the detector of layer 1 finds segments again, at rate 0.2500"
@@ -314,5 +316,6 @@ def test_gains_start_where_they_are_asked_to() -> None:
         for name, p in model.named_parameters():
             started = 0.7 if "gain_U" in name or "gain_V" in name else before[name]
             assert torch.equal(p, before[name] * 0 + started), name
+    assert TrainConfig().recurrent_gain == RECURRENT_GAIN  # which config.py must not import
     trainer = tiny.trainer(tiny.config(recurrent_gain=0.7, layer_norm=True))
     assert all(bool((gain == 0.7).all()) for gain in trainer.model.rnn.gain_V)

@@ -26,11 +26,8 @@ TEXT = "abc de fgh a hhg cab"
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hmrnn.TextModel:
     """A model in the directory "model" of the working directory."""
-    checkpoint.write(tmp_path / "model", tiny.trainer(tiny.config()).snapshot(training=False))
     monkeypatch.chdir(tmp_path)
-    loaded = hmrnn.load("model")
-    assert isinstance(loaded, hmrnn.TextModel)
-    return loaded
+    return tiny.saved_model(tmp_path / "model")
 
 
 def test_a_text(

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
+from hmrnn.trained import TextModel, load_text
 from hmrnn.trainer import Trainer
 
 VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
@@ -118,6 +120,12 @@ def hmrnn(*arguments: object) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     raise AssertionError("main must exit")
+
+
+def saved_model(directory: Path) -> TextModel:
+    """An untrained model that knows " abcdefgh", written to ``directory`` and loaded from there."""
+    checkpoint.write(directory, trainer(config()).snapshot(training=False))
+    return load_text(directory)
 
 
 def environment(cache: Path) -> dict[str, str]:

@@ -200,5 +200,5 @@ def advice(layer: int, rate: float) -> str:
         return f"the detector of layer {layer} {what}"
     return (
         f"the detector of layer {layer} {what}; if it stays so, start again with a {sign} train.detector_bias, a rate "
-        "prior (regularise.rate_targets) or another slope schedule (train.slope_rate)"
+        "prior or rate control (regularise.rate_targets) or another slope schedule (train.slope_rate)"
     )

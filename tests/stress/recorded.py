@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from hmrnn import bench
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,15 +36,12 @@ class Record:
 
 
 def commit() -> str:
-    """Of the source; HMRNN_COMMIT names it where only a copy of the files is."""
+    """Of the source, and whether it has changed since; where HMRNN_COMMIT names it nobody knows."""
     if "HMRNN_COMMIT" in os.environ:
-        return os.environ["HMRNN_COMMIT"]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-
-    changed = " with uncommitted changes" if git("status", "--porcelain", "src", "tests", "pyproject.toml") else ""
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+        return bench.commit()
+    status = ["git", "status", "--porcelain", "src", "tests", "pyproject.toml"]
+    changed = subprocess.run(status, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return bench.commit() + (" with uncommitted changes" if changed else "")
 
 
 def hardware() -> str:
