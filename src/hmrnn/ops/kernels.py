@@ -58,6 +58,49 @@ def store4(row, f, i, o, g, one, two, cols, mask):
     tl.store(row + one + two + cols, g, mask=mask)
 
 
+# Several sums at once: the threads of a program wait for each other once, not once for each sum.
+
+
+@triton.jit
+def _add2(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _add3(a, b, c, d, e, f):
+    return a + d, b + e, c + f
+
+
+@triton.jit
+def _add4(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
+
+
+@triton.jit
+def _add6(a, b, c, d, e, f, g, h, i, j, k, l):
+    return a + g, b + h, c + i, d + j, e + k, f + l
+
+
+@triton.jit
+def sum2(a, b):
+    return tl.reduce((a, b), 0, _add2)
+
+
+@triton.jit
+def sum3(a, b, c):
+    return tl.reduce((a, b, c), 0, _add3)
+
+
+@triton.jit
+def sum4(a, b, c, d):
+    return tl.reduce((a, b, c, d), 0, _add4)
+
+
+@triton.jit
+def sum6(a, b, c, d, e, f):
+    return tl.reduce((a, b, c, d, e, f), 0, _add6)
+
+
 @triton.jit
 def store_dot(pointer, h, weight, cols, mask):
     """What a detector gets from h, summed in float32: its row of the matrix never goes through a matrix product."""
@@ -65,29 +108,66 @@ def store_dot(pointer, h, weight, cols, mask):
 
 
 @triton.jit
-def _moments(f, i, o, g, mask, H: tl.constexpr):
-    mean = tl.sum(f + i + o + g) / (4 * H)
-    f, i, o, g = f - mean, i - mean, o - mean, g - mean
-    variance = tl.sum(tl.where(mask, f * f + i * i + o * o + g * g, 0.0)) / (4 * H)
-    return mean, 1.0 / tl.sqrt(variance + EPS)
+def _centred(f, i, o, g, mean, mask):
+    """Gates less their mean, 0 beyond the layer."""
+    zero = 0.0
+    return (
+        tl.where(mask, f - mean, zero),
+        tl.where(mask, i - mean, zero),
+        tl.where(mask, o - mean, zero),
+        tl.where(mask, g - mean, zero),
+    )
 
 
 @triton.jit
-def _add_normalised(f, i, o, g, row, gain, gate, stats, KEEP: tl.constexpr, cols, mask, H: tl.constexpr):
-    """f, i, o, g plus ``gate`` times the layer-normalised contribution in ``row``; KEEP stores its moments."""
-    pf, pi, po, pg = load4(row, cols, mask, H)
-    mean, scale = _moments(pf, pi, po, pg, mask, H)
-    if KEEP:
-        tl.store(stats, mean)
-        tl.store(stats + 1, scale)
+def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.constexpr):
+    """f, i, o, g plus ``scale`` and ``gain`` times a centred contribution."""
     gf, gi, go, gg = load4(gain, cols, mask, H)
-    scale = scale * gate
-    return (
-        f + (pf - mean) * scale * gf,
-        i + (pi - mean) * scale * gi,
-        o + (po - mean) * scale * go,
-        g + (pg - mean) * scale * gg,
-    )
+    return f + pf * scale * gf, i + pi * scale * gi, o + po * scale * go, g + pg * scale * gg
+
+
+@triton.jit
+def _scale(squares, H: tl.constexpr):
+    return 1.0 / tl.sqrt(squares / (4 * H) + EPS)
+
+
+@triton.jit
+def _normalised(
+    own, above, below, bias, gain_U, gain_V, gain_W, zp, zb, stats,
+    cols, mask, H: tl.constexpr, DETECTS: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    """Bias and contributions, each layer-normalised for itself, together; KEEP stores their moments."""
+    f, i, o, g = load4(bias, cols, mask, H)
+    uf, ui, uo, ug = load4(own, cols, mask, H)
+    wf, wi, wo, wg = load4(below, cols, mask, H)
+    if DETECTS:
+        vf, vi, vo, vg = load4(above, cols, mask, H)
+        mean_U, mean_V, mean_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)
+        mean_V = mean_V / (4 * H)
+        vf, vi, vo, vg = _centred(vf, vi, vo, vg, mean_V, mask)
+    else:
+        mean_U, mean_W = sum2(uf + ui + uo + ug, wf + wi + wo + wg)
+    mean_U, mean_W = mean_U / (4 * H), mean_W / (4 * H)
+    uf, ui, uo, ug = _centred(uf, ui, uo, ug, mean_U, mask)
+    wf, wi, wo, wg = _centred(wf, wi, wo, wg, mean_W, mask)
+    by_U, by_W = uf * uf + ui * ui + uo * uo + ug * ug, wf * wf + wi * wi + wo * wo + wg * wg
+    if DETECTS:
+        square_U, square_V, square_W = sum3(by_U, vf * vf + vi * vi + vo * vo + vg * vg, by_W)
+        scale_V = _scale(square_V, H)
+        f, i, o, g = _add_scaled(f, i, o, g, vf, vi, vo, vg, scale_V * zp, gain_V, cols, mask, H)
+        if KEEP:
+            tl.store(stats + 2, mean_V)
+            tl.store(stats + 3, scale_V)
+    else:
+        square_U, square_W = sum2(by_U, by_W)
+    scale_U, scale_W = _scale(square_U, H), _scale(square_W, H)
+    f, i, o, g = _add_scaled(f, i, o, g, uf, ui, uo, ug, scale_U, gain_U, cols, mask, H)
+    if KEEP:
+        tl.store(stats, mean_U)
+        tl.store(stats + 1, scale_U)
+        tl.store(stats + 4, mean_W)
+        tl.store(stats + 5, scale_W)
+    return _add_scaled(f, i, o, g, wf, wi, wo, wg, scale_W * zb, gain_W, cols, mask, H)
 
 
 @triton.jit
@@ -157,21 +237,16 @@ def cell_forward(
     if LAYER < D:
         above_at = above + step * above_step + b * above_row
     below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
-    f, i, o, g = load4(bias, cols, mask, H)
     if gain_U is not None:
         KEEP: tl.constexpr = stats is not None
-        at = stats
+        moments = stats
         if KEEP:
-            at = stats + row * STATS
-        f, i, o, g = _add_normalised(f, i, o, g, own_at, gain_U, 1.0, at, KEEP, cols, mask, H)
-        if LAYER < D:
-            if KEEP:
-                at = at + 2
-            f, i, o, g = _add_normalised(f, i, o, g, above_at, gain_V, zp, at, KEEP, cols, mask, H)
-        if KEEP:
-            at = stats + row * STATS + 4
-        f, i, o, g = _add_normalised(f, i, o, g, below_at, gain_W, zb, at, KEEP, cols, mask, H)
+            moments = stats + row * STATS
+        f, i, o, g = _normalised(
+            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, zp, zb, moments, cols, mask, H, LAYER < D, KEEP
+        )
     else:
+        f, i, o, g = load4(bias, cols, mask, H)
         pf, pi, po, pg = load4(own_at, cols, mask, H)
         f, i, o, g = f + pf, i + pi, o + po, g + pg
         if LAYER < D:
@@ -232,11 +307,26 @@ def cell_forward(
         tl.store(z + at_z + B * D, z_new)
         tl.store(probability + at_z, p)
         tl.store(s_z + at_z, pre)
-        store_dot(dot_own + at_z + B * D, h_new, u_z, cols, mask)
-    if LAYER > 0:
+
+    # what the detectors get from this h
+    if LAYER < D:
+        to_own = h_new * load(u_z, cols, mask)
+        if LAYER > 0:
+            to_below = h_new * load(v_z, cols, mask)
+            if LAYER + 1 < D:
+                own_dot, below_dot, above_dot = sum3(to_own, to_below, h_new * load(w_z, cols, mask))
+                tl.store(dot_below + row * D + LAYER + 1, above_dot)
+            else:
+                own_dot, below_dot = sum2(to_own, to_below)
+            tl.store(dot_above + (row + B) * D + LAYER - 1, below_dot)
+        elif LAYER + 1 < D:
+            own_dot, above_dot = sum2(to_own, h_new * load(w_z, cols, mask))
+            tl.store(dot_below + row * D + LAYER + 1, above_dot)
+        else:
+            own_dot = tl.sum(to_own)
+        tl.store(dot_own + row * D + LAYER + B * D, own_dot)
+    elif LAYER > 0:
         store_dot(dot_above + (row + B) * D + LAYER - 1, h_new, v_z, cols, mask)
-    if LAYER + 1 < D:
-        store_dot(dot_below + row * D + LAYER + 1, h_new, w_z, cols, mask)
 
 
 @triton.jit

@@ -4,7 +4,20 @@
 import triton
 import triton.language as tl
 
-from hmrnn.ops.kernels import MEANS, STATS, load, load4, row_below, share_kept, sigmoid, store4, tanh
+from hmrnn.ops.kernels import (
+    MEANS,
+    STATS,
+    load,
+    load4,
+    row_below,
+    share_kept,
+    sigmoid,
+    store4,
+    sum2,
+    sum4,
+    sum6,
+    tanh,
+)
 
 
 @triton.jit
@@ -24,24 +37,25 @@ def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.cons
 
 
 @triton.jit
-def _unnormalise(out, one, two, df, di, do, dg, row, gain, gate, stats, cols, mask, H: tl.constexpr):
-    """Layer norm backwards: the gradient of one contribution into ``out``, its two means into ``stats``; gives the
-    gradient of ``gate``. ``out`` may lie where the contribution does."""
-    xf, xi, xo, xg = _standardised(row, stats, cols, mask, H)
+def _by_gain(df, di, do, dg, gain, cols, mask, H: tl.constexpr):
     gf, gi, go, gg = load4(gain, cols, mask, H)
-    df, di, do, dg = df * gf, di * gi, do * go, dg * gg
-    mean = tl.sum(df + di + do + dg) / (4 * H)
-    along = tl.sum(df * xf + di * xi + do * xo + dg * xg)
-    k = along / (4 * H)
+    return df * gf, di * gi, do * go, dg * gg
+
+
+@triton.jit
+def _unnormalise(out, one, two, df, di, do, dg, xf, xi, xo, xg, mean, along, gate, stats, cols, mask, H: tl.constexpr):
+    """Layer norm backwards: the gradient of one contribution into ``out``, its two means into ``stats``.
+
+    ``mean`` and ``along`` are the sums of d and of d·x̂, d being the gradient after the gain.
+    """
+    mean, k = mean / (4 * H), along / (4 * H)
     tl.store(stats + MEANS, mean)
     tl.store(stats + MEANS + 1, k)
     if out is not None:
         scale = tl.load(stats + 1) * gate
         df, di = scale * (df - mean - xf * k), scale * (di - mean - xi * k)
         do, dg = scale * (do - mean - xo * k), scale * (dg - mean - xg * k)
-        tl.debug_barrier()
         store4(out, df, di, do, dg, one, two, cols, mask)
-    return along
 
 
 @triton.jit
@@ -203,14 +217,16 @@ def cell_backward(
         tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
         tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
         d_x = d_c_new * load(gain_c, cols, mask)
-        d_c_new = scale_c * (d_x - tl.sum(d_x) / H - x_c * (tl.sum(d_x * x_c) / H))
+        mean_c, along_c = sum2(d_x, d_x * x_c)
+        d_c_new = scale_c * (d_x - mean_c / H - x_c * (along_c / H))
     d_c_new = tl.where(mask, d_c_new + dc, 0.0)
     d_kept, d_c_new = share * d_c_new, (1 - share) * d_c_new
     by_alpha = d_c_new * i * g + dh * o * squashed
     by_beta = d_c_new * f * c_old
     by_gamma = d_c_new * c_old + dh * h_old
-    d_zp = tl.sum((1 - zb) * (by_alpha - by_gamma) - zb * by_beta) + (1 - zb) * d_alpha
-    d_zb = (1 - zp) * (tl.sum(by_alpha + by_beta - by_gamma) + d_alpha)
+    d_zp, d_zb = sum2((1 - zb) * (by_alpha - by_gamma) - zb * by_beta, by_alpha + by_beta - by_gamma)
+    d_zp += (1 - zb) * d_alpha
+    d_zb = (1 - zp) * (d_zb + d_alpha)
     df = tl.where(live, beta * d_c_new * c_old * f * (1 - f), 0.0)
     di = tl.where(live, alpha * d_c_new * g * i * (1 - i), 0.0)
     do = tl.where(live, d_out * squashed * o * (1 - o), 0.0)
@@ -219,18 +235,36 @@ def cell_backward(
     # the contributions
     tl.debug_barrier()  # ds may lie where s was, and d_h, d_c, d_before are changed in place
     if NORM:
+        xuf, xui, xuo, xug = _standardised(own_at, moments, cols, mask, H)
+        duf, dui, duo, dug = _by_gain(df, di, do, dg, gain_U, cols, mask, H)
+        xwf, xwi, xwo, xwg = _standardised(below_at, moments + 4, cols, mask, H)
+        dwf, dwi, dwo, dwg = _by_gain(df, di, do, dg, gain_W, cols, mask, H)
+        all_U, all_W = duf + dui + duo + dug, dwf + dwi + dwo + dwg
+        by_U, by_W = duf * xuf + dui * xui + duo * xuo + dug * xug, dwf * xwf + dwi * xwi + dwo * xwo + dwg * xwg
         out = slots + b * slot_row
         if LAYER < D:
-            along = _unnormalise(
-                out, slot_one, slot_two, df, di, do, dg, above_at, gain_V, zp, moments + 2, cols, mask, H
+            xvf, xvi, xvo, xvg = _standardised(above_at, moments + 2, cols, mask, H)
+            dvf, dvi, dvo, dvg = _by_gain(df, di, do, dg, gain_V, cols, mask, H)
+            by_V = dvf * xvf + dvi * xvi + dvo * xvo + dvg * xvg
+            mean_U, along_U, mean_V, along_V, mean_W, along_W = sum6(
+                all_U, by_U, dvf + dvi + dvo + dvg, by_V, all_W, by_W
             )
-            d_zp += along + ds_z * tl.load(dot_above + at_z)
+            tl.debug_barrier()  # gradients may lie where the contributions do
+            _unnormalise(
+                out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, mean_V, along_V, zp, moments + 2,
+                cols, mask, H,
+            )  # fmt: skip
+            d_zp += along_V + ds_z * tl.load(dot_above + at_z)
             out += slot_step
+        else:
+            mean_U, along_U, mean_W, along_W = sum4(all_U, by_U, all_W, by_W)
+            tl.debug_barrier()
         if LAYER > 0:
-            along = _unnormalise(
-                out, slot_one, slot_two, df, di, do, dg, below_at, gain_W, zb, moments + 4, cols, mask, H
-            )
-            d_zb += along
+            _unnormalise(
+                out, slot_one, slot_two, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, mean_W, along_W, zb, moments + 4,
+                cols, mask, H,
+            )  # fmt: skip
+            d_zb += along_W
             if LAYER < D:
                 d_zb += ds_z * tl.load(dot_below + at_z)
             out += slot_step
@@ -238,8 +272,14 @@ def cell_backward(
             at_x = ds_x
             if ds_x is not None:
                 at_x = ds_x + row * ds_x_row
-            _unnormalise(at_x, H, 2 * H, df, di, do, dg, below_at, gain_W, zb, moments + 4, cols, mask, H)
-        _unnormalise(out, slot_one, slot_two, df, di, do, dg, own_at, gain_U, 1.0, moments, cols, mask, H)
+            _unnormalise(
+                at_x, H, 2 * H, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, mean_W, along_W, zb, moments + 4,
+                cols, mask, H,
+            )  # fmt: skip
+        _unnormalise(
+            out, slot_one, slot_two, duf, dui, duo, dug, xuf, xui, xuo, xug, mean_U, along_U, 1.0, moments,
+            cols, mask, H,
+        )  # fmt: skip
         store4(own_at, df, di, do, dg, H, 2 * H, cols, mask)
     else:
         store4(s + row * s_row, df, di, do, dg, H, 2 * H, cols, mask)
