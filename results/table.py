@@ -78,7 +78,7 @@ def table_of_boundaries(folder: Path) -> str:
     return "\n".join(head + lines)
 
 
-TABLES = {"ptb": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries}
+TABLES = {"ptb": table, "ptb-gains": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries}
 
 
 def filled(text: str) -> str:
