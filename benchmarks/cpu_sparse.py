@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from hmrnn import bench
 from hmrnn.ops import Options, Symbols, reference, sparse
 from hmrnn.rnn import HMLSTM
 
@@ -87,7 +88,8 @@ def main() -> None:
         "lstm, no mkldnn": lambda: run_lstm(False),
     }
     for rates in args.rates or ["0.4,0.1", "0.21,0.033"]:
-        forced = torch.stack([(torch.rand(T, B) < float(rate)).float() for rate in rates.split(",")], dim=-1)
+        lower, upper = map(float, rates.split(","))
+        forced = bench.forced_boundaries(bench.Case(B, H, T), (lower, upper))
         options = Options(on_copy="evaluate", straight_through=True)
 
         def run(engine: object, symbolic: bool, forced: Tensor = forced, options: Options = options) -> Tensor:
@@ -100,6 +102,9 @@ def main() -> None:
         if args.reference:
             runs[f"reference {rates}"] = lambda run=run: run(reference, False)
 
+    print(", ".join(f"{name} {value}" for name, value in bench.environment("cpu").items()))
+    for run in runs.values():  # the first call of each is not timed
+        train(run)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(args.repeats):
         for name, run in runs.items():

@@ -27,7 +27,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from hmrnn.bench import captured  # noqa: E402
+from hmrnn.bench import captured, environment  # noqa: E402
 from hmrnn.ops import State, cuda, kernels, reference  # noqa: E402
 from hmrnn.ops.cuda_gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda_layer import Spec  # noqa: E402
@@ -182,16 +182,10 @@ def milliseconds(run: Callable[[], object], times: int = 20, warm: int = 4) -> f
 def variant(parts: int | None = None, per_thread: int | None = None) -> Iterator[None]:
     """Other choices than the engine's own: products in parts, numbers per thread of a cell kernel."""
     kept_parts, kept_block = Spec.__dict__["parts"], kernels.block
-
-    def block(width: int) -> dict[str, int]:
-        assert per_thread is not None
-        size = triton.next_power_of_2(width)
-        return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
-
     if parts is not None:
         Spec.parts = parts  # type: ignore[assignment, method-assign]
     if per_thread is not None:
-        kernels.block = block
+        kernels.block = functools.partial(kept_block, per_thread=per_thread)
     try:
         yield
     finally:
@@ -290,6 +284,18 @@ def profile(B: int, H: int, layer_norm: bool) -> None:
     cuda._devices.clear()
 
 
+def profiles() -> None:
+    """What a step takes, where its time goes, and what other choices would give: results/bench/h200-profile.txt."""
+    for layer_norm in (True, False):
+        for B, H in SHAPES:
+            attempt(time_shape, B, H, layer_norm)
+    for layer_norm in (True, False):
+        for B, H in SHAPES:
+            attempt(profile, B, H, layer_norm)
+    for B, H in SHAPES[1:]:
+        attempt(compare, B, H, True, [{}, {"per_thread": 2}, {"per_thread": 8}])
+
+
 def memory(B: str, H: str, layer_norm: str, engine: str) -> None:
     """Peak memory of a training step, in a process that has done nothing else."""
     step = step_of(int(B), int(H), layer_norm == "norm", dense=True, engine=engine)
@@ -355,10 +361,12 @@ def run_side_by_side(tasks: list[list[str]]) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:] in ([], ["profiles"]):
+        say(", ".join(f"{name} {value}" for name, value in environment("cuda").items()))
     if len(sys.argv) > 1:
         globals()[sys.argv[1]](*sys.argv[2:])
         return
-    say(f"torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.get_device_name()}")
+    say(f"triton {triton.__version__}")
     run_side_by_side(list(checks()))
     run_side_by_side(list(memories()))
     for B, H in SHAPES:

@@ -1,7 +1,7 @@
 """The tables of results/README.md, from the result.json of every run beside it.
 
-    python results/table.py            # writes them
-    python results/table.py --check    # says whether they are up to date (exit status 1 if not)
+python results/table.py            # writes them
+python results/table.py --check    # says whether they are up to date (exit status 1 if not)
 """
 
 from __future__ import annotations

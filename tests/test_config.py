@@ -102,6 +102,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "recurrent_gain", -0.1, "train.recurrent_gain must not be negative"),
     ("regularise", "rate_targets", (0.5,), r"rate_targets must hold 2 rates between 0 and 1, .* or none; got \(0.5,\)"),
     ("regularise", "rate_targets", (0.5, 1.5), r"rate_targets must hold 2 rates between 0 and 1, .* got \(0.5, 1.5\)"),
+    ("train", "detector_rates", (0.5,), r"detector_rates must hold 2 rates between 0 and 1, .* or none; got \(0.5,\)"),
     ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),
     ("data", "test_fraction", 0.95, "must be positive and leave something for training"),
     ("data", "valid_fraction", math.nan, "must be positive and leave something for training"),
@@ -116,6 +117,12 @@ def test_impossible_values(part: str, field: str, value: Any, message: str) -> N
     with pytest.raises(InputError, match=message) as info:
         dataclasses.replace(config, **{part: changed}).check()
     assert "\n" not in str(info.value)
+
+
+def test_biases_are_given_or_found() -> None:
+    train = TrainConfig(detector_rates=(0.5, 0.5), detector_bias=(0.1,))
+    with pytest.raises(InputError, match=r"detector_rates finds the biases that train\.detector_bias gives"):
+        Config(train=train).check()
 
 
 def test_json_that_does_not_fit() -> None:

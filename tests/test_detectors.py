@@ -1,10 +1,12 @@
-"""The rate prior and rate control, the bound on feedback, and what is said of dead detectors."""
+"""Rates at the start, the rate prior and rate control, the bound on feedback, and what is said of dead detectors."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -86,6 +88,36 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it() -> Non
         assert [b.data_ptr() for b in trainer.model.rnn.b] == places  # where a captured update looks for them
     assert rates["prior"] == [0.0, 0.0]
     assert rates["control"] == pytest.approx([0.3, 0.2], abs=0.1)
+
+
+@pytest.mark.parametrize("how", [{}, {"layer_norm": True}, {"boundary": "soft"}, {"accumulate": 2}])
+def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) -> None:
+    """Their biases are all that is changed, once, before the first update."""
+    text = tiny.corpus(train=4000)
+    trainer, plain = (
+        tiny.trainer(tiny.config(batch_size=40, length=20, detector_rates=rates, **how), text)
+        for rates in ((0.7, 0.3), ())
+    )
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    with mock.patch.object(trainer, "update"):
+        trainer.step()
+        found = [b[-1].item() for b in trainer.model.rnn.b[:2]]
+        trainer.step()  # looks no more
+    assert [b[-1].item() for b in trainer.model.rnn.b[:2]] == found
+    after = trainer.model.state_dict()
+    assert {name for name in after if not torch.equal(after[name], before[name])} == {"rnn.b.0", "rnn.b.1"}
+    assert all(torch.equal(after[name][:-1], before[name][:-1]) for name in ("rnn.b.0", "rnn.b.1"))
+    assert trainer._first_rates().tolist() == pytest.approx([0.7, 0.3], abs=0.02)
+    assert plain._first_rates().tolist() != pytest.approx([0.7, 0.3], abs=0.1)
+
+
+def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
+    config = tiny.config(detector_rates=(0.7, 0.3))
+    tiny.run(tmp_path / "whole", config)
+    tiny.run(tmp_path / "parts", config, stop=lambda event: event["step"] == 3)
+    tiny.run(tmp_path / "parts", config, resume=True)
+    whole, parts = (RunDirectory(tmp_path / name).newest_state().weights for name in ("whole", "parts"))
+    assert all(torch.equal(weight, parts[name]) for name, weight in whole.items())
 
 
 def test_control_moves_the_detectors_biases_and_nothing_else() -> None:

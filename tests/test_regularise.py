@@ -193,7 +193,7 @@ def test_settings_reach_the_model() -> None:
 
 
 def test_settings_that_a_model_has_no_use_for() -> None:
-    for name, values in (("detector_bias", (0.5,)), ("rate_targets", (0.5, 0.1))):
+    for name, values in (("detector_bias", (0.5,)), ("detector_rates", (0.5, 0.1)), ("rate_targets", (0.5, 0.1))):
         with pytest.raises(
             InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru detects nothing; leave it empty"
         ):

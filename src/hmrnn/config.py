@@ -126,6 +126,9 @@ class TrainConfig:
     """Seconds between checkpoints, beside the one at every validation."""
     detector_bias: tuple[float, ...] = ()
     """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
+    detector_rates: tuple[float, ...] = ()
+    """Boundary rates that the detectors start with, one per detector, the lowest first: before the first update their
+    biases are set so that they fire so often on the first batch. Empty: as their weights have it."""
     recurrent_gain: float = 0.1
     """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1."""
     detector_feedback: float = 1.0
@@ -251,11 +254,13 @@ class Config:
                 raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
         if r.shift and d.format in STROKE_FORMATS:
             raise InputError("regularise.shift is for text; lines of strokes are read whole, so leave it off")
-        if len(r.rate_targets) not in (0, m.num_layers - 1) or not all(0 <= target <= 1 for target in r.rate_targets):
-            raise InputError(
-                f"regularise.rate_targets must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or "
-                f"none; got {r.rate_targets}"
-            )
+        for name, rates in (("regularise.rate_targets", r.rate_targets), ("train.detector_rates", t.detector_rates)):
+            if len(rates) not in (0, m.num_layers - 1) or not all(0 <= rate <= 1 for rate in rates):
+                raise InputError(
+                    f"{name} must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or none; got {rates}"
+                )
+        if t.detector_rates and t.detector_bias:
+            raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
         if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
             raise InputError(
                 "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"

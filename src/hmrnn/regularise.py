@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from hmrnn.task import Reading
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
+WIDEST = 8.0
+"""Biases that a start at given rates looks for lie within this of zero."""
 RARE = 0.001
 """Rate control takes rates below this, and above 1 less this, for no further from their targets than these."""
 
@@ -35,7 +37,11 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {value}, but a {type(part).__name__} has nothing to drop there; set it to 0")
         if hasattr(part, attribute):
             setattr(part, attribute, value)
-    for name, values in (("regularise.rate_targets", r.rate_targets), ("train.detector_bias", bias)):
+    for name, values in (
+        ("regularise.rate_targets", r.rate_targets),
+        ("train.detector_bias", bias),
+        ("train.detector_rates", t.detector_rates),
+    ):
         if values and (model.rnn.num_boundaries == 0 or config.model.rnn == "hrnn"):
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} detects nothing; leave it empty")
     if bias:
@@ -51,6 +57,21 @@ def start_gains(model: nn.Module, gain: float) -> None:
         if isinstance(module, HMLSTM) and module.layer_norm:
             for parameter in (*module.gain_U, *module.gain_V):
                 parameter.fill_(gain)
+
+
+@torch.no_grad()
+def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[float]) -> None:
+    """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives those of now, (detectors,).
+
+    A detector fires the more often the larger its bias is, so halving an interval finds it. The lowest comes first, as
+    what reaches the others depends on it.
+    """
+    for l, target in enumerate(targets):
+        low, high = -WIDEST, WIDEST
+        for _ in range(12):
+            middle = (low + high) / 2
+            model.rnn.b[l][-1] = middle
+            low, high = (middle, high) if measured()[l] < target else (low, middle)
 
 
 @torch.no_grad()

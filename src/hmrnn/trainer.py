@@ -28,6 +28,7 @@ from hmrnn.regularise import (
     decay,
     detector_pull,
     prepare,
+    start_rates,
 )
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
@@ -108,6 +109,8 @@ class Trainer:
     def step(self) -> None:
         """The next update."""
         p, t = self.progress, self.config.train
+        if p.step == 0 and t.detector_rates:
+            start_rates(self.model, self._first_rates, t.detector_rates)
         if p.chunk == 0:
             for a in _named(self.state).values():
                 a.zero_()
@@ -162,6 +165,13 @@ class Trainer:
             control_rates(self.model, self._mean(sums[1:]), r.rate_targets, r.rate_control, good)
         if self.average is not None:
             self.average.update(good)
+
+    @torch.no_grad()
+    def _first_rates(self) -> Tensor:
+        """(detectors,): how often each detector fires on the first batch, over all processes."""
+        with self._autocast():
+            reading = self.task.read(self.model, self.task.batch(0, 0), self.state)
+        return self._mean(reading.rates().double())
 
     def window_means(self) -> tuple[float, list[float]] | None:
         """The measure and the boundary rates since the last call, averaged over processes.

@@ -16,6 +16,7 @@ import tiny
 pytest.importorskip("triton", reason="Triton is not installed")
 
 COMPILE = """
+import sys
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
@@ -43,28 +44,24 @@ from hmrnn.ops import cuda
 from hmrnn.rnn import HMLSTM
 
 cuda.why_not = lambda device, dtype: None
-rnn = HMLSTM(8, 16, 2, layer_norm=True)
+layer_norm, half = (word == "True" for word in sys.argv[1:])
+rnn = HMLSTM(8, 16, 3, layer_norm=layer_norm)
 x = torch.randn(1, 2, 8, requires_grad=True)
-hidden = cuda.hmlstm(x, rnn.layers(), rnn.initial_state(2), rnn.options()).hidden
+with torch.autocast("cpu", torch.bfloat16, enabled=half):
+    hidden = cuda.hmlstm(x, rnn.layers(), rnn.initial_state(2), rnn.options()).hidden
 torch.autograd.backward(hidden, [torch.ones_like(h) for h in hidden])
 print(*(f"{name} {len(sizes)} {min(sizes)}" for name, sizes in sorted(compiled.items())), sep="\\n")
 """
 
 
-def test_every_kernel_compiles(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("layer_norm", "half"), [(True, False), (True, True), (False, True)])
+def test_every_kernel_compiles(tmp_path: Path, layer_norm: bool, half: bool) -> None:
     environment = tiny.environment(tmp_path) | {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-c", COMPILE, str(layer_norm), str(half)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found = {name: (int(count), int(size)) for name, count, size in map(str.split, done.stdout.splitlines())}
-    assert {
-        "cell_forward",
-        "cell_backward",
-        "start",
-        "finish",
-        "row_dots",
-        "weigh",
-        "column_sums",
-        "apply_gain",
-    } <= set(found)
-    assert found["cell_forward"][0] == found["cell_backward"][0] == 2  # one for each layer
+    wanted = {"cell_forward", "cell_backward", "start", "finish", "row_dots", "weigh", "column_sums"}
+    assert set(found) == wanted | ({"apply_gain"} if layer_norm else set())
+    assert found["cell_forward"][0] == found["cell_backward"][0] == 3  # one for each layer
     assert all(size > 1000 for _, size in found.values())

@@ -101,6 +101,23 @@ def test_every_length_at_every_rate(T: int, rates: str, on_copy: str, straight_t
         close(at_rates(make(case), RATES[rates]))
 
 
+@pytest.mark.parametrize("case", [*OPTIONS[::5], *SHAPES], ids=str)
+def test_memory_that_was_never_written_is_never_read(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = make(case, torch.float64)
+    want = expected(given)
+    new_empty, made = Tensor.new_empty, []
+
+    def poisoned(like: Tensor, *shape: Any, **options: Any) -> Tensor:
+        made.append(new_empty(like, *shape, **options).fill_(torch.nan))
+        return made[-1]
+
+    monkeypatch.setattr(Tensor, "new_empty", poisoned)
+    found = evaluate(sparse.hmlstm, given, torch.float64)
+    assert any(len(buffer) for buffer in made)
+    error, name = worst(found, want)
+    assert error < 1e-10, name
+
+
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("rates", RATES)
 def test_a_long_sequence(rates: str, layer_norm: bool) -> None:

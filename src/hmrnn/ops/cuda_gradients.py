@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda_layer import Layer, copy_all, product
+from hmrnn.ops.cuda_layer import OF_STATS, Layer, copy_all, product
 from hmrnn.ops.cuda_plan import Plan
 
 TILE = {"ROWS": 16, "BLOCK": 128, "num_warps": 4}
-OF_STATS = {"U": 0, "V": 2, "W": 4}
 
 
 def weight_gradients(plan: Plan, wanted: Sequence[Mapping[str, torch.dtype]]) -> list[dict[str, Tensor]]:
@@ -50,7 +49,7 @@ class _Layer:
     """The gradients of one layer's weights, in float32."""
 
     def __init__(self, plan: Plan, layer: Layer, wanted: Mapping[str, torch.dtype]) -> None:
-        self.plan, self.layer, self.spec, self.kernels = plan, layer, plan.spec, plan.kernels_backward
+        self.plan, self.layer, self.spec, self.kernels = plan, layer, plan.spec, plan.kernels_gradients
         self.rows = self.spec.steps * self.spec.batch
         self.ds = layer.ds.flatten(0, 1)
         self.found: dict[str, Tensor] = {}

@@ -11,6 +11,10 @@ from torch import Tensor
 from hmrnn.boundary import Boundary, OnCopy
 from hmrnn.ops.interface import LayerWeights
 
+STATS = 16
+"""Numbers that layer norm keeps of each row: at OF_STATS mean and 1/deviation of the contributions of U, V and W and of
+c; MEANS further on, for the first three, the means of d and of d·x̂, d being the gradient of what was normalised."""
+OF_STATS, MEANS = {"U": 0, "V": 2, "W": 4, "c": 6}, 8
 GAINS = ("gain_U", "gain_V", "gain_W", "gain_c", "bias_c")
 Pairs = list[tuple[Tensor, Tensor | None]]
 
@@ -136,7 +140,7 @@ class Layer:
         self.kept = new(T, B, self.H, dtype=torch.uint8) if spec.masks else None
         self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
         self.c_log: Tensor | None = None
-        self.stats: Tensor | None = None  # (T, B, 16) with layer norm: moments of what was normalised
+        self.stats: Tensor | None = None  # (T, B, STATS) with layer norm
         if spec.training:
             self._add_backward(spec)
 
@@ -150,7 +154,7 @@ class Layer:
             slots, width = len(names), max(widths)
             places = [(slot * parts, 0) for slot in range(slots)]
             self.slots = new(slots * parts, B, self.gates // parts)  # the gradients now
-            self.stats = new(T, B, 16, dtype=f32)
+            self.stats = new(T, B, STATS, dtype=f32)
             first = self.columns["U", self.l]  # the log of gradients takes the place of the log of U·h
             self.ds = self.products[:T, :, first : first + self.gates]
         else:

@@ -81,9 +81,10 @@ class Plan:
     """
 
     def __init__(self, spec: Spec, lanes: Lanes) -> None:
-        from hmrnn.ops import kernels, kernels_backward
+        from hmrnn.ops import kernels, kernels_backward, kernels_gradients
 
-        self.spec, self.lanes, self.kernels, self.kernels_backward = spec, lanes, kernels, kernels_backward
+        self.spec, self.lanes = spec, lanes
+        self.kernels, self.kernels_backward, self.kernels_gradients = kernels, kernels_backward, kernels_gradients
         new, T, B, f32 = spec.new, spec.steps, spec.batch, torch.float32
         like_z = (B, spec.detectors)
         self.x = new(T, B, spec.input_size)

@@ -9,17 +9,19 @@ Pointers are to the start of a buffer and ``t`` picks the step: a kernel is comp
 import triton
 import triton.language as tl
 
+from hmrnn.ops import cuda_layer
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 EPS = tl.constexpr(LAYER_NORM_EPS)
-STATS = tl.constexpr(16)  # per row: mean and 1/deviation of the U, V and W contributions and of c; see MEANS
-MEANS = tl.constexpr(8)  # after each of the first three: mean of the gradient d of what was normalised, and of d·x̂
+STATS, MEANS = tl.constexpr(cuda_layer.STATS), tl.constexpr(cuda_layer.MEANS)
+OF_U, OF_V, OF_W, OF_C = (tl.constexpr(cuda_layer.OF_STATS[name]) for name in "UVWc")
 
 
-def block(width: int) -> dict[str, int]:
+def block(width: int, per_thread: int | None = None) -> dict[str, int]:
     """The launch arguments of a kernel whose programs are ``width`` wide."""
     size = triton.next_power_of_2(width)
-    per_thread = 2 if size <= 512 else 4  # a narrow program is over sooner when more threads share it
+    if per_thread is None:
+        per_thread = 2 if size <= 512 else 4  # a narrow program is over sooner when more threads share it
     return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
 
@@ -110,13 +112,18 @@ def store_dot(pointer, h, weight, cols, mask):
 @triton.jit
 def _centred(f, i, o, g, mean, mask):
     """Gates less their mean, 0 beyond the layer."""
-    zero = 0.0
     return (
-        tl.where(mask, f - mean, zero),
-        tl.where(mask, i - mean, zero),
-        tl.where(mask, o - mean, zero),
-        tl.where(mask, g - mean, zero),
+        tl.where(mask, f - mean, 0.0),
+        tl.where(mask, i - mean, 0.0),
+        tl.where(mask, o - mean, 0.0),
+        tl.where(mask, g - mean, 0.0),
     )
+
+
+@triton.jit
+def _scale(squares, H: tl.constexpr):
+    """1/deviation of 4H numbers, from the sum of their squares about the mean."""
+    return 1.0 / tl.sqrt(squares / (4 * H) + EPS)
 
 
 @triton.jit
@@ -127,46 +134,41 @@ def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.const
 
 
 @triton.jit
-def _scale(squares, H: tl.constexpr):
-    return 1.0 / tl.sqrt(squares / (4 * H) + EPS)
-
-
-@triton.jit
 def _normalised(
-    own, above, below, bias, gain_U, gain_V, gain_W, zp, zb, stats,
-    cols, mask, H: tl.constexpr, DETECTS: tl.constexpr, KEEP: tl.constexpr,
+    own, above, below, bias, gain_U, gain_V, gain_W, zp, zb, stats, row,
+    cols, mask, H: tl.constexpr, DETECTS: tl.constexpr,
 ):  # fmt: skip
-    """Bias and contributions, each layer-normalised for itself, together; KEEP stores their moments."""
+    """Bias and contributions, each layer-normalised for itself, together; their moments go to ``stats``, if any."""
     f, i, o, g = load4(bias, cols, mask, H)
     uf, ui, uo, ug = load4(own, cols, mask, H)
     wf, wi, wo, wg = load4(below, cols, mask, H)
     if DETECTS:
         vf, vi, vo, vg = load4(above, cols, mask, H)
-        mean_U, mean_V, mean_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)
-        mean_V = mean_V / (4 * H)
+        sum_U, sum_V, sum_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)
+        mean_V = sum_V / (4 * H)
         vf, vi, vo, vg = _centred(vf, vi, vo, vg, mean_V, mask)
     else:
-        mean_U, mean_W = sum2(uf + ui + uo + ug, wf + wi + wo + wg)
-    mean_U, mean_W = mean_U / (4 * H), mean_W / (4 * H)
+        sum_U, sum_W = sum2(uf + ui + uo + ug, wf + wi + wo + wg)
+    mean_U, mean_W = sum_U / (4 * H), sum_W / (4 * H)
     uf, ui, uo, ug = _centred(uf, ui, uo, ug, mean_U, mask)
     wf, wi, wo, wg = _centred(wf, wi, wo, wg, mean_W, mask)
-    by_U, by_W = uf * uf + ui * ui + uo * uo + ug * ug, wf * wf + wi * wi + wo * wo + wg * wg
+    square_U, square_W = uf * uf + ui * ui + uo * uo + ug * ug, wf * wf + wi * wi + wo * wo + wg * wg
     if DETECTS:
-        square_U, square_V, square_W = sum3(by_U, vf * vf + vi * vi + vo * vo + vg * vg, by_W)
-        scale_V = _scale(square_V, H)
+        squares_U, squares_V, squares_W = sum3(square_U, vf * vf + vi * vi + vo * vo + vg * vg, square_W)
+        scale_V = _scale(squares_V, H)
         f, i, o, g = _add_scaled(f, i, o, g, vf, vi, vo, vg, scale_V * zp, gain_V, cols, mask, H)
-        if KEEP:
-            tl.store(stats + 2, mean_V)
-            tl.store(stats + 3, scale_V)
+        if stats is not None:
+            tl.store(stats + row * STATS + OF_V, mean_V)
+            tl.store(stats + row * STATS + OF_V + 1, scale_V)
     else:
-        square_U, square_W = sum2(by_U, by_W)
-    scale_U, scale_W = _scale(square_U, H), _scale(square_W, H)
+        squares_U, squares_W = sum2(square_U, square_W)
+    scale_U, scale_W = _scale(squares_U, H), _scale(squares_W, H)
     f, i, o, g = _add_scaled(f, i, o, g, uf, ui, uo, ug, scale_U, gain_U, cols, mask, H)
-    if KEEP:
-        tl.store(stats, mean_U)
-        tl.store(stats + 1, scale_U)
-        tl.store(stats + 4, mean_W)
-        tl.store(stats + 5, scale_W)
+    if stats is not None:
+        tl.store(stats + row * STATS + OF_U, mean_U)
+        tl.store(stats + row * STATS + OF_U + 1, scale_U)
+        tl.store(stats + row * STATS + OF_W, mean_W)
+        tl.store(stats + row * STATS + OF_W + 1, scale_W)
     return _add_scaled(f, i, o, g, wf, wi, wo, wg, scale_W * zb, gain_W, cols, mask, H)
 
 
@@ -209,7 +211,7 @@ def cell_forward(
     s_z, probability,  # (T, B, D)
     dot_own, dot_above, dot_below,  # (T+1, B, D) what the detectors get from h, h above and h below
     u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
-    stats,  # (T, B, 16)
+    stats,  # (T, B, STATS)
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,  # detectors, one less than layers
@@ -238,12 +240,8 @@ def cell_forward(
         above_at = above + step * above_step + b * above_row
     below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
     if gain_U is not None:
-        KEEP: tl.constexpr = stats is not None
-        moments = stats
-        if KEEP:
-            moments = stats + row * STATS
         f, i, o, g = _normalised(
-            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, zp, zb, moments, cols, mask, H, LAYER < D, KEEP
+            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, zp, zb, stats, row, cols, mask, H, LAYER < D
         )
     else:
         f, i, o, g = load4(bias, cols, mask, H)
@@ -271,8 +269,8 @@ def cell_forward(
         mean = tl.sum(c_new) / H
         scale = 1.0 / tl.sqrt(tl.sum(tl.where(mask, (c_new - mean) * (c_new - mean), 0.0)) / H + EPS)
         if stats is not None:
-            tl.store(stats + row * STATS + 6, mean)
-            tl.store(stats + row * STATS + 7, scale)
+            tl.store(stats + row * STATS + OF_C, mean)
+            tl.store(stats + row * STATS + OF_C + 1, scale)
         squashed = (c_new - mean) * scale * load(gain_c, cols, mask) + load(bias_c, cols, mask)
     h_new = alpha * o * tanh(squashed) + gamma * h_old
     if lengths is not None:  # past its end a sequence stands still
@@ -308,23 +306,22 @@ def cell_forward(
         tl.store(probability + at_z, p)
         tl.store(s_z + at_z, pre)
 
-    # what the detectors get from this h
-    if LAYER < D:
-        to_own = h_new * load(u_z, cols, mask)
+        # what this detector and its neighbours get from this h
+        for_own = h_new * load(u_z, cols, mask)
         if LAYER > 0:
-            to_below = h_new * load(v_z, cols, mask)
+            for_below = h_new * load(v_z, cols, mask)
             if LAYER + 1 < D:
-                own_dot, below_dot, above_dot = sum3(to_own, to_below, h_new * load(w_z, cols, mask))
-                tl.store(dot_below + row * D + LAYER + 1, above_dot)
+                for_own, for_below, for_above = sum3(for_own, for_below, h_new * load(w_z, cols, mask))
+                tl.store(dot_below + at_z + 1, for_above)
             else:
-                own_dot, below_dot = sum2(to_own, to_below)
-            tl.store(dot_above + (row + B) * D + LAYER - 1, below_dot)
+                for_own, for_below = sum2(for_own, for_below)
+            tl.store(dot_above + at_z + B * D - 1, for_below)
         elif LAYER + 1 < D:
-            own_dot, above_dot = sum2(to_own, h_new * load(w_z, cols, mask))
-            tl.store(dot_below + row * D + LAYER + 1, above_dot)
+            for_own, for_above = sum2(for_own, h_new * load(w_z, cols, mask))
+            tl.store(dot_below + at_z + 1, for_above)
         else:
-            own_dot = tl.sum(to_own)
-        tl.store(dot_own + row * D + LAYER + B * D, own_dot)
+            for_own = tl.sum(for_own)
+        tl.store(dot_own + at_z + B * D, for_own)
     elif LAYER > 0:
         store_dot(dot_above + (row + B) * D + LAYER - 1, h_new, v_z, cols, mask)
 

@@ -6,6 +6,10 @@ import triton.language as tl
 
 from hmrnn.ops.kernels import (
     MEANS,
+    OF_C,
+    OF_U,
+    OF_V,
+    OF_W,
     STATS,
     load,
     load4,
@@ -30,7 +34,7 @@ def _standardised(row, stats, cols, mask, H: tl.constexpr):
 
 @triton.jit
 def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.constexpr):
-    """As _add_normalised, by the moments the forward pass kept."""
+    """f, i, o, g plus ``gate`` and ``gain`` times a standardised contribution."""
     pf, pi, po, pg = _standardised(row, stats, cols, mask, H)
     gf, gi, go, gg = load4(gain, cols, mask, H)
     return f + gate * pf * gf, i + gate * pi * gi, o + gate * po * go, g + gate * pg * gg
@@ -38,17 +42,21 @@ def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.cons
 
 @triton.jit
 def _by_gain(df, di, do, dg, gain, cols, mask, H: tl.constexpr):
+    """The gradient of a standardised contribution, but for its gate, from that of the gates."""
     gf, gi, go, gg = load4(gain, cols, mask, H)
     return df * gf, di * gi, do * go, dg * gg
 
 
 @triton.jit
-def _unnormalise(out, one, two, df, di, do, dg, xf, xi, xo, xg, mean, along, gate, stats, cols, mask, H: tl.constexpr):
-    """Layer norm backwards: the gradient of one contribution into ``out``, its two means into ``stats``.
-
-    ``mean`` and ``along`` are the sums of d and of d·x̂, d being the gradient after the gain.
-    """
-    mean, k = mean / (4 * H), along / (4 * H)
+def _unnormalise(
+    out, one, two,  # where the gradient goes, and its gates lie; see store4
+    df, di, do, dg,  # d, as _by_gain gives it
+    xf, xi, xo, xg,  # x̂
+    total, along,  # the sums of d and of d·x̂
+    gate, stats, cols, mask, H: tl.constexpr,
+):  # fmt: skip
+    """Layer norm backwards: the gradient of one contribution into ``out``, the means of d and d·x̂ into ``stats``."""
+    mean, k = total / (4 * H), along / (4 * H)
     tl.store(stats + MEANS, mean)
     tl.store(stats + MEANS + 1, k)
     if out is not None:
@@ -127,10 +135,10 @@ def cell_backward(
             above_at = above + step * above_step + b * above_row
         below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
         f, i, o, g = load4(bias, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments, cols, mask, H)
+        f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments + OF_U, cols, mask, H)
         if LAYER < D:
-            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, zp, moments + 2, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, moments + 4, cols, mask, H)
+            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, zp, moments + OF_V, cols, mask, H)
+        f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, mask, H)
     else:
         f, i, o, g = load4(s + row * s_row, cols, mask, H)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
@@ -139,8 +147,8 @@ def cell_backward(
     share = share_kept(kept, row, cols, mask, H, ZONEOUT)
     c_new = share * c_old + (1 - share) * (alpha * i * g + (beta * f + gamma) * c_old)
     if gain_c is not None:
-        scale_c = tl.load(stats + row * STATS + 7)
-        x_c = (c_new - tl.load(stats + row * STATS + 6)) * scale_c
+        scale_c = tl.load(stats + row * STATS + OF_C + 1)
+        x_c = (c_new - tl.load(stats + row * STATS + OF_C)) * scale_c
         squashed = tanh(x_c * load(gain_c, cols, mask) + load(bias_c, cols, mask))
     else:
         squashed = tanh(c_new)
@@ -217,8 +225,8 @@ def cell_backward(
         tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
         tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
         d_x = d_c_new * load(gain_c, cols, mask)
-        mean_c, along_c = sum2(d_x, d_x * x_c)
-        d_c_new = scale_c * (d_x - mean_c / H - x_c * (along_c / H))
+        total_c, along_c = sum2(d_x, d_x * x_c)
+        d_c_new = scale_c * (d_x - total_c / H - x_c * (along_c / H))
     d_c_new = tl.where(mask, d_c_new + dc, 0.0)
     d_kept, d_c_new = share * d_c_new, (1 - share) * d_c_new
     by_alpha = d_c_new * i * g + dh * o * squashed
@@ -235,34 +243,34 @@ def cell_backward(
     # the contributions
     tl.debug_barrier()  # ds may lie where s was, and d_h, d_c, d_before are changed in place
     if NORM:
-        xuf, xui, xuo, xug = _standardised(own_at, moments, cols, mask, H)
+        xuf, xui, xuo, xug = _standardised(own_at, moments + OF_U, cols, mask, H)
         duf, dui, duo, dug = _by_gain(df, di, do, dg, gain_U, cols, mask, H)
-        xwf, xwi, xwo, xwg = _standardised(below_at, moments + 4, cols, mask, H)
+        xwf, xwi, xwo, xwg = _standardised(below_at, moments + OF_W, cols, mask, H)
         dwf, dwi, dwo, dwg = _by_gain(df, di, do, dg, gain_W, cols, mask, H)
         all_U, all_W = duf + dui + duo + dug, dwf + dwi + dwo + dwg
         by_U, by_W = duf * xuf + dui * xui + duo * xuo + dug * xug, dwf * xwf + dwi * xwi + dwo * xwo + dwg * xwg
-        out = slots + b * slot_row
         if LAYER < D:
-            xvf, xvi, xvo, xvg = _standardised(above_at, moments + 2, cols, mask, H)
+            xvf, xvi, xvo, xvg = _standardised(above_at, moments + OF_V, cols, mask, H)
             dvf, dvi, dvo, dvg = _by_gain(df, di, do, dg, gain_V, cols, mask, H)
             by_V = dvf * xvf + dvi * xvi + dvo * xvo + dvg * xvg
-            mean_U, along_U, mean_V, along_V, mean_W, along_W = sum6(
+            total_U, along_U, total_V, along_V, total_W, along_W = sum6(
                 all_U, by_U, dvf + dvi + dvo + dvg, by_V, all_W, by_W
             )
-            tl.debug_barrier()  # gradients may lie where the contributions do
+        else:
+            total_U, along_U, total_W, along_W = sum4(all_U, by_U, all_W, by_W)
+        tl.debug_barrier()  # gradients may lie where the contributions do
+        out = slots + b * slot_row
+        if LAYER < D:
             _unnormalise(
-                out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, mean_V, along_V, zp, moments + 2,
-                cols, mask, H,
+                out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, total_V, along_V,
+                zp, moments + OF_V, cols, mask, H,
             )  # fmt: skip
             d_zp += along_V + ds_z * tl.load(dot_above + at_z)
             out += slot_step
-        else:
-            mean_U, along_U, mean_W, along_W = sum4(all_U, by_U, all_W, by_W)
-            tl.debug_barrier()
         if LAYER > 0:
             _unnormalise(
-                out, slot_one, slot_two, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, mean_W, along_W, zb, moments + 4,
-                cols, mask, H,
+                out, slot_one, slot_two, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
+                zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
             d_zb += along_W
             if LAYER < D:
@@ -273,12 +281,12 @@ def cell_backward(
             if ds_x is not None:
                 at_x = ds_x + row * ds_x_row
             _unnormalise(
-                at_x, H, 2 * H, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, mean_W, along_W, zb, moments + 4,
-                cols, mask, H,
+                at_x, H, 2 * H, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
+                zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
         _unnormalise(
-            out, slot_one, slot_two, duf, dui, duo, dug, xuf, xui, xuo, xug, mean_U, along_U, 1.0, moments,
-            cols, mask, H,
+            out, slot_one, slot_two, duf, dui, duo, dug, xuf, xui, xuo, xug, total_U, along_U,
+            1.0, moments + OF_U, cols, mask, H,
         )  # fmt: skip
         store4(own_at, df, di, do, dg, H, 2 * H, cols, mask)
     else:
@@ -317,125 +325,3 @@ def finish(
         tl.store(d_now + b * D + LAYER - 1, from_V)
     tl.debug_barrier()
     tl.store(d_h + b * H + cols, dh, mask=mask)
-
-
-@triton.jit
-def weigh(
-    a, rows,  # (rows, WIDTH) what a matrix was multiplied with
-    gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
-    stats,  # of its contribution, with layer norm
-    weighed,  # (rows, WIDTH) gets a · gate, with layer norm a · gate / deviation; None if that is a itself
-    again,  # (rows, WIDTH) gets -a · k / deviation with layer norm, k being the second of the means
-    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of a · gate · d_detector,
-    means,  # and of what layer norm takes from the gradient of every row of the matrix
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The right operands of a matrix's gradient and, in passing, its detector's row, which is a sum."""
-    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chunk = tl.program_id(1)
-    share = tl.cdiv(rows, tl.num_programs(1))
-    width = cols < WIDTH
-    end = tl.minimum((chunk + 1) * share, rows)
-    for_detector = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
-    for_all = tl.zeros((ROWS, BLOCK), tl.float32)
-    for begin in range(chunk * share, end, ROWS):
-        r = (begin + tl.arange(0, ROWS)).to(tl.int64)
-        across = r < end
-        keep = across[:, None] & width[None, :]
-        at = r[:, None] * WIDTH + cols[None, :]
-        value = tl.load(a + at, mask=keep, other=0.0).to(tl.float32)
-        gated = value
-        if gate is not None:
-            gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]
-        if d_detector is not None:
-            d = tl.load(d_detector + r * gate_step, mask=across, other=0.0)
-            for_detector += gated * d[:, None]
-        if stats is not None:
-            moments = stats + r * STATS
-            scale = tl.load(moments + 1, mask=across, other=0.0)
-            k = tl.load(moments + MEANS + 1, mask=across, other=0.0) * scale
-            gated = gated * scale[:, None]
-            tl.store(again + at, -value * k[:, None], mask=keep)
-            mean = tl.load(moments + MEANS, mask=across, other=0.0)
-            mean -= k * tl.load(moments, mask=across, other=0.0)
-            for_all += gated * mean[:, None]
-        if weighed is not None:
-            tl.store(weighed + at, gated, mask=keep)
-    if d_detector is not None:
-        tl.store(sums + chunk * sums_row + cols, tl.sum(for_detector, axis=0), mask=width)
-    if stats is not None:
-        tl.store(means + chunk * sums_row + cols, tl.sum(for_all, axis=0), mask=width)
-
-
-@triton.jit
-def _mean(stats, gate, across):
-    """Of a contribution: gate · mean / deviation."""
-    weight = tl.load(stats, mask=across, other=0.0) * tl.load(stats + 1, mask=across, other=0.0)
-    if gate is not None:
-        weight = weight * tl.load(gate, mask=across, other=0.0)
-    return weight[:, None]
-
-
-@triton.jit
-def column_sums(
-    d, d_row, rows,  # (rows, ·)
-    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of d; with layer norm three more, WIDTH apart,
-    stats,  # of d · gate · mean / deviation of the contributions U, V and W
-    gate_V, gate_W, gate_step,
-    WIDTH: tl.constexpr, TOP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The gradient of a bias, and what the gradients of gains need of it."""
-    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chunk = tl.program_id(1)
-    share = tl.cdiv(rows, tl.num_programs(1))
-    width = cols < WIDTH
-    end = tl.minimum((chunk + 1) * share, rows)
-    total = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
-    total_U = tl.zeros((ROWS, BLOCK), tl.float32)
-    total_V = tl.zeros((ROWS, BLOCK), tl.float32)
-    total_W = tl.zeros((ROWS, BLOCK), tl.float32)
-    for begin in range(chunk * share, end, ROWS):
-        r = (begin + tl.arange(0, ROWS)).to(tl.int64)
-        across = r < end
-        keep = across[:, None] & width[None, :]
-        value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
-        total += value
-        if stats is not None:
-            at = stats + r * STATS
-            total_U += value * _mean(at, None, across)
-            if not TOP:
-                total_V += value * _mean(at + 2, gate_V + r * gate_step, across)
-            by_W = gate_W
-            if gate_W is not None:
-                by_W = gate_W + r * gate_step
-            total_W += value * _mean(at + 4, by_W, across)
-    at = sums + chunk * sums_row + cols
-    tl.store(at, tl.sum(total, axis=0), mask=width)
-    if stats is not None:
-        tl.store(at + WIDTH, tl.sum(total_U, axis=0), mask=width)
-        tl.store(at + 2 * WIDTH, tl.sum(total_V, axis=0), mask=width)
-        tl.store(at + 3 * WIDTH, tl.sum(total_W, axis=0), mask=width)
-
-
-@triton.jit
-def apply_gain(
-    p,  # (4H, WIDTH) float32: d times the weighed operand; becomes gain · p - means
-    matrix, gain, means,
-    sums,  # (4H,) of d · gate · mean / deviation
-    d_gain,  # (4H,)
-    GATES: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """From a product with the gradient after layer norm to the gradients of the gain and, but for one term, the matrix.
-
-    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda_gradients`.
-    """
-    j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    cols = tl.arange(0, BLOCK)
-    across = j < GATES
-    mask = across[:, None] & (cols < WIDTH)[None, :]
-    at = j[:, None] * WIDTH + cols[None, :]
-    value = load(p, at, mask)
-    total = tl.sum(value * load(matrix, at, mask), axis=1) - load(sums, j, across)
-    tl.store(d_gain + j, total, mask=across)
-    value = load(gain, j, across)[:, None] * value - load(means, cols, cols < WIDTH)[None, :]
-    tl.store(p + at, value, mask=mask)

@@ -1,0 +1,129 @@
+# mypy: allow-untyped-defs
+"""The Triton kernels behind the gradients of weights, sums over steps and rows; see :mod:`hmrnn.ops.cuda_gradients`."""
+
+import triton
+import triton.language as tl
+
+from hmrnn.ops.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
+
+
+@triton.jit
+def weigh(
+    a, rows,  # (rows, WIDTH) what a matrix was multiplied with
+    gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
+    stats,  # of its contribution, with layer norm
+    weighed,  # (rows, WIDTH) gets a · gate, with layer norm a · gate / deviation; None if that is a itself
+    again,  # (rows, WIDTH) gets -a · k / deviation with layer norm, k being the second of the means
+    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of a · gate · d_detector,
+    means,  # and of what layer norm takes from the gradient of every row of the matrix
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The right operands of a matrix's gradient and, in passing, its detector's row, which is a sum."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chunk = tl.program_id(1)
+    share = tl.cdiv(rows, tl.num_programs(1))
+    width = cols < WIDTH
+    end = tl.minimum((chunk + 1) * share, rows)
+    for_detector = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
+    for_all = tl.zeros((ROWS, BLOCK), tl.float32)
+    for begin in range(chunk * share, end, ROWS):
+        r = (begin + tl.arange(0, ROWS)).to(tl.int64)
+        across = r < end
+        keep = across[:, None] & width[None, :]
+        at = r[:, None] * WIDTH + cols[None, :]
+        value = tl.load(a + at, mask=keep, other=0.0).to(tl.float32)
+        gated = value
+        if gate is not None:
+            gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]
+        if d_detector is not None:
+            d = tl.load(d_detector + r * gate_step, mask=across, other=0.0)
+            for_detector += gated * d[:, None]
+        if stats is not None:
+            moments = stats + r * STATS
+            scale = tl.load(moments + 1, mask=across, other=0.0)
+            k = tl.load(moments + MEANS + 1, mask=across, other=0.0) * scale
+            gated = gated * scale[:, None]
+            tl.store(again + at, -value * k[:, None], mask=keep)
+            mean = tl.load(moments + MEANS, mask=across, other=0.0)
+            mean -= k * tl.load(moments, mask=across, other=0.0)
+            for_all += gated * mean[:, None]
+        if weighed is not None:
+            tl.store(weighed + at, gated, mask=keep)
+    if d_detector is not None:
+        tl.store(sums + chunk * sums_row + cols, tl.sum(for_detector, axis=0), mask=width)
+    if stats is not None:
+        tl.store(means + chunk * sums_row + cols, tl.sum(for_all, axis=0), mask=width)
+
+
+@triton.jit
+def _mean(stats, gate, across):
+    """Of a contribution: gate · mean / deviation."""
+    weight = tl.load(stats, mask=across, other=0.0) * tl.load(stats + 1, mask=across, other=0.0)
+    if gate is not None:
+        weight = weight * tl.load(gate, mask=across, other=0.0)
+    return weight[:, None]
+
+
+@triton.jit
+def column_sums(
+    d, d_row, rows,  # (rows, ·)
+    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of d; with layer norm three more, WIDTH apart,
+    stats,  # of d · gate · mean / deviation of the contributions U, V and W
+    gate_V, gate_W, gate_step,
+    WIDTH: tl.constexpr, TOP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a bias, and what the gradients of gains need of it."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chunk = tl.program_id(1)
+    share = tl.cdiv(rows, tl.num_programs(1))
+    width = cols < WIDTH
+    end = tl.minimum((chunk + 1) * share, rows)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
+    total_U = tl.zeros((ROWS, BLOCK), tl.float32)
+    total_V = tl.zeros((ROWS, BLOCK), tl.float32)
+    total_W = tl.zeros((ROWS, BLOCK), tl.float32)
+    for begin in range(chunk * share, end, ROWS):
+        r = (begin + tl.arange(0, ROWS)).to(tl.int64)
+        across = r < end
+        keep = across[:, None] & width[None, :]
+        value = tl.load(d + r[:, None] * d_row + cols[None, :], mask=keep, other=0.0).to(tl.float32)
+        total += value
+        if stats is not None:
+            at = stats + r * STATS
+            total_U += value * _mean(at + OF_U, None, across)
+            if not TOP:
+                total_V += value * _mean(at + OF_V, gate_V + r * gate_step, across)
+            by_W = gate_W
+            if gate_W is not None:
+                by_W = gate_W + r * gate_step
+            total_W += value * _mean(at + OF_W, by_W, across)
+    at = sums + chunk * sums_row + cols
+    tl.store(at, tl.sum(total, axis=0), mask=width)
+    if stats is not None:
+        tl.store(at + WIDTH, tl.sum(total_U, axis=0), mask=width)
+        tl.store(at + 2 * WIDTH, tl.sum(total_V, axis=0), mask=width)
+        tl.store(at + 3 * WIDTH, tl.sum(total_W, axis=0), mask=width)
+
+
+@triton.jit
+def apply_gain(
+    p,  # (4H, WIDTH) float32: d times the weighed operand; becomes gain · p - means
+    matrix, gain, means,
+    sums,  # (4H,) of d · gate · mean / deviation
+    d_gain,  # (4H,)
+    GATES: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """From a product with the gradient after layer norm to the gradients of the gain and, but for one term, the matrix.
+
+    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda_gradients`.
+    """
+    j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    across = j < GATES
+    mask = across[:, None] & (cols < WIDTH)[None, :]
+    at = j[:, None] * WIDTH + cols[None, :]
+    value = load(p, at, mask)
+    total = tl.sum(value * load(matrix, at, mask), axis=1) - load(sums, j, across)
+    tl.store(d_gain + j, total, mask=across)
+    value = load(gain, j, across)[:, None] * value - load(means, cols, cols < WIDTH)[None, :]
+    tl.store(p + at, value, mask=mask)
