@@ -13,35 +13,40 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SILENT, ALWAYS = 0.002, 0.98
-NEEDED = ("data", "model", "parameters", "seed", "epochs", "validation_bits", "test", "characters_per_second",
+NEEDED = ("data", "model", "parameters", "seed", "epochs", "test", "characters_per_second",
           "seconds", "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
 
 
 def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The runs in a folder, best test result first."""
+    """The runs in a folder, best test result first; each has its validation in bits, or for handwriting in nats."""
     found = []
     for path in folder.glob("*/result.json"):
         result = json.loads(path.read_text())
         missing = [name for name in NEEDED if name not in result]
+        if not result.keys() & {"validation_bits", "validation_nats"}:
+            missing.append("its validation")
         if missing or not (path.parent / result["log"]).exists() or not (path.parent / "config.json").exists():
             raise SystemExit(f"{path}: without {', '.join(missing) or 'its log or config'}")
         found.append((path.parent.name, result))
-    return sorted(found, key=lambda named: named[1]["test"]["bits"])
+    return sorted(found, key=lambda named: named[1]["test"].get("bits", -named[1]["test"].get("log_likelihood", 0)))
 
 
 def dead(rates: list[float]) -> bool:
     return any(rate < SILENT or rate > ALWAYS for rate in rates)
 
 
+def rates_of(test: dict[str, Any]) -> str:
+    return (", ".join(f"{rate:.3f}" for rate in test["rates"]) or "-") + (" (dead)" if dead(test["rates"]) else "")
+
+
 def row(folder: str, name: str, r: dict[str, Any]) -> str:
     test = r["test"]
-    rates = ", ".join(f"{rate:.3f}" for rate in test["rates"]) or "-"
     cells = [
         f"[{r['model']}]({folder}/{name})",
         r["seed"],
         f"{r['validation_bits']:.4f}",
         f"{test['bits']:.4f}",
-        rates + (" (dead)" if dead(test["rates"]) else ""),
+        rates_of(test),
         f"{100 * test['saved']:.0f} %",
         f"{r['parameters'] / 1e6:.1f} M",
         r["epochs"],
@@ -58,6 +63,34 @@ def table(folder: Path) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join(head + [row(folder.name, name, r) for name, r in results(folder)])
+
+
+def table_of_strokes(folder: Path) -> str:
+    """Handwriting: log-likelihood of a sequence in nats, the more the better, and how level 2 meets the pen-ups."""
+    head = [
+        "| model | seed | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs | time |"
+        " points/s | F1 of level 1, 2 at pen-ups |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines = []
+    for name, r in results(folder):
+        test, levels = r["test"], [f"level {l + 1}" for l in range(len(r["test"]["rates"]))]
+        scores = {score["name"]: score["tolerance"]["0"]["f1"] for score in test.get("boundaries", ())}
+        cells = [
+            f"[{r['model']}]({folder.name}/{name})",
+            r["seed"],
+            f"{-r['validation_nats']:.0f}",
+            f"{test['log_likelihood']:.0f}",
+            rates_of(test),
+            f"{100 * test['saved']:.0f} %",
+            f"{r['parameters'] / 1e6:.1f} M",
+            r["epochs"],
+            f"{r['seconds']:.0f} s",
+            f"{r['characters_per_second']:,}",
+            ", ".join(f"{scores[level]:.2f}" for level in levels if level in scores) or "-",
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(head + lines)
 
 
 def table_of_boundaries(folder: Path) -> str:
@@ -78,7 +111,8 @@ def table_of_boundaries(folder: Path) -> str:
     return "\n".join(head + lines)
 
 
-TABLES = {"ptb": table, "ptb-gains": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries}
+TABLES = {"ptb": table, "ptb-gains": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries,
+          "iamondb": table_of_strokes, "iamondb-official": table_of_strokes}  # fmt: skip
 
 
 def filled(text: str) -> str:
