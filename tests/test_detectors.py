@@ -19,7 +19,16 @@ from hmrnn.config import ModelConfig, TrainConfig
 from hmrnn.data import Corpus
 from hmrnn.evaluate_boundaries import find
 from hmrnn.models import LanguageModel
-from hmrnn.regularise import advice, bound_feedback, condition, control_rates, rate_prior, start_gains, surprise_pull
+from hmrnn.regularise import (
+    BELOW_ZERO,
+    advice,
+    bound_feedback,
+    condition,
+    control_rates,
+    rate_prior,
+    start_gains,
+    surprise_pull,
+)
 from hmrnn.rnn import HMLSTM, RECURRENT_GAIN
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Reading
@@ -109,6 +118,21 @@ def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) ->
     assert all(torch.equal(after[name][:-1], before[name][:-1]) for name in ("rnn.b.0", "rnn.b.1"))
     assert trainer._first_rates().tolist() == pytest.approx([0.7, 0.3], abs=0.02)
     assert plain._first_rates().tolist() != pytest.approx([0.7, 0.3], abs=0.1)
+
+
+def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() -> None:
+    """There the gradient would be multiplied by 316 at every step until something comes from below."""
+    text = tiny.corpus(train=4000)
+    config = tiny.config(batch_size=40, length=20, detector_rates=(0.3, 0.95), layer_norm=True)
+    trainer = tiny.trainer(config, text)
+    with mock.patch.object(trainer, "update"):
+        trainer.step()
+    biases = [b[-1].item() for b in trainer.model.rnn.b[:2]]
+    assert biases[1] == pytest.approx(BELOW_ZERO, abs=0.01)
+    assert biases[1] < 0
+    low, high = trainer._first_rates().tolist()
+    assert low == pytest.approx(0.3, abs=0.02)
+    assert high < 0.9
 
 
 def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:

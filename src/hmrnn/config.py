@@ -128,7 +128,8 @@ class TrainConfig:
     """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
     detector_rates: tuple[float, ...] = ()
     """Boundary rates that the detectors start with, one per detector, the lowest first: before the first update their
-    biases are set so that they fire so often on the first batch. Empty: as their weights have it."""
+    biases are set so that they fire so often on the first batch, or less with layer norm above the first layer, where
+    a positive bias makes the gradient explode. Empty: as their weights have it."""
     recurrent_gain: float = 0.1
     """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1."""
     detector_feedback: float = 1.0

@@ -17,8 +17,8 @@ from hmrnn.task import Reading
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
-WIDEST = 8.0
-"""Biases that a start at given rates looks for lie within this of zero."""
+WIDEST, BELOW_ZERO = 8.0, -0.05
+"""A start at given rates looks for biases within the one of zero, where zero is too much only up to the other."""
 RARE = 0.001
 """Rate control takes rates below this, and above 1 less this, for no further from their targets than these."""
 
@@ -64,10 +64,12 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
     """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives those of now, (detectors,).
 
     A detector fires the more often the larger its bias is, so halving an interval finds it. The lowest comes first, as
-    what reaches the others depends on it.
+    what reaches the others depends on it. With layer norm the biases of the others stay below zero, even if their rates
+    then do: above it a detector fires while its layer is still all zeros, where layer norm multiplies gradients by 316
+    at every step.
     """
     for l, target in enumerate(targets):
-        low, high = -WIDEST, WIDEST
+        low, high = -WIDEST, BELOW_ZERO if l > 0 and model.rnn.layer_norm else WIDEST
         for _ in range(12):
             middle = (low + high) / 2
             model.rnn.b[l][-1] = middle
