@@ -132,6 +132,8 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
         )
     if trained.returncode:
         return f"{into}: training ended with status {trained.returncode}, see log.txt"
+    if '"train"' not in (run / "metrics.jsonl").read_text():
+        return f"{into}: every update was left out, see log.txt"
     detects = "--model.rnn" not in row.flags  # baselines have no boundaries to score
     tests = [evaluation(run, flags, options) for flags in table.evaluations if detects or flags != "--boundaries"]
     record(table, row, seed, run, into, tests)
