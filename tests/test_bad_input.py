@@ -134,7 +134,7 @@ def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, 
 
 
 USING: dict[str, tuple[str, str]] = {
-    "no model": ("evaluate", "-m MODEL, --model MODEL"),
+    "no model": ("evaluate", "comes without its corpus: name a text by --file"),
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
     "misspelt model": ("segment -m english-smal abc", "(english-small); did you mean english-small?"),
     "endless model": (f"segment -m {'x' * 300} abc", "no checkpoint at xxx"),

@@ -43,8 +43,14 @@ def test_svg_shows_every_point_inside_the_picture() -> None:
     assert (points > 0).all()
     assert (points[:, 0] < width).all()
     assert (points[:, 1] < height).all()
-    first = drawing.polylines(lines[0])[0]
-    np.testing.assert_allclose(np.diff(drawn[0], axis=0), np.diff(first, axis=0), atol=0.011)  # y stays downwards
+    first, scale = drawing.polylines(lines[0])[0], width / drawing.Sheet(lines).width
+    moves = scale * np.diff(first, axis=0)  # y stays downwards
+    np.testing.assert_allclose(np.diff(drawn[0], axis=0), moves, atol=0.011)
+
+
+def test_strokes_may_be_in_any_unit() -> None:
+    tiny_units = [line * [1e-3, 1e-3, 1] for line in tiny_strokes.strokes(2)]
+    assert drawing.svg(tiny_units) == drawing.svg(list(tiny_strokes.strokes(2)))
 
 
 def test_lines_do_not_overlap() -> None:

@@ -100,6 +100,8 @@ def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:
     lengths = torch.tensor([T, 5, 2, 9])
     mixture, out, _ = model(points)
     got, same = model.log_likelihood(points, lengths)
+    with pytest.raises(InputError, match="lengths must lie between 1 and T"):
+        model.log_likelihood(points, lengths + 1)
     assert got.shape == (T - 1, B)
     assert mixture.means.shape == (T, B, 3, 2)
     torch.testing.assert_close(same.hidden[2], out.hidden[2][:-1], rtol=0, atol=1e-12)

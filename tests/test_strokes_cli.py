@@ -151,8 +151,8 @@ def test_generate(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert re.search(r"lifted after \d+% of the points.*untrained", err)  # and so it is
     if name.endswith((".npz", ".json", ".csv")):
         wrote, expected = read_strokes(name), tiny_strokes.model().sheet(2, 20, bias=0.5, seed=1)
-        np.testing.assert_allclose(wrote[1][1:, :2], expected[1][1:, :2], atol=1e-3)
-        np.testing.assert_array_equal(wrote[1][:-1, 2], expected[1][:-1, 2])
+        np.testing.assert_allclose(wrote[1][1:, :2], expected[1][:, :2], atol=1e-3)  # after the point they begin at
+        np.testing.assert_array_equal(wrote[1][:, 2], [0, *expected[1][:-1, 2], 1])
 
 
 def test_generate_primed_and_animated(run: Path) -> None:
@@ -161,12 +161,20 @@ def test_generate_primed_and_animated(run: Path) -> None:
     text = Path("writing.svg").read_text()
     assert 'class="prime"' in text
     assert "@keyframes" in text
+    assert tiny.hmrnn("generate", "-m", run / "hand", *flags[:4], *flags[6:], "--out", "on.npz") == 0
+    prime = tiny_strokes.strokes(4)[1]
+    (expected,) = tiny_strokes.model().sheet(1, 20, prime=prime, seed=1)
+    wrote = read_strokes("on.npz")[0]
+    assert wrote[0].tolist() == [0, 0, prime[-1, 2]]  # where the prime ends
+    np.testing.assert_allclose(wrote[1:, :2], expected[:, :2], atol=1e-3)
 
 
 def test_plot(run: Path) -> None:
     flags = ("--figure", 5, "--file", run / "lines.npz", "--levels", 1, 2, "--out", "5.png")
     assert tiny.hmrnn("plot", "-m", run / "hand", *flags) == 0
     assert Path("5.png").read_bytes().startswith(b"\x89PNG")
+    assert tiny.hmrnn("plot", "-m", run / "hand", *flags[2:4], "--out", "all.png") == 0  # all levels are drawn
+    assert Path("all.png").read_bytes() == Path("5.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +194,16 @@ def test_plot(run: Path) -> None:
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
-        (("plot", "hand", "--file", "{lines}"), "--figure 4 is for text"),
+        (("plot", "hand", "--file", "{lines}", "--figure", "4"), "--figure 4 is for text"),
+        (("segment", "hand", "--stream", "{lines}", "--out", "found"), "--stream is for text"),
+        (("generate", "hand", "--line", "2"), "--line is for --prime"),
+        (("generate", "hand", "--temperature", "1e-320"), "temperature must be 0 or at least 0.001"),
+        (("generate", "hand", "--bias", "1e308"), "bias must lie between 0 and 1000"),
+        (("evaluate", "hand", "--file", "{lines}", "--streams", "7"), "--streams is for text"),
+        (("generate", "text", "abc", "--samples", "3"), "--samples is for handwriting"),
+        (("generate", "text", "abc", "--out", "a.svg"), "--out is for handwriting"),
+        (("generate", "text", "abc", "--line", "1"), "--line is for handwriting"),
+        (("segment", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
         (("plot", "text", "abc", "--figure", "5"), "--figure 5 draws handwriting"),
         (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
@@ -232,6 +249,32 @@ def test_a_file_of_strokes_is_trained_on_by_its_name(run: Path, capsys: pytest.C
     assert "1 lines, " in capsys.readouterr().out
     assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--path", run / "lines.npz") == 2
     assert "another scale than the model" in capsys.readouterr().err
+
+
+def test_files_that_may_be_text_or_strokes_are_asked_about(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("folder").mkdir()
+    for name in ("mine.json", "mine.csv", "folder/mine.json"):
+        save_strokes(tiny_strokes.strokes(20), name)
+    for command, name in (("train", "mine.json"), ("train", "mine.csv"), ("data", "mine.json")):
+        assert tiny.hmrnn(command, name) == 2
+        assert f"{name} may hold strokes or text; say which" in capsys.readouterr().err
+    assert tiny.hmrnn("data", "strokes", "--path", "mine.json") == 0
+    assert tiny.hmrnn("data", "folder") == 0
+    assert capsys.readouterr().out.count("18 lines") == 2
+
+
+def test_a_model_that_is_not_finite_is_not_used(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tiny_strokes.model()
+    broken.network.density.bias.data[0] = float("nan")
+    tiny_strokes.save(tmp_path / "broken", broken)
+    for command in ("evaluate", "segment", "plot"):
+        assert tiny.hmrnn(command, "-m", tmp_path / "broken", "--file", run / "lines.npz") == 2
+        assert "density.bias" in capsys.readouterr().err
+    wild = tiny_strokes.model()
+    wild.network.density.weight.data.fill_(1e30)
+    tiny_strokes.save(tmp_path / "wild", wild)
+    assert tiny.hmrnn("generate", "-m", tmp_path / "wild", "--seed", 1) == 2
+    assert re.search("the pen jumped by|outputs are not finite", capsys.readouterr().err)
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text, show what was found
-  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, strokes, or a text file of your own
+  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   score      bits per character of a text, or of each of its lines
   segment    text in, its segments at every level out
@@ -39,7 +39,7 @@ usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   --version  print the version
 
-Without -m, segment, generate, score, plot and explore use english-small, which comes with hmrnn.
+Without -m, segment, generate, score, plot, explore and evaluate --file use english-small, which comes with hmrnn.
 """
 
 
@@ -90,7 +90,7 @@ def check(arguments: Any) -> None:
 
 
 def preset_for(target: str) -> tuple[str, Config]:
-    """The name and the config of a preset, or those for a text file, or an .npz file of strokes, of one's own."""
+    """The name and the config of a preset, or those for text or strokes of one's own."""
     if target in PRESETS:
         return target, PRESETS[target]
     if not os.path.exists(target):
@@ -98,20 +98,36 @@ def preset_for(target: str) -> tuple[str, Config]:
             f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists"
             f"{did_you_mean(target, PRESETS, files=True)}"
         )
-    preset = PRESETS["strokes" if target.endswith((".npz", ".npz.xz")) else "text"]
+    preset = PRESETS[_kind(target)]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
+
+
+def _kind(path: str) -> str:
+    """What a file or a folder holds by its name, or by the names in it: "text" or "strokes"."""
+    names = [path] if not os.path.isdir(path) else [name for _, _, found in os.walk(path) for name in found]
+    endings = {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix for name in names}
+    if ".npz" in endings or (os.path.isdir(path) and endings & {".json", ".csv"} and ".txt" not in endings):
+        return "strokes"
+    if endings & {".json", ".csv"} and not os.path.isdir(path):
+        raise InputError(
+            f"{path} may hold strokes or text; say which: strokes or text for its name, and its path by --data.path "
+            "(hmrnn data: --path)"
+        )
+    return "text"
 
 
 def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     if not rest or rest[0].startswith("-"):
         if rest and rest[0] in ("-h", "--help"):
             print(
-                "usage: hmrnn train demo|ptb|text8|enwik8|iamondb|handwritten|PATH.txt [OPTIONS]; the options, with "
-                "the defaults of ptb:\n"
+                "usage: hmrnn train demo|ptb|text8|enwik8|iamondb|handwritten|strokes|PATH [OPTIONS]; PATH is a text "
+                "file, a folder of them, or strokes (.npz); the options, with the defaults of ptb:\n"
             )
             parse(TrainArguments, ["--help"], "hmrnn train ptb", _with_run_flags(PRESETS["ptb"]))
-        raise InputError(f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a text file as its first argument")
+        raise InputError(
+            f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a file of text or strokes as its first argument"
+        )
     target, flags = rest[0], rest[1:]
     name, config = preset_for(target)
     first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))

@@ -129,10 +129,11 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
     symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
     if dynamic is not None:
         return _evaluate_dynamically(model, symbols, what, dynamic, arguments.json)
+    gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
     streams = 64 if arguments.streams is None else arguments.streams
     show = display.steps_progress("evaluating")
     result = measure(model.network, symbols, streams=streams, warmup=arguments.warmup, chunk=100, progress=show)
-    rows = _boundary_rows(model, symbols, spaces, arguments, streams) if arguments.boundaries else []
+    rows = _boundary_rows(model, symbols, spaces, gold, streams, arguments.warmup) if arguments.boundaries else []
     if arguments.json:
         record: dict[str, Any] = {"text": what, "streams": streams, "warmup": arguments.warmup}
         record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
@@ -177,13 +178,10 @@ def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dyna
 
 
 def _boundary_rows(
-    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: flags.EvaluateArguments, streams: int
+    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, gold: np.ndarray | None, streams: int, warmup: int
 ) -> list[boundary_scores.Row]:
-    gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
-    found = evaluate_boundaries.find(
-        model.network, symbols, streams=streams, warmup=arguments.warmup,
-        progress=display.steps_progress("looking for segments"),
-    )  # fmt: skip
+    show = display.steps_progress("looking for segments")
+    found = evaluate_boundaries.find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     if gold is not None:
         return evaluate_boundaries.against_ends(found, gold)
     if model.config.data.remove_spaces:
@@ -269,7 +267,10 @@ def generate(arguments: flags.GenerateArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
         return commands_strokes.generate(model, arguments)
-    for flag, given in (("--bias", arguments.bias), ("--prime", arguments.prime), ("--seconds", arguments.seconds)):
+    for flag, given in (
+        ("--bias", arguments.bias), ("--prime", arguments.prime), ("--line", arguments.line), ("--out", arguments.out),
+        ("--samples", arguments.samples), ("--seconds", arguments.seconds),
+    ):  # fmt: skip
         if given:
             raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")
     prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
@@ -369,10 +370,7 @@ def _from_dump(arguments: flags.DataArguments) -> int:
 
 def _data_config(arguments: flags.DataArguments) -> DataConfig:
     """The corpus that ``hmrnn data`` was asked for."""
-    if arguments.name.endswith((".npz", ".npz.xz")):
-        wanted = DataConfig(format="strokes", path=(arguments.name,))
-    else:
-        wanted = cli.preset_for(arguments.name)[1].data
+    wanted = cli.preset_for(arguments.name)[1].data
     return dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
 
 

@@ -28,7 +28,10 @@ MOST_LIFTS = 0.4
 
 
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
-    for flag, given in (("--symbols", arguments.symbols), ("--gold", arguments.gold), ("--plain", arguments.plain)):
+    for flag, given in (
+        ("--symbols", arguments.symbols), ("--gold", arguments.gold), ("--plain", arguments.plain),
+        ("--streams", arguments.streams),
+    ):  # fmt: skip
         if given:
             raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
     if arguments.file:
@@ -37,6 +40,8 @@ def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
         what = ", ".join(arguments.file)
     else:
         strokes, what = _own(model, arguments.split, arguments.path)
+    if arguments.boundaries and model.network.rnn.num_boundaries == 0:
+        raise InputError("this model has no detectors, so there are no boundaries to score; leave out --boundaries")
     result = evaluate_strokes(model.network, strokes, model.scale, progress=display.steps_progress("evaluating"))
     rows = _against_pen_ups(model, strokes) if arguments.boundaries else []
     if arguments.json:
@@ -73,6 +78,8 @@ def table(result: StrokeEvaluation, what: str) -> str:
 
 
 def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
+    if arguments.stream:
+        raise InputError("--stream is for text, and this is a model of handwriting; name a file of strokes by --file")
     steps = _line(model, arguments, arguments.line)
     found = model.segment(steps)
     if arguments.json:
@@ -98,18 +105,22 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
             raise InputError(
                 f"{flag} is for text, and this is a model of handwriting; leave it out (--prime takes a line)"
             )
-    out = Path(arguments.out)
+    out = Path(arguments.out or "writing.svg")
+    if arguments.line is not None and arguments.prime is None:
+        raise InputError("--line is for --prime: which of its lines to go on from; give both")
     if not 0 <= arguments.seconds < 1e6:
         raise InputError(f"--seconds must not be negative; got {arguments.seconds}")
     if out.suffix.lower() not in ENDINGS:
         drawing.check_suffix(out, arguments.seconds)
-    prime = _chosen(read_strokes(arguments.prime), arguments.line) if arguments.prime else None
+    prime = _chosen(read_strokes(arguments.prime), arguments.line or "1") if arguments.prime else None
     lines = model.sheet(
-        arguments.samples, POINTS if arguments.length is None else arguments.length, bias=arguments.bias, prime=prime,
-        temperature=1.0 if arguments.temperature is None else arguments.temperature, seed=arguments.seed,
+        1 if arguments.samples is None else arguments.samples, POINTS if arguments.length is None else arguments.length,
+        temperature=1.0 if arguments.temperature is None else arguments.temperature,
+        bias=arguments.bias, prime=prime, seed=arguments.seed,
     )  # fmt: skip
     if out.suffix.lower() in ENDINGS:
-        save_strokes(Strokes.of(lines), out)
+        begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point that the first step leads from
+        save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:
         drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
     print(f"wrote {out}: {len(lines)} line(s) of {len(lines[0])} points")
@@ -123,11 +134,13 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
 
 
 def plot(model: StrokeModel, arguments: flags.PlotArguments) -> int:
-    if arguments.figure != "5":
+    if arguments.figure not in (None, "5"):
         raise InputError(f"--figure {arguments.figure} is for text, and this is a model of handwriting; use --figure 5")
     figures.check_suffix(arguments.out)
     steps = _line(model, arguments, arguments.line)
-    figures.save(figures_strokes.figure5(steps, model.segment(steps), levels=arguments.levels), arguments.out)
+    found = model.segment(steps)
+    levels = arguments.levels or range(1, found.levels + 1)
+    figures.save(figures_strokes.figure5(steps, found, levels=levels), arguments.out)
     print(f"wrote {arguments.out}")
     return 0
 
@@ -136,10 +149,10 @@ def _own(model: StrokeModel, split: str, path: tuple[str, ...]) -> tuple[Strokes
     """A part of the data that the model was trained by, and what to call it."""
     data = dataclasses.replace(model.config.data, path=path) if path else model.config.data
     corpus = load_strokes(data, display.bytes_progress("reading"))
-    if corpus.scale != model.scale:
+    if not np.allclose(dataclasses.astuple(corpus.scale), dataclasses.astuple(model.scale), rtol=1e-9, atol=0):
         raise InputError(
-            f"{corpus.name} has another scale than the model: these are not the lines that it was trained on; evaluate "
-            "others by --file"
+            f"{corpus.name} has another scale than the model: lines, their names or their split are not those that it "
+            "was trained on; evaluate others by --file"
         )
     return getattr(corpus, split), f"{corpus.name}, {split} part"
 

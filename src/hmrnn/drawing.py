@@ -29,8 +29,8 @@ def check_drawable(lines: Sequence[np.ndarray]) -> None:
             raise InputError(f"line {number} holds steps that are not finite, so there is nothing to draw")
         if not any(len(part) > 1 and np.ptp(part, axis=0).max() > 0 for part in polylines(steps)):
             raise InputError(
-                f"line {number} would be an empty picture: the pen never moves while it is down; a model that writes "
-                "so is untrained or has diverged"
+                f"line {number} would be an empty picture: the pen never moves while it is down; if a model wrote it, "
+                "that is untrained or has diverged"
             )
 
 
@@ -47,13 +47,15 @@ def svg(
     lines at once, each stroke at the speed of its points.
     """
     sheet = Sheet(lines, prime)
-    height = round(width * sheet.height / sheet.width)
+    scale = width / sheet.width  # to pixels: strokes may be in any unit
+    height = round(scale * sheet.height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {sheet.width:.2f} {sheet.height:.2f}">'
+        f'viewBox="0 0 {width} {scale * sheet.height:.2f}">'
     )
+    pen = scale * sheet.pen
     style = (
-        f"path{{fill:none;stroke:{INK};stroke-width:{sheet.pen:.3f};stroke-linecap:round;stroke-linejoin:round}}"
+        f"path{{fill:none;stroke:{INK};stroke-width:{pen:.3f};stroke-linecap:round;stroke-linejoin:round}}"
         f".prime{{stroke:{PRIME}}}"
     )
     if seconds > 0:
@@ -61,16 +63,16 @@ def svg(
             ".ink{stroke-dasharray:1 2;stroke-dashoffset:1.01;animation:write linear forwards}"
             "@keyframes write{to{stroke-dashoffset:0}}"
         )
-    body = [f'<rect width="{sheet.width:.2f}" height="{sheet.height:.2f}" fill="#fff"/>']
+    body = [f'<rect width="{width}" height="{scale * sheet.height:.2f}" fill="#fff"/>']
     for line in sheet.lines:
-        body += [f'<path class="prime" d="{_path(part)}"/>' for part in line.prime]
+        body += [f'<path class="prime" d="{_path(scale * part)}"/>' for part in line.prime]
         total, before = sum(map(len, line.ink)), 0
         for part in line.ink:
             timing = ""
             if seconds > 0:
                 begin, length = seconds * before / total, seconds * len(part) / total
                 timing = f' pathLength="1" style="animation-duration:{length:.3f}s;animation-delay:{begin:.3f}s"'
-            body.append(f'<path class="ink"{timing} d="{_path(part)}"/>')
+            body.append(f'<path class="ink"{timing} d="{_path(scale * part)}"/>')
             before += len(part)
     return "\n".join([head, f"<style>{style}</style>", *body, "</svg>", ""])
 

@@ -67,6 +67,8 @@ class ModelArguments:
 class EvaluateArguments(ModelArguments):
     """Bits per character of a model on its own corpus or on other files, with boundary rates and updates saved."""
 
+    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
+    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     split: Literal["train", "valid", "test"] = "test"
     """Part of the model's corpus to read, if no file is given."""
     file: Annotated[tuple[str, ...], _named("FILE ...")] = ()
@@ -98,6 +100,8 @@ class EvaluateArguments(ModelArguments):
 
     def check(self) -> None:
         super().check()
+        if self.model in bundled.names() and not (self.file or self.path):
+            raise InputError(f"{self.model} comes without its corpus: name a text by --file, or a run of yours by -m")
         if self.symbols < 0:
             raise InputError(f"--symbols must not be negative; got {self.symbols}")
         if self.gold and not self.boundaries:
@@ -156,7 +160,8 @@ class TextArguments(ModelArguments):
         except OSError as error:
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
+            kind = "a file of strokes, for a model of handwriting" if ".npz" in str(self.file) else "not UTF-8 text"
+            raise InputError(f"{self.file or 'standard input'} is {kind}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,14 +232,15 @@ class GenerateArguments(ModelArguments):
     """Repeats a text, or handwriting."""
     bias: float = 0.0
     """Of handwriting: 0 varies as people do, 1 is neat, more is neater."""
-    samples: int = 1
-    """Of handwriting: lines to write, one below the other."""
+    samples: Annotated[int | None, _named("N")] = None
+    """Of handwriting: lines to write, one below the other; 1 if not given."""
     prime: Annotated[str | None, _named("FILE")] = None
     """Of handwriting: a file of strokes; each line goes on from one of it, in its style."""
-    line: str = "1"
-    """With --prime: which line of the file, by its name or counted from 1."""
-    out: str = "writing.svg"
-    """Of handwriting: the file to write: .svg, .gif, .png or .pdf for a picture; .npz, .json or .csv for strokes."""
+    line: Annotated[str | None, _named("LINE")] = None
+    """With --prime: which line of the file, by its name or counted from 1; the first if not given."""
+    out: Annotated[str | None, _named("FILE")] = None
+    """Of handwriting: the file to write: .svg, .gif, .png or .pdf for a picture; .npz, .json or .csv for strokes.
+    writing.svg if not given."""
     seconds: float = 0.0
     """Of handwriting: an .svg or .gif writes itself in this time; 0: an .svg is still, a .gif takes 8 seconds."""
 
@@ -243,14 +249,14 @@ class GenerateArguments(ModelArguments):
 class PlotArguments(TextArguments):
     """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
 
-    figure: Literal["3", "4", "5", "timescales", "curves"] = "4"
+    figure: Annotated[Literal["3", "4", "5", "timescales", "curves"] | None, _named("FIGURE")] = None
     """3: boundaries under the text. 4: with the heat map of the norms. 5: handwriting, coloured by its segments.
     timescales: how long the segments of each level are. curves: bits (nats of handwriting) and boundary rates over
-    time."""
+    time. If not given, 4 for text and 5 for handwriting."""
     line: str = "1"
     """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
-    levels: Annotated[tuple[int, ...], _named("LEVEL ...")] = (2,)
-    """Of Figure 5: the levels whose segments are drawn."""
+    levels: Annotated[tuple[int, ...], _named("LEVEL ...")] = ()
+    """Of Figure 5: the levels whose segments are drawn; all of them if not given."""
     out: str = "figure.png"
     """File to write: .png, .svg or .pdf."""
 

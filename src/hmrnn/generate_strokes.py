@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
+from torch import Tensor
 
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
@@ -14,6 +13,8 @@ from hmrnn.models import HandwritingModel
 
 LARGEST_STEP = 1000.0
 """In deviations of the training steps; a pen that moves further at once is out of control."""
+MOST = 1000.0
+"""Of bias and temperature; a temperature below its inverse is as good as 0."""
 
 
 @torch.no_grad()
@@ -62,18 +63,12 @@ def write(
             mixture = Mixture(*(a.double().cpu() for a in network.expect(network.output(state.h))))
             _check_finite(mixture)
             drawn.append(mixture.sample(bias=bias, temperature=temperature, generator=generator))  # (B, 3)
+            _check_jump(drawn[-1], temperature)
             unread = drawn[-1].to(weight)[None]
     finally:
         for module, training in modes.items():
             module.training = training
-    steps = torch.stack(drawn, dim=1).numpy()  # (B, points, 3)
-    largest = float(np.abs(steps[..., :2]).max())
-    if largest > LARGEST_STEP:
-        raise InputError(
-            f"the pen jumped by {largest:.0f} deviations of the training steps: this model is untrained or has "
-            "diverged; use another checkpoint, or a higher bias"
-        )
-    return list(scale.undo(steps))
+    return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
 
 
 def lifts(lines: list[np.ndarray]) -> float:
@@ -86,10 +81,22 @@ def _check(points: int, samples: int, bias: float, temperature: float, seed: int
         if value < 1:
             raise InputError(f"{name} must be at least 1; got {value}")
     for name, number in (("bias", bias), ("temperature", temperature)):
-        if not 0 <= number < math.inf:
-            raise InputError(f"{name} must be 0 or more; got {number}")
+        if not 0 <= number <= MOST:
+            raise InputError(f"{name} must lie between 0 and {MOST:.0f}; got {number}")
+    if 0 < temperature < 1 / MOST:
+        raise InputError(f"temperature must be 0 or at least {1 / MOST:g}; got {temperature}")
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
+
+
+def _check_jump(step: Tensor, temperature: float) -> None:
+    """(B, 3): where the pen goes next; it must stay where a network can read it."""
+    largest = float(step[:, :2].abs().max())
+    if largest > LARGEST_STEP:
+        reason = "this model is untrained or has diverged; use another checkpoint, or a higher bias"
+        if temperature > 1:
+            reason = f"temperature {temperature:g} is too much for this model; lower it"
+        raise InputError(f"the pen jumped by {largest:.3g} deviations of the training steps: {reason}")
 
 
 def _check_finite(mixture: Mixture) -> None:

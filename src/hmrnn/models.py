@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hmrnn.checks import check_lengths
 from hmrnn.config import ModelConfig
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.dropout import drop_units, probability
@@ -159,6 +160,8 @@ class HandwritingModel(nn.Module):
 
         ``lengths`` (B,) counts points. Padding comes last, so nothing that counts has seen it.
         """
+        if lengths is not None and lengths.device.type == "cpu":  # looking makes a GPU wait, and cannot be captured
+            check_lengths(lengths, len(points), points.shape[1], lengths.device)
         mixture, out, _ = self(points[:-1])
         result = mixture.log_density(points[1:])
         if lengths is None:

@@ -145,13 +145,14 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
         found = [model.segment(line) for line in lines]
         levels = range(1, found[0].levels + 1)
         lengths = [np.concatenate([np.diff(one.ends(level), prepend=0) for one in found]) for level in levels]
-        figure5 = figures_strokes.figure5(lines[0], found[0], levels=levels)
-        parts += [
-            _picture("Figure 5", figure5, "A line of the validation part, by its pen strokes and by segments."),
-            _picture(
-                "Timescales", timescales(lengths, unit="points"), f"Lengths of the segments in {len(lines)} lines."
-            ),
-        ]
+        try:
+            figure5 = figures_strokes.figure5(lines[0], found[0], levels=levels)
+            caption = "A line of the validation part, by its pen strokes and by segments."
+            parts.append(_picture("Figure 5", figure5, caption))
+        except InputError as error:  # a line of dots alone; the page says so
+            parts.append(f"<h2>Figure 5</h2><p>{html.escape(str(error))}</p>")
+        caption = f"Lengths of the segments in {len(lines)} lines."
+        parts.append(_picture("Timescales", timescales(lengths, unit="points"), caption))
     try:
         written = figures_strokes.writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
     except InputError as error:  # a model that cannot write yet; the page says why

@@ -150,6 +150,9 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"the weights in {directory} do not fit its config or vocabulary: {reason}") from error
+    wrong = [name for name, weight in saved.weights.items() if not weight.isfinite().all()]
+    if wrong:
+        raise InputError(f"{wrong[0]} in {directory} is not finite: this model has diverged; use an earlier checkpoint")
     network.to(device).eval()
     if isinstance(network, HandwritingModel):
         assert isinstance(reads, Scale)
