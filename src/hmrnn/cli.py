@@ -111,8 +111,8 @@ def _kind(path: str) -> str:
         return "strokes"
     if endings & {".json", ".csv"} and not os.path.isdir(path):
         raise InputError(
-            f"{path} may hold strokes or text; say which: strokes or text for its name, and its path by --data.path "
-            "(hmrnn data: --path)"
+            f"{path} may hold strokes or text: write strokes or text in its place, and the file after --data.path "
+            "(of hmrnn data: --path)"
         )
     return "text"
 

@@ -269,7 +269,7 @@ def generate(arguments: flags.GenerateArguments) -> int:
         return commands_strokes.generate(model, arguments)
     for flag, given in (
         ("--bias", arguments.bias), ("--prime", arguments.prime), ("--line", arguments.line), ("--out", arguments.out),
-        ("--samples", arguments.samples), ("--seconds", arguments.seconds),
+        ("--samples", arguments.samples is not None), ("--seconds", arguments.seconds),
     ):  # fmt: skip
         if given:
             raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")

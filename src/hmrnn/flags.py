@@ -160,8 +160,9 @@ class TextArguments(ModelArguments):
         except OSError as error:
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            kind = "a file of strokes, for a model of handwriting" if ".npz" in str(self.file) else "not UTF-8 text"
-            raise InputError(f"{self.file or 'standard input'} is {kind}: {error}") from error
+            if self.file is not None and ".npz" in Path(self.file).suffixes:
+                raise InputError(f"{self.file} is a file of strokes, for a model of handwriting") from error
+            raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hmrnn.task import Reading
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
 WIDEST, BELOW_ZERO = 8.0, -0.05
-"""A start at given rates looks for biases within the one of zero, where zero is too much only up to the other."""
+"""A start at given rates looks for biases between -8 and 8, or up to a little below zero where that is too much."""
 RARE = 0.001
 """Rate control takes rates below this, and above 1 less this, for no further from their targets than these."""
 
