@@ -65,6 +65,46 @@ def test_layouts(tmp_path: Path, kind: str) -> None:
     assert file.split == tuple(forms.get(name.rsplit("-", 1)[0], "none") for name in file.strokes.names)
 
 
+def test_a_folder_unpacked_in_part_is_completed_from_the_archive_beside_it(tmp_path: Path) -> None:
+    files = members(LINES)
+    lines = {name: content for name, content in files.items() if name.startswith("lineStrokes")}
+    folder = put(tmp_path / "iam", dict(list(lines.items())[:3]) | {"trainset.txt": files["trainset.txt"]})
+    cut = folder / list(lines)[2]  # what an interrupted tar leaves
+    cut.write_bytes(cut.read_bytes()[:300])
+    tar(folder / "lineStrokes-all.tar.gz", lines)
+    tar(folder / "ascii-all.tar.gz", {name: content for name, content in files.items() if name.startswith("ascii")})
+    tar(folder / "task1.tar.gz", {name: content for name, content in files.items() if "set" in name})
+    file = read_collection(config(folder))
+    check(file, LINES)
+    assert [reason.split(": ")[0] for reason in file.skipped] == [str(cut)]
+    assert set(file.split or ()) == {*FORMS, "none"}
+
+
+def test_archives_are_found_at_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "nest" / "sub").mkdir(parents=True)
+    tar(tmp_path / "nest" / "sub" / "lineStrokes-all.tar.gz", members(LINES))
+    check(read_collection(config(tmp_path / "nest")), LINES)
+
+
+def test_what_lies_unpacked_counts(tmp_path: Path) -> None:
+    files = members(LINES)
+    folder = put(tmp_path / "iam", files)
+    tar(folder / "lineStrokes-all.tar.gz", files)
+    assert read_collection(config(folder)).skipped == ()
+    changed = {name: files[name] + b"\na01-001" for name in ("ascii/a01/a01-000/a01-000u.txt", "trainset.txt")}
+    changed["lineStrokes/a01/a01-000/a01-000u-01.xml"] = xml(line(9))
+    tar(folder / "lineStrokes-all.tar.gz", files | changed)
+    file = read_collection(config(folder))
+    check(file, LINES)
+    assert sorted(file.skipped) == [
+        "lineStrokes-all.tar.gz/ascii/a01/a01-000/a01-000u.txt: "
+        "there is another file of this name, which says something else",
+        "lineStrokes-all.tar.gz/lineStrokes/a01/a01-000/a01-000u-01.xml: there is another line of this name",
+        "lineStrokes-all.tar.gz/trainset.txt: there is another file of this name, which says something else",
+    ]
+    assert (file.split or ())[file.strokes.index("a01-001-01")] == "testset_v"
+
+
 def test_official_split(tmp_path: Path) -> None:
     corpus = load_strokes(config(*sources("folder", tmp_path), split="official", min_points=2))
     assert {name.rsplit("-", 1)[0] for name in corpus.train.names} == set(FORMS["trainset"])

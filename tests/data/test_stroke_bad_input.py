@@ -83,6 +83,7 @@ def test_broken_files_are_reported_and_the_rest_is_read(tmp_path: Path, packed: 
     for k, (name, (_, why)) in enumerate(BROKEN.items()):
         (said,) = [reason for reason in file.skipped if f"z01-000-{k:02d}.xml: " in reason]
         assert why in said, (name, said)
+        assert said.startswith(f"{path.name}/" if packed else str(path))
         assert "\n" not in said
 
 
@@ -150,6 +151,7 @@ def test_tar_members_are_never_written_to_disk(tmp_path: Path) -> None:
         archive.addfile(special(tarfile.FIFOTYPE, "a/pipe-01.xml"))
     file = read_collection(config(path))
     assert file.strokes.names == ("a-01",)
+    assert all(reason.startswith("l.tar/") for reason in file.skipped)
     reasons = [reason.split(".xml: ")[1] for reason in file.skipped]
     assert reasons == ["its path leaves the folder"] * 3 + ["it is not a regular file"] * 3
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".npz") == ["l.tar"]
@@ -438,6 +440,6 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
     for _ in range(2):  # read, and from the cache
         file = read_collection(config(path))
         assert file.strokes.names == ("\\udcff-01", "a-03")
-        assert file.skipped == ("a\\n/b\\udcfe-02.xml: it is empty",)
+        assert file.skipped == ("l.tar/a\\n/b\\udcfe-02.xml: it is empty",)
     with pytest.raises(InputError, match="names must be text that UTF-8 can write"):
         Strokes.of([steps(line(3))], ["\udcff"])

@@ -51,13 +51,15 @@ _Job = tuple[str, "bytes | Path"]
 class _Found:
     """What the sources hold beside the lines, and what could not be read."""
 
+    words: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """Of each transcript and official set taken, to tell whether another of its name is the same."""
     transcripts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     sets: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: list[str] = dataclasses.field(default_factory=list)
 
 
 def find_sources(paths: Sequence[Path]) -> list[Path]:
-    """The files to read, folders unfolded. An archive is opened only for what does not lie beside it unpacked."""
+    """The files to read, folders unfolded; archives come last, so that what lies beside them unpacked counts."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -70,28 +72,25 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
                 )
             files.append(path)
             continue
-        found = sorted(p for p in path.rglob("*") if _kind(p.name))
-        kinds = {_kind(p.name) for p in found}
-        there = {"lineStrokes": "line", "ascii": "transcript", "task": "split"}
-        tars = sorted(p for p in path.iterdir() if is_tar(p) and p.name.startswith(_TARS))
-        files += found + [
-            p for p in tars if not any(p.name.startswith(start) and kind in kinds for start, kind in there.items())
-        ]
+        inside = sorted(path.rglob("*"))
+        files += [p for p in inside if _kind(p.name)]
+        files += [p for p in inside if is_tar(p) and p.name.startswith(_TARS)]
     return files
 
 
 def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
-    """All lines of these files, sorted by name; a file that is broken or empty is skipped and reported."""
+    """All lines of these files, sorted by name; a file that is broken or empty is skipped and reported.
+
+    What is there twice counts once, the first of that name; it is reported where the two differ.
+    """
     found = _Found()
     names: dict[str, _Line] = {}
     for name, line in _parsed(_jobs(sources, found, report)):
         stem = _printable(name.rsplit("/", 1)[-1].removesuffix(".xml"))
         if isinstance(line, str):
             found.skipped.append(f"{_printable(name)}: {line}")
-        elif stem in names:
+        elif not all(map(np.array_equal, names.setdefault(stem, line), line)):
             found.skipped.append(f"{_printable(name)}: there is another line of this name")
-        else:
-            names[stem] = line
     if not names:
         first = f"; the first of {len(found.skipped)} files skipped: {found.skipped[0]}" if found.skipped else ""
         raise InputError(
@@ -144,12 +143,13 @@ def _jobs(sources: Iterable[Path], found: _Found, report: Report) -> Iterator[_J
     for path in sources:
         if is_tar(path):
             for name, content in read_tar(path, lambda name: bool(_kind(name.rsplit("/", 1)[-1])), report):
+                where = f"{path.name}/{name}"
                 if isinstance(content, str):
-                    found.skipped.append(f"{_printable(f'{path.name}/{name}')}: {content}")
+                    found.skipped.append(f"{_printable(where)}: {content}")
                 elif _kind(name.rsplit("/", 1)[-1]) == "line":
-                    yield name, content
+                    yield where, content
                 else:
-                    _note(name, content, found)
+                    _note(where, content, found)
         elif _kind(path.name) == "line":
             yield str(path), path
             report(_size(path))
@@ -162,10 +162,15 @@ def _jobs(sources: Iterable[Path], found: _Found, report: Report) -> Iterator[_J
                 report(len(content))
 
 
-def _note(name: str, content: bytes, found: _Found) -> None:
+def _note(where: str, content: bytes, found: _Found) -> None:
     """Take a transcript or an official set."""
-    name = name.rsplit("/", 1)[-1]
+    name = where.rsplit("/", 1)[-1]
     text = content.decode("utf-8", "replace")
+    if name in found.words:
+        if found.words[name] != text.split():
+            found.skipped.append(f"{_printable(where)}: there is another file of this name, which says something else")
+        return
+    found.words[name] = text.split()
     if _SPLIT.fullmatch(name):
         found.sets.update((form, name.removesuffix(".txt")) for form in text.split())
     else:

@@ -17,7 +17,7 @@ from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_
 from hmrnn.data.strokes import Scale, StrokeCorpus, Strokes
 from hmrnn.errors import InputError
 
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _FEWEST = 2  # points: one to read and one to predict
 
 
