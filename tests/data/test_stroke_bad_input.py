@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import os
 import pickle
@@ -391,6 +392,23 @@ def test_unknown_split(tmp_path: Path) -> None:
     path = npz(tmp_path / "s.npz", **arrays(split=["train", "trainset"]))
     with pytest.raises(InputError, match="split must be train, valid or test; got 'trainset'"):
         load_strokes(config(path, format="strokes"))
+
+
+def test_split_that_one_sequence_lacks(tmp_path: Path) -> None:
+    drawn = [{"strokes": [[[k, 0], [k, 2]]], "split": part} for k, part in enumerate(["train", None, "valid", None])]
+    (tmp_path / "s.json").write_text(json.dumps(drawn))
+    with pytest.raises(InputError, match=r"s\.json: sequence 2 has no split, and others have one; give one to all or"):
+        load_strokes(config(tmp_path / "s.json", format="strokes"))
+
+
+def test_split_that_one_file_lacks(tmp_path: Path) -> None:
+    npz(tmp_path / "a.npz", **arrays(split=["train", "test"]))
+    npz(tmp_path / "b.npz", **arrays())
+    npz(tmp_path / "c.npz", **arrays(split=["valid", "train"]))
+    with pytest.raises(InputError, match=r"b\.npz has no split, and other files have one; give one to all or to none"):
+        load_strokes(config(tmp_path, format="strokes"))
+    (tmp_path / "b.npz").unlink()
+    assert read_collection(config(tmp_path, format="strokes")).split == ("train", "test", "valid", "train")
 
 
 def test_text_is_not_strokes_and_the_reverse() -> None:

@@ -15,7 +15,7 @@ from lines import line, npz, some, steps
 from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes, load_strokes, read_strokes, save_strokes
-from hmrnn.data.stroke_files import pieces
+from hmrnn.data.stroke_files import StrokeFile, pieces, save_archive
 
 
 def test_sequences() -> None:
@@ -200,6 +200,13 @@ def test_split_given_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(sequences))
     given = load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "s.json"),)))
     assert parts(given) == [["1", "4"], ["2"], ["3"]]
+
+
+def test_skipped_files_of_joined_archives_are_kept(tmp_path: Path) -> None:
+    for name in "ab":
+        save_archive(StrokeFile(some(3), skipped=(f"{name}-01.xml: it is empty",)), tmp_path / f"{name}.npz")
+    corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path),)))
+    assert corpus.skipped == ("a-01.xml: it is empty", "b-01.xml: it is empty")
 
 
 def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:

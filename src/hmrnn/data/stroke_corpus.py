@@ -71,7 +71,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         return _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
     files = _stroke_files(paths)
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
-    return _joined([read_file(path, report) for path in files])
+    return _joined(files, [read_file(path, report) for path in files])
 
 
 def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
@@ -102,10 +102,13 @@ def _stroke_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def _joined(files: Sequence[StrokeFile]) -> StrokeFile:
-    """Several files as one; a split counts only if all have one."""
+def _joined(paths: Sequence[Path], files: Sequence[StrokeFile]) -> StrokeFile:
+    """Several files as one; all of them have a split, or none has."""
     if len(files) == 1:
         return files[0]
+    without = [path for path, file in zip(paths, files) if file.split is None]
+    if 0 < len(without) < len(files):
+        raise InputError(f"{without[0]} has no split, and other files have one; give one to all or to none")
     sets = [file.strokes for file in files]
     ends = np.cumsum([0, *(len(s.steps) for s in sets)])
     offsets = np.concatenate([[0], *(s.offsets[1:] + end for s, end in zip(sets, ends))])
@@ -113,7 +116,8 @@ def _joined(files: Sequence[StrokeFile]) -> StrokeFile:
     texts = tuple(text for s in sets for text in s.texts or [""] * len(s)) if any(s.texts for s in sets) else None
     split = tuple(part for file in files for part in file.split or ())
     strokes = Strokes(offsets, np.concatenate([s.steps for s in sets]), names, texts)
-    return StrokeFile(strokes, split if len(split) == len(names) else None)
+    skipped = tuple(reason for file in files for reason in file.skipped)
+    return StrokeFile(strokes, split or None, skipped=skipped)
 
 
 def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title: str) -> list[np.ndarray]:

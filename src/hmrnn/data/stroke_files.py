@@ -129,8 +129,11 @@ def _read_json(data: bytes, source: str) -> StrokeFile:
         if not any(sequence.strokes):
             raise InputError(f"{source}: sequence {name} has no point")
     strokes = _join([s.strokes for s in sequences], names, [s.text for s in sequences], source)
-    split = [s.split for s in sequences]
-    return StrokeFile(strokes, None if None in split else tuple(value or "" for value in split))
+    split = tuple(s.split for s in sequences if s.split is not None)
+    if 0 < len(split) < len(sequences):
+        first = next(name for name, s in zip(names, sequences) if s.split is None)
+        raise InputError(f"{source}: sequence {first} has no split, and others have one; give one to all or to none")
+    return StrokeFile(strokes, split or None)
 
 
 def _read_csv(data: bytes, source: str) -> StrokeFile:
