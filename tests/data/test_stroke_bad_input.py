@@ -64,6 +64,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "too large": (stroke('<Point x="16384" y="1"/>'), "as its x; got '16384'"),
     "far below": (stroke('<Point x="1" y="-99999"/>'), "as its y; got '-99999'"),
     "many digits": (stroke(f'<Point x="{"9" * 5000}" y="1"/>'), "as its x; got '99999"),
+    "digits in groups": (stroke('<Point x="1_0" y="1"/>'), "as its x; got '1_0'"),
+    "other digits": (stroke('<Point x="1" y="٣"/>'), "as its y; got '٣'"),
     "point outside": (b'<S><Point x="1" y="1"/></S>', "it has a Point outside a Stroke"),
 }
 
@@ -157,6 +159,26 @@ def test_tar_members_are_never_written_to_disk(tmp_path: Path) -> None:
     assert reasons == ["its path leaves the folder"] * 3 + ["it is not a regular file"] * 3
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".npz") == ["l.tar"]
     assert not Path("/evil-02.xml").exists()
+
+
+def test_names_of_many_characters(tmp_path: Path) -> None:
+    """Nothing on a disk is called so, but a tar archive can hold it."""
+    files = members(collection())
+    number = "1" * 5000
+    names = f"a01-000u-{number}.xml", f"{number}/b-01.xml"
+    path = tar(tmp_path / "l.tar", files | {names[0]: GOOD, names[1]: b""}, "w")
+    file = read_collection(config(path))
+    assert file.strokes.names == tuple(sorted(collection()))
+    shown = [f"l.tar/{name}"[:255] + "..." + name[-255:] for name in names]
+    assert file.skipped == (f"{shown[0]}: its name has more than 255 characters", f"{shown[1]}: it is empty")
+
+
+def test_lines_of_any_number_are_read(tmp_path: Path) -> None:
+    files = members(collection()) | {f"a01-000u-{number}.xml": GOOD for number in ("00001", "0002", "١", "9" * 200)}
+    file = read_collection(config(put(tmp_path / "l", files)))
+    texts = dict(zip(file.strokes.names, file.strokes.texts or ()))
+    assert len(texts) == len(collection()) + 4
+    assert [texts[f"a01-000u-{n}"] for n in ("00001", "0002", "١", "9" * 200)] == ["", "the second", "", ""]
 
 
 def test_the_same_line_twice(tmp_path: Path) -> None:

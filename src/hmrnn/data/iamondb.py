@@ -39,6 +39,9 @@ LARGEST_COORDINATE = 16383
 _LINE = re.compile(r"([^.].*)-\d+\.xml")
 _SPLIT = re.compile(r"(trainset|testset_[vtf])\.txt")
 _TRANSCRIPT = re.compile(r"([a-z]\d+-\d+[a-z]?)\.txt")
+_COORDINATE = re.compile(r" *[+-]?[0-9]{1,9} *")
+_NUMBER = re.compile(r".*-([0-9]{1,4})")  # of a line within its form
+_LONGEST_NAME = 255  # characters, as on a disk
 _TARS = ("lineStrokes", "ascii", "task")  # what the archives of the official download begin with
 _BATCH = 64  # files that a worker parses at a time
 _FEW = 8  # fewer batches are parsed faster than workers start
@@ -56,6 +59,11 @@ class _Found:
     transcripts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     sets: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: list[str] = dataclasses.field(default_factory=list)
+
+    def skip(self, where: str, why: str) -> None:
+        half = _LONGEST_NAME
+        shown = where if len(where) <= 2 * half else f"{where[:half]}...{where[-half:]}"
+        self.skipped.append(f"{_printable(shown)}: {why}")
 
 
 def find_sources(paths: Sequence[Path]) -> list[Path]:
@@ -88,9 +96,9 @@ def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
     for name, line in _parsed(_jobs(sources, found, report)):
         stem = _printable(name.rsplit("/", 1)[-1].removesuffix(".xml"))
         if isinstance(line, str):
-            found.skipped.append(f"{_printable(name)}: {line}")
+            found.skip(name, line)
         elif not all(map(np.array_equal, names.setdefault(stem, line), line)):
-            found.skipped.append(f"{_printable(name)}: there is another line of this name")
+            found.skip(name, "there is another line of this name")
     if not names:
         first = f"; the first of {len(found.skipped)} files skipped: {found.skipped[0]}" if found.skipped else ""
         raise InputError(
@@ -145,7 +153,9 @@ def _jobs(sources: Iterable[Path], found: _Found, report: Report) -> Iterator[_J
             for name, content in read_tar(path, lambda name: bool(_kind(name.rsplit("/", 1)[-1])), report):
                 where = f"{path.name}/{name}"
                 if isinstance(content, str):
-                    found.skipped.append(f"{_printable(where)}: {content}")
+                    found.skip(where, content)
+                elif len(name.rsplit("/", 1)[-1]) > _LONGEST_NAME:
+                    found.skip(where, f"its name has more than {_LONGEST_NAME} characters")
                 elif _kind(name.rsplit("/", 1)[-1]) == "line":
                     yield where, content
                 else:
@@ -156,7 +166,7 @@ def _jobs(sources: Iterable[Path], found: _Found, report: Report) -> Iterator[_J
         else:
             content = _content(path)
             if isinstance(content, str):
-                found.skipped.append(f"{_printable(str(path))}: {content}")
+                found.skip(str(path), content)
             else:
                 _note(str(path), content, found)
                 report(len(content))
@@ -168,7 +178,7 @@ def _note(where: str, content: bytes, found: _Found) -> None:
     text = content.decode("utf-8", "replace")
     if name in found.words:
         if found.words[name] != text.split():
-            found.skipped.append(f"{_printable(where)}: there is another file of this name, which says something else")
+            found.skip(where, "there is another file of this name, which says something else")
         return
     found.words[name] = text.split()
     if _SPLIT.fullmatch(name):
@@ -182,7 +192,8 @@ def _note(where: str, content: bytes, found: _Found) -> None:
 def _text(line: str, transcripts: dict[str, list[str]]) -> str:
     """What a line says; "" if there is no transcript of it."""
     lines = transcripts.get(_form(line), [])
-    number = int(line.rsplit("-", 1)[1])
+    match = _NUMBER.fullmatch(line)
+    number = int(match[1]) if match else 0
     return lines[number - 1] if 1 <= number <= len(lines) else ""
 
 
@@ -286,10 +297,7 @@ class _Handler(xml.sax.handler.ContentHandler):
 
     def _coordinate(self, attrs: Any, axis: str) -> int:
         text = attrs.get(axis)
-        try:
-            value = int(text) if text is not None else None
-        except ValueError:
-            value = None
+        value = int(text) if text is not None and _COORDINATE.fullmatch(text) else None
         if value is None or abs(value) > LARGEST_COORDINATE:
             got = "none" if text is None else repr(text[:40])
             raise InputError(
