@@ -42,6 +42,8 @@ _TRANSCRIPT = re.compile(r"([a-z]\d+-\d+[a-z]?)\.txt")
 _COORDINATE = re.compile(r" *[+-]?[0-9]{1,9} *")
 _NUMBER = re.compile(r".*-([0-9]{1,4})")  # of a line within its form
 _LONGEST_NAME = 255  # characters, as on a disk
+_BREAK = re.compile("%{4,}")  # stands between lines in some transcripts
+_NOT_YET = "Please Enter Transcription here"  # stands in place of a line in others
 _TARS = ("lineStrokes", "ascii", "task")  # what the archives of the official download begin with
 _BATCH = 64  # files that a worker parses at a time
 _FEW = 8  # fewer batches are parsed faster than workers start
@@ -111,8 +113,8 @@ def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
     start = np.stack([line[0] for line in points])
     moves = np.concatenate([np.diff(line, axis=0, prepend=line[:1]) for line in points])
     pen_up = np.concatenate([names[name][1] for name in ordered])
-    texts = [_text(name, found.transcripts) for name in ordered] if found.transcripts else None
-    strokes = checked(moves, pen_up, offsets, ordered, texts, _listed(sources))
+    texts = [_text(name, found.transcripts) for name in ordered]
+    strokes = checked(moves, pen_up, offsets, ordered, texts if any(texts) else None, _listed(sources))
     split = tuple(found.sets.get(_form(name), "none") for name in ordered) if found.sets else None
     return StrokeFile(strokes, split, start.astype(np.int16), tuple(found.skipped))
 
@@ -186,7 +188,8 @@ def _note(where: str, content: bytes, found: _Found) -> None:
     else:
         # After the recognised text comes the correct one, under the heading CSR: a line per line of the form.
         _, _, correct = text.partition("CSR:")
-        found.transcripts[name.removesuffix(".txt")] = [line for line in map(str.strip, correct.splitlines()) if line]
+        lines = [line for line in map(str.strip, _BREAK.sub("\n", correct).splitlines()) if line]
+        found.transcripts[name.removesuffix(".txt")] = ["" if line == _NOT_YET else line for line in lines]
 
 
 def _text(line: str, transcripts: dict[str, list[str]]) -> str:
