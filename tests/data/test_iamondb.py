@@ -219,7 +219,7 @@ def test_skipped_files_are_remembered_by_the_cache(tmp_path: Path) -> None:
     folder = put(tmp_path / "iam", members(LINES) | {"lineStrokes/x01/x01-000/x01-000-01.xml": b""})
     first, again = (load_strokes(config(folder, min_points=2)) for _ in range(2))
     assert first.skipped == again.skipped
-    assert "1 files skipped:" in str(again)
+    assert "1 file skipped:" in str(again)
     assert "x01-000-01.xml: it is empty" in str(again)
 
 
@@ -249,8 +249,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["data", "iamondb", "--path", str(folder), "--archive", str(archive)]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"wrote {archive}: 17 lines\niamondb, paper split: 16 lines of 310 to 325 points, 317.5 on")
-    assert "; 1 shorter ones left out" in said
-    assert "1 files skipped:" in said
+    assert "; 1 shorter line left out" in said
+    assert "1 file skipped:" in said
     assert cli.run(["data", "iamondb", "--path", str(archive), "--split", "official"]) == 0
     assert "train        6 lines," in capsys.readouterr().out
     with pytest.raises(InputError, match="--archive is for pen strokes"):

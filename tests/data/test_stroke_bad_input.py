@@ -100,10 +100,11 @@ def test_strokes_of_one_point_and_lines_of_one_stroke_are_fine(tmp_path: Path) -
 
 
 def test_all_files_broken(tmp_path: Path) -> None:
-    put(tmp_path, {"a-01.xml": b"<", "a-02.xml": b""})
-    with pytest.raises(
-        InputError, match=r"there is no line of IAM-OnDB in .* the first of 2 files skipped: .*a-01\.xml"
-    ):
+    put(tmp_path, {"a-01.xml": b"<"})
+    with pytest.raises(InputError, match=r"; 1 file skipped, first .*a-01\.xml"):
+        load_strokes(config(tmp_path))
+    put(tmp_path, {"a-02.xml": b""})
+    with pytest.raises(InputError, match=r"there is no line of IAM-OnDB in .*; 2 files skipped, first .*a-01\.xml"):
         load_strokes(config(tmp_path))
 
 
@@ -236,7 +237,7 @@ OWN: dict[str, tuple[dict[str, Any], str]] = {
     "no offsets": ({"offsets": None}, "must hold the arrays offsets, points and pen_up; offsets missing"),
     "no points": ({"points": None}, "points missing"),
     "no pen": ({"pen_up": None}, "pen_up missing"),
-    "offsets too far": ({"offsets": [0, 3, 6]}, "must go from 0 to the 5 points there are; they go from 0 to 6"),
+    "offsets too far": ({"offsets": [0, 3, 6]}, "from 0 to 5, as there are that many points; they go from 0 to 6"),
     "offsets too short": ({"offsets": [0, 3]}, "they go from 0 to 3"),
     "offsets late": ({"offsets": [1, 3, 5]}, "they go from 1 to 5"),
     "offsets descend": ({"offsets": [0, 4, 3, 5]}, "sequence 2 has -1"),
@@ -253,13 +254,13 @@ OWN: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": ({"points": np.array([[0, 0], [1, 1], [0, 0], [-np.inf, 0], [0, 0]])}, "point 3 has (-inf, 0)"),
     "absurd": ({"points": np.array([[0, 0], [1, 1], [0, 0], [1e30, 0], [0, 0]])},
                "every coordinate must lie between -1e+06 and 1e+06; point 3 has (1e+30, 0)"),
-    "pen too short": ({"pen_up": [0, 1]}, "pen_up must have a value for each of the 5 points; got int64 (2,)"),
+    "pen too short": ({"pen_up": [0, 1]}, "pen_up of 5 points must have as many values; got int64 (2,)"),
     "pen of two": ({"pen_up": [0, 1, 2, 0, 1]}, "pen_up must be 0 or 1; got 2 at point 2"),
-    "names too few": ({"names": ["a"]}, "2 sequences need as many names; got 1"),
+    "names too few": ({"names": ["a"]}, "2 sequences must have as many names; got 1"),
     "names of numbers": ({"names": [1, 2]}, "must be a list of strings"),
     "names not UTF-8": ({"names": np.array([b"\xff", b"a"])}, "is not UTF-8"),
-    "split too short": ({"split": ["train"]}, "2 sequences need as many values of split; got 1"),
-    "archive, pen not packed": ({"dxy": np.zeros((5, 2), np.int16), "points": None}, "a bit for each of 5 points"),
+    "split too short": ({"split": ["train"]}, "2 sequences must have as many values of split; got 1"),
+    "archive, pen not packed": ({"dxy": np.zeros((5, 2), np.int16), "points": None}, "must be 1 byte, a bit per point"),
     "archive, start": ({"dxy": np.zeros((5, 2), np.int16), "pen_up": np.zeros(1, np.uint8), "start": [1, 2]},
                        "start must have shape (2, 2)"),
 }  # fmt: skip

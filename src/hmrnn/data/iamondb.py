@@ -28,7 +28,7 @@ import numpy as np
 from hmrnn.data.archives import LARGEST_MEMBER, is_tar, read_tar
 from hmrnn.data.sources import Report
 from hmrnn.data.stroke_files import StrokeFile
-from hmrnn.data.strokes import Strokes, checked
+from hmrnn.data.strokes import Strokes, checked, counted
 from hmrnn.errors import InputError
 
 SETS = {"trainset": "train", "testset_v": "valid", "testset_f": "test"}
@@ -102,7 +102,8 @@ def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
         elif not all(map(np.array_equal, names.setdefault(stem, line), line)):
             found.skip(name, "there is another line of this name")
     if not names:
-        first = f"; the first of {len(found.skipped)} files skipped: {found.skipped[0]}" if found.skipped else ""
+        skipped = counted(len(found.skipped), "file")
+        first = f"; {skipped} skipped, first {found.skipped[0]}" if found.skipped else ""
         raise InputError(
             f"there is no line of IAM-OnDB in {_listed(sources)}; they are called like a01-000u-01.xml, "
             f"in the folder lineStrokes or in lineStrokes-all.tar.gz{first}"
