@@ -78,6 +78,13 @@ def test_scale_leaves_out_first_steps() -> None:
     assert scale.apply(strokes[0]).dtype == np.float32
 
 
+def test_scale_does_not_depend_on_the_layout_in_memory() -> None:
+    strokes = some(300, shortest=20)
+    for steps_in in (np.asfortranarray(strokes.steps), strokes.steps[::-1].copy()[::-1]):
+        other = Strokes(strokes.offsets, steps_in, strokes.names)
+        assert Scale.of(other) == Scale.of(other.select(range(300))) == Scale.of(strokes)
+
+
 def test_scale_as_json() -> None:
     scale = Scale.of(some(3))
     assert Scale.from_dict(json.loads(json.dumps(scale.to_dict()))) == scale
