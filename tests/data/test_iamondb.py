@@ -65,6 +65,58 @@ def test_layouts(tmp_path: Path, kind: str) -> None:
     assert file.split == tuple(forms.get(name.rsplit("-", 1)[0], "none") for name in file.strokes.names)
 
 
+def test_a_folder_unpacked_in_part_is_completed_from_the_archive_beside_it(tmp_path: Path) -> None:
+    files = members(LINES)
+    lines = {name: content for name, content in files.items() if name.startswith("lineStrokes")}
+    folder = put(tmp_path / "iam", dict(list(lines.items())[:3]) | {"trainset.txt": files["trainset.txt"]})
+    cut = folder / list(lines)[2]  # what an interrupted tar leaves
+    cut.write_bytes(cut.read_bytes()[:300])
+    tar(folder / "lineStrokes-all.tar.gz", lines)
+    tar(folder / "ascii-all.tar.gz", {name: content for name, content in files.items() if name.startswith("ascii")})
+    tar(folder / "task1.tar.gz", {name: content for name, content in files.items() if "set" in name})
+    file = read_collection(config(folder))
+    check(file, LINES)
+    assert [reason.split(": ")[0] for reason in file.skipped] == [str(cut)]
+    assert set(file.split or ()) == {*FORMS, "none"}
+
+
+def test_archives_are_found_at_any_depth(tmp_path: Path) -> None:
+    (tmp_path / "nest" / "sub").mkdir(parents=True)
+    tar(tmp_path / "nest" / "sub" / "lineStrokes-all.tar.gz", members(LINES))
+    check(read_collection(config(tmp_path / "nest")), LINES)
+
+
+def test_what_lies_unpacked_counts(tmp_path: Path) -> None:
+    files = members(LINES)
+    folder = put(tmp_path / "iam", files)
+    tar(folder / "lineStrokes-all.tar.gz", files)
+    assert read_collection(config(folder)).skipped == ()
+    changed = {name: files[name] + b"\na01-001" for name in ("ascii/a01/a01-000/a01-000u.txt", "trainset.txt")}
+    changed["lineStrokes/a01/a01-000/a01-000u-01.xml"] = xml(line(9))
+    tar(folder / "lineStrokes-all.tar.gz", files | changed)
+    file = read_collection(config(folder))
+    check(file, LINES)
+    assert sorted(file.skipped) == [
+        "lineStrokes-all.tar.gz/ascii/a01/a01-000/a01-000u.txt: "
+        "there is another file of this name, which says something else",
+        "lineStrokes-all.tar.gz/lineStrokes/a01/a01-000/a01-000u-01.xml: there is another line of this name",
+        "lineStrokes-all.tar.gz/trainset.txt: there is another file of this name, which says something else",
+    ]
+    assert (file.split or ())[file.strokes.index("a01-001-01")] == "testset_v"
+
+
+@pytest.mark.parametrize(("correct", "texts"), [
+    ("Please Enter Transcription here", None),
+    ("one\nPlease Enter Transcription here\nthree", ("one", "", "three")),
+    ("%%%%", None), ("one\n%%%%%%%%%%%\ntwo\n", ("one", "two", "")), ("one%%%%%%%%%%%two", ("one", "two", "")),
+    ("100 % of\n%%% it", ("100 % of", "%%% it", "")),
+])  # fmt: skip
+def test_what_is_no_text_in_a_transcript(tmp_path: Path, correct: str, texts: tuple[str, ...] | None) -> None:
+    files = {f"a01-000u-0{n}.xml": xml(line(5, n)) for n in (1, 2, 3)}
+    files["a01-000u.txt"] = f"OCR:\n\nread\n\nCSR:\n\n{correct}\n".encode()
+    assert read_collection(config(put(tmp_path / "iam", files))).strokes.texts == texts
+
+
 def test_official_split(tmp_path: Path) -> None:
     corpus = load_strokes(config(*sources("folder", tmp_path), split="official", min_points=2))
     assert {name.rsplit("-", 1)[0] for name in corpus.train.names} == set(FORMS["trainset"])
@@ -167,7 +219,7 @@ def test_skipped_files_are_remembered_by_the_cache(tmp_path: Path) -> None:
     folder = put(tmp_path / "iam", members(LINES) | {"lineStrokes/x01/x01-000/x01-000-01.xml": b""})
     first, again = (load_strokes(config(folder, min_points=2)) for _ in range(2))
     assert first.skipped == again.skipped
-    assert "1 files skipped:" in str(again)
+    assert "1 file skipped:" in str(again)
     assert "x01-000-01.xml: it is empty" in str(again)
 
 
@@ -197,8 +249,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["data", "iamondb", "--path", str(folder), "--archive", str(archive)]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"wrote {archive}: 17 lines\niamondb, paper split: 16 lines of 310 to 325 points, 317.5 on")
-    assert "; 1 shorter ones left out" in said
-    assert "1 files skipped:" in said
+    assert "; 1 shorter line left out" in said
+    assert "1 file skipped:" in said
     assert cli.run(["data", "iamondb", "--path", str(archive), "--split", "official"]) == 0
     assert "train        6 lines," in capsys.readouterr().out
     with pytest.raises(InputError, match="--archive is for pen strokes"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import os
 import pickle
@@ -63,6 +64,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "too large": (stroke('<Point x="16384" y="1"/>'), "as its x; got '16384'"),
     "far below": (stroke('<Point x="1" y="-99999"/>'), "as its y; got '-99999'"),
     "many digits": (stroke(f'<Point x="{"9" * 5000}" y="1"/>'), "as its x; got '99999"),
+    "digits in groups": (stroke('<Point x="1_0" y="1"/>'), "as its x; got '1_0'"),
+    "other digits": (stroke('<Point x="1" y="٣"/>'), "as its y; got '٣'"),
     "point outside": (b'<S><Point x="1" y="1"/></S>', "it has a Point outside a Stroke"),
 }
 
@@ -83,6 +86,7 @@ def test_broken_files_are_reported_and_the_rest_is_read(tmp_path: Path, packed: 
     for k, (name, (_, why)) in enumerate(BROKEN.items()):
         (said,) = [reason for reason in file.skipped if f"z01-000-{k:02d}.xml: " in reason]
         assert why in said, (name, said)
+        assert said.startswith(f"{path.name}/" if packed else str(path))
         assert "\n" not in said
 
 
@@ -96,10 +100,11 @@ def test_strokes_of_one_point_and_lines_of_one_stroke_are_fine(tmp_path: Path) -
 
 
 def test_all_files_broken(tmp_path: Path) -> None:
-    put(tmp_path, {"a-01.xml": b"<", "a-02.xml": b""})
-    with pytest.raises(
-        InputError, match=r"there is no line of IAM-OnDB in .* the first of 2 files skipped: .*a-01\.xml"
-    ):
+    put(tmp_path, {"a-01.xml": b"<"})
+    with pytest.raises(InputError, match=r"; 1 file skipped, first .*a-01\.xml"):
+        load_strokes(config(tmp_path))
+    put(tmp_path, {"a-02.xml": b""})
+    with pytest.raises(InputError, match=r"there is no line of IAM-OnDB in .*; 2 files skipped, first .*a-01\.xml"):
         load_strokes(config(tmp_path))
 
 
@@ -150,10 +155,31 @@ def test_tar_members_are_never_written_to_disk(tmp_path: Path) -> None:
         archive.addfile(special(tarfile.FIFOTYPE, "a/pipe-01.xml"))
     file = read_collection(config(path))
     assert file.strokes.names == ("a-01",)
+    assert all(reason.startswith("l.tar/") for reason in file.skipped)
     reasons = [reason.split(".xml: ")[1] for reason in file.skipped]
     assert reasons == ["its path leaves the folder"] * 3 + ["it is not a regular file"] * 3
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".npz") == ["l.tar"]
     assert not Path("/evil-02.xml").exists()
+
+
+def test_names_of_many_characters(tmp_path: Path) -> None:
+    """Nothing on a disk is called so, but a tar archive can hold it."""
+    files = members(collection())
+    number = "1" * 5000
+    names = f"a01-000u-{number}.xml", f"{number}/b-01.xml"
+    path = tar(tmp_path / "l.tar", files | {names[0]: GOOD, names[1]: b""}, "w")
+    file = read_collection(config(path))
+    assert file.strokes.names == tuple(sorted(collection()))
+    shown = [f"l.tar/{name}"[:255] + "..." + name[-255:] for name in names]
+    assert file.skipped == (f"{shown[0]}: its name has more than 255 characters", f"{shown[1]}: it is empty")
+
+
+def test_lines_of_any_number_are_read(tmp_path: Path) -> None:
+    files = members(collection()) | {f"a01-000u-{number}.xml": GOOD for number in ("00001", "0002", "١", "9" * 200)}
+    file = read_collection(config(put(tmp_path / "l", files)))
+    texts = dict(zip(file.strokes.names, file.strokes.texts or ()))
+    assert len(texts) == len(collection()) + 4
+    assert [texts[f"a01-000u-{n}"] for n in ("00001", "0002", "١", "9" * 200)] == ["", "the second", "", ""]
 
 
 def test_the_same_line_twice(tmp_path: Path) -> None:
@@ -211,7 +237,7 @@ OWN: dict[str, tuple[dict[str, Any], str]] = {
     "no offsets": ({"offsets": None}, "must hold the arrays offsets, points and pen_up; offsets missing"),
     "no points": ({"points": None}, "points missing"),
     "no pen": ({"pen_up": None}, "pen_up missing"),
-    "offsets too far": ({"offsets": [0, 3, 6]}, "must go from 0 to the 5 points there are; they go from 0 to 6"),
+    "offsets too far": ({"offsets": [0, 3, 6]}, "from 0 to 5, as there are that many points; they go from 0 to 6"),
     "offsets too short": ({"offsets": [0, 3]}, "they go from 0 to 3"),
     "offsets late": ({"offsets": [1, 3, 5]}, "they go from 1 to 5"),
     "offsets descend": ({"offsets": [0, 4, 3, 5]}, "sequence 2 has -1"),
@@ -228,13 +254,13 @@ OWN: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": ({"points": np.array([[0, 0], [1, 1], [0, 0], [-np.inf, 0], [0, 0]])}, "point 3 has (-inf, 0)"),
     "absurd": ({"points": np.array([[0, 0], [1, 1], [0, 0], [1e30, 0], [0, 0]])},
                "every coordinate must lie between -1e+06 and 1e+06; point 3 has (1e+30, 0)"),
-    "pen too short": ({"pen_up": [0, 1]}, "pen_up must have a value for each of the 5 points; got int64 (2,)"),
+    "pen too short": ({"pen_up": [0, 1]}, "pen_up of 5 points must have as many values; got int64 (2,)"),
     "pen of two": ({"pen_up": [0, 1, 2, 0, 1]}, "pen_up must be 0 or 1; got 2 at point 2"),
-    "names too few": ({"names": ["a"]}, "2 sequences need as many names; got 1"),
+    "names too few": ({"names": ["a"]}, "2 sequences must have as many names; got 1"),
     "names of numbers": ({"names": [1, 2]}, "must be a list of strings"),
     "names not UTF-8": ({"names": np.array([b"\xff", b"a"])}, "is not UTF-8"),
-    "split too short": ({"split": ["train"]}, "2 sequences need as many values of split; got 1"),
-    "archive, pen not packed": ({"dxy": np.zeros((5, 2), np.int16), "points": None}, "a bit for each of 5 points"),
+    "split too short": ({"split": ["train"]}, "2 sequences must have as many values of split; got 1"),
+    "archive, pen not packed": ({"dxy": np.zeros((5, 2), np.int16), "points": None}, "must be 1 byte, a bit per point"),
     "archive, start": ({"dxy": np.zeros((5, 2), np.int16), "pen_up": np.zeros(1, np.uint8), "start": [1, 2]},
                        "start must have shape (2, 2)"),
 }  # fmt: skip
@@ -391,6 +417,23 @@ def test_unknown_split(tmp_path: Path) -> None:
         load_strokes(config(path, format="strokes"))
 
 
+def test_split_that_one_sequence_lacks(tmp_path: Path) -> None:
+    drawn = [{"strokes": [[[k, 0], [k, 2]]], "split": part} for k, part in enumerate(["train", None, "valid", None])]
+    (tmp_path / "s.json").write_text(json.dumps(drawn))
+    with pytest.raises(InputError, match=r"s\.json: sequence 2 has no split, and others have one; give one to all or"):
+        load_strokes(config(tmp_path / "s.json", format="strokes"))
+
+
+def test_split_that_one_file_lacks(tmp_path: Path) -> None:
+    npz(tmp_path / "a.npz", **arrays(split=["train", "test"]))
+    npz(tmp_path / "b.npz", **arrays())
+    npz(tmp_path / "c.npz", **arrays(split=["valid", "train"]))
+    with pytest.raises(InputError, match=r"b\.npz has no split, and other files have one; give one to all or to none"):
+        load_strokes(config(tmp_path, format="strokes"))
+    (tmp_path / "b.npz").unlink()
+    assert read_collection(config(tmp_path, format="strokes")).split == ("train", "test", "valid", "train")
+
+
 def test_text_is_not_strokes_and_the_reverse() -> None:
     with pytest.raises(
         InputError, match="format manual is text; pen strokes have one of strokes, iamondb, handwritten"
@@ -438,6 +481,6 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
     for _ in range(2):  # read, and from the cache
         file = read_collection(config(path))
         assert file.strokes.names == ("\\udcff-01", "a-03")
-        assert file.skipped == ("a\\n/b\\udcfe-02.xml: it is empty",)
+        assert file.skipped == ("l.tar/a\\n/b\\udcfe-02.xml: it is empty",)
     with pytest.raises(InputError, match="names must be text that UTF-8 can write"):
         Strokes.of([steps(line(3))], ["\udcff"])

@@ -15,7 +15,8 @@ from lines import line, npz, some, steps
 from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes, load_strokes, read_strokes, save_strokes
-from hmrnn.data.stroke_files import pieces
+from hmrnn.data.stroke_corpus import leave_out_short
+from hmrnn.data.stroke_files import StrokeFile, pieces, save_archive
 
 
 def test_sequences() -> None:
@@ -29,7 +30,7 @@ def test_sequences() -> None:
     assert strokes.index("b") == 1
     with pytest.raises(IndexError):
         strokes[2]
-    with pytest.raises(InputError, match="no sequence is called 'c'"):
+    with pytest.raises(InputError, match=r"no sequence is called 'c', of 2 sequences: a, b$"):
         strokes.index("c")
 
 
@@ -75,6 +76,13 @@ def test_scale_leaves_out_first_steps() -> None:
     assert set(scaled[:, 2].tolist()) == {0, 1}
     np.testing.assert_allclose(scale.undo(scale.apply(strokes.steps)), strokes.steps, atol=1e-5)
     assert scale.apply(strokes[0]).dtype == np.float32
+
+
+def test_scale_does_not_depend_on_the_layout_in_memory() -> None:
+    strokes = some(300, shortest=20)
+    for steps_in in (np.asfortranarray(strokes.steps), strokes.steps[::-1].copy()[::-1]):
+        other = Strokes(strokes.offsets, steps_in, strokes.names)
+        assert Scale.of(other) == Scale.of(other.select(range(300))) == Scale.of(strokes)
 
 
 def test_scale_as_json() -> None:
@@ -202,6 +210,13 @@ def test_split_given_in_the_file(tmp_path: Path) -> None:
     assert parts(given) == [["1", "4"], ["2"], ["3"]]
 
 
+def test_skipped_files_of_joined_archives_are_kept(tmp_path: Path) -> None:
+    for name in "ab":
+        save_archive(StrokeFile(some(3), skipped=(f"{name}-01.xml: it is empty",)), tmp_path / f"{name}.npz")
+    corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path),)))
+    assert corpus.skipped == ("a-01.xml: it is empty", "b-01.xml: it is empty")
+
+
 def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     save_strokes(Strokes.of([steps(line(n, n)) for n in (*range(1, 60), 1)]), tmp_path / "s.npz")
     config = DataConfig(format="strokes", path=(str(tmp_path / "s.npz"),))
@@ -210,9 +225,18 @@ def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     longer = load_strokes(DataConfig(format="strokes", path=config.path, min_points=30))
     assert longer.short == 30
     assert min(part.lengths.min() for part in (longer.train, longer.valid, longer.test)) == 30
-    assert "30 shorter ones left out" in str(longer)
+    assert "30 shorter lines left out" in str(longer)
     with pytest.raises(InputError, match=r"fewer than 300 points \(the longest has 59\); lower --data.min-points"):
         load_strokes(DataConfig(format="strokes", path=config.path, min_points=300))
+
+
+def test_lines_that_a_model_cannot_predict_are_left_out_and_named() -> None:
+    strokes = Strokes.of([steps(line(n, n)) for n in (1, 2, 5, 1)], ["a", "b", "c", "d"])
+    kept, short = leave_out_short(strokes, "mine.npz")
+    assert (kept.names, kept.lengths.tolist(), short) == (("b", "c"), [2, 5], ("a", "d"))
+    assert leave_out_short(kept, "mine.npz")[1] == ()
+    with pytest.raises(InputError, match=r"mine\.npz: every line has fewer than 2 points .*; give longer ones"):
+        leave_out_short(strokes.select([0, 3]), "mine.npz")
 
 
 def test_nothing_of_it_is_pickled(tmp_path: Path) -> None:
@@ -226,5 +250,6 @@ def test_few_lines_still_make_three_parts(tmp_path: Path) -> None:
     save_strokes(some(2), tmp_path / "t.npz")
     corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "s.npz"),)))
     assert [len(part) for part in parts(corpus)] == [1, 1, 1]
+    assert str(corpus).count("       1 line, ") == 3
     with pytest.raises(InputError, match="of 2 lines none is left for the test part"):
         load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "t.npz"),)))

@@ -28,7 +28,7 @@ import numpy as np
 from hmrnn.data.archives import LARGEST_MEMBER, is_tar, read_tar
 from hmrnn.data.sources import Report
 from hmrnn.data.stroke_files import StrokeFile
-from hmrnn.data.strokes import Strokes, checked
+from hmrnn.data.strokes import Strokes, checked, counted
 from hmrnn.errors import InputError
 
 SETS = {"trainset": "train", "testset_v": "valid", "testset_f": "test"}
@@ -39,6 +39,11 @@ LARGEST_COORDINATE = 16383
 _LINE = re.compile(r"([^.].*)-\d+\.xml")
 _SPLIT = re.compile(r"(trainset|testset_[vtf])\.txt")
 _TRANSCRIPT = re.compile(r"([a-z]\d+-\d+[a-z]?)\.txt")
+_COORDINATE = re.compile(r" *[+-]?[0-9]{1,9} *")
+_NUMBER = re.compile(r".*-([0-9]{1,4})")  # of a line within its form
+_LONGEST_NAME = 255  # characters, as on a disk
+_BREAK = re.compile("%{4,}")  # stands between lines in some transcripts
+_NOT_YET = "Please Enter Transcription here"  # stands in place of a line in others
 _TARS = ("lineStrokes", "ascii", "task")  # what the archives of the official download begin with
 _BATCH = 64  # files that a worker parses at a time
 _FEW = 8  # fewer batches are parsed faster than workers start
@@ -51,13 +56,20 @@ _Job = tuple[str, "bytes | Path"]
 class _Found:
     """What the sources hold beside the lines, and what could not be read."""
 
+    words: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """Of each transcript and official set taken, to tell whether another of its name is the same."""
     transcripts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     sets: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: list[str] = dataclasses.field(default_factory=list)
 
+    def skip(self, where: str, why: str) -> None:
+        half = _LONGEST_NAME
+        shown = where if len(where) <= 2 * half else f"{where[:half]}...{where[-half:]}"
+        self.skipped.append(f"{_printable(shown)}: {why}")
+
 
 def find_sources(paths: Sequence[Path]) -> list[Path]:
-    """The files to read, folders unfolded. An archive is opened only for what does not lie beside it unpacked."""
+    """The files to read, folders unfolded; archives come last, so that what lies beside them unpacked counts."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -70,30 +82,28 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
                 )
             files.append(path)
             continue
-        found = sorted(p for p in path.rglob("*") if _kind(p.name))
-        kinds = {_kind(p.name) for p in found}
-        there = {"lineStrokes": "line", "ascii": "transcript", "task": "split"}
-        tars = sorted(p for p in path.iterdir() if is_tar(p) and p.name.startswith(_TARS))
-        files += found + [
-            p for p in tars if not any(p.name.startswith(start) and kind in kinds for start, kind in there.items())
-        ]
+        inside = sorted(path.rglob("*"))
+        files += [p for p in inside if _kind(p.name)]
+        files += [p for p in inside if is_tar(p) and p.name.startswith(_TARS)]
     return files
 
 
 def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
-    """All lines of these files, sorted by name; a file that is broken or empty is skipped and reported."""
+    """All lines of these files, sorted by name; a file that is broken or empty is skipped and reported.
+
+    What is there twice counts once, the first of that name; it is reported where the two differ.
+    """
     found = _Found()
     names: dict[str, _Line] = {}
     for name, line in _parsed(_jobs(sources, found, report)):
         stem = _printable(name.rsplit("/", 1)[-1].removesuffix(".xml"))
         if isinstance(line, str):
-            found.skipped.append(f"{_printable(name)}: {line}")
-        elif stem in names:
-            found.skipped.append(f"{_printable(name)}: there is another line of this name")
-        else:
-            names[stem] = line
+            found.skip(name, line)
+        elif not all(map(np.array_equal, names.setdefault(stem, line), line)):
+            found.skip(name, "there is another line of this name")
     if not names:
-        first = f"; the first of {len(found.skipped)} files skipped: {found.skipped[0]}" if found.skipped else ""
+        skipped = counted(len(found.skipped), "file")
+        first = f"; {skipped} skipped, first {found.skipped[0]}" if found.skipped else ""
         raise InputError(
             f"there is no line of IAM-OnDB in {_listed(sources)}; they are called like a01-000u-01.xml, "
             f"in the folder lineStrokes or in lineStrokes-all.tar.gz{first}"
@@ -104,8 +114,8 @@ def read_iamondb(sources: Sequence[Path], report: Report) -> StrokeFile:
     start = np.stack([line[0] for line in points])
     moves = np.concatenate([np.diff(line, axis=0, prepend=line[:1]) for line in points])
     pen_up = np.concatenate([names[name][1] for name in ordered])
-    texts = [_text(name, found.transcripts) for name in ordered] if found.transcripts else None
-    strokes = checked(moves, pen_up, offsets, ordered, texts, _listed(sources))
+    texts = [_text(name, found.transcripts) for name in ordered]
+    strokes = checked(moves, pen_up, offsets, ordered, texts if any(texts) else None, _listed(sources))
     split = tuple(found.sets.get(_form(name), "none") for name in ordered) if found.sets else None
     return StrokeFile(strokes, split, start.astype(np.int16), tuple(found.skipped))
 
@@ -144,40 +154,50 @@ def _jobs(sources: Iterable[Path], found: _Found, report: Report) -> Iterator[_J
     for path in sources:
         if is_tar(path):
             for name, content in read_tar(path, lambda name: bool(_kind(name.rsplit("/", 1)[-1])), report):
+                where = f"{path.name}/{name}"
                 if isinstance(content, str):
-                    found.skipped.append(f"{_printable(f'{path.name}/{name}')}: {content}")
+                    found.skip(where, content)
+                elif len(name.rsplit("/", 1)[-1]) > _LONGEST_NAME:
+                    found.skip(where, f"its name has more than {_LONGEST_NAME} characters")
                 elif _kind(name.rsplit("/", 1)[-1]) == "line":
-                    yield name, content
+                    yield where, content
                 else:
-                    _note(name, content, found)
+                    _note(where, content, found)
         elif _kind(path.name) == "line":
             yield str(path), path
             report(_size(path))
         else:
             content = _content(path)
             if isinstance(content, str):
-                found.skipped.append(f"{_printable(str(path))}: {content}")
+                found.skip(str(path), content)
             else:
                 _note(str(path), content, found)
                 report(len(content))
 
 
-def _note(name: str, content: bytes, found: _Found) -> None:
+def _note(where: str, content: bytes, found: _Found) -> None:
     """Take a transcript or an official set."""
-    name = name.rsplit("/", 1)[-1]
+    name = where.rsplit("/", 1)[-1]
     text = content.decode("utf-8", "replace")
+    if name in found.words:
+        if found.words[name] != text.split():
+            found.skip(where, "there is another file of this name, which says something else")
+        return
+    found.words[name] = text.split()
     if _SPLIT.fullmatch(name):
         found.sets.update((form, name.removesuffix(".txt")) for form in text.split())
     else:
         # After the recognised text comes the correct one, under the heading CSR: a line per line of the form.
         _, _, correct = text.partition("CSR:")
-        found.transcripts[name.removesuffix(".txt")] = [line for line in map(str.strip, correct.splitlines()) if line]
+        lines = [line for line in map(str.strip, _BREAK.sub("\n", correct).splitlines()) if line]
+        found.transcripts[name.removesuffix(".txt")] = ["" if line == _NOT_YET else line for line in lines]
 
 
 def _text(line: str, transcripts: dict[str, list[str]]) -> str:
     """What a line says; "" if there is no transcript of it."""
     lines = transcripts.get(_form(line), [])
-    number = int(line.rsplit("-", 1)[1])
+    match = _NUMBER.fullmatch(line)
+    number = int(match[1]) if match else 0
     return lines[number - 1] if 1 <= number <= len(lines) else ""
 
 
@@ -281,10 +301,7 @@ class _Handler(xml.sax.handler.ContentHandler):
 
     def _coordinate(self, attrs: Any, axis: str) -> int:
         text = attrs.get(axis)
-        try:
-            value = int(text) if text is not None else None
-        except ValueError:
-            value = None
+        value = int(text) if text is not None and _COORDINATE.fullmatch(text) else None
         if value is None or abs(value) > LARGEST_COORDINATE:
             got = "none" if text is None else repr(text[:40])
             raise InputError(

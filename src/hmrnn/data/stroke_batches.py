@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.data.strokes import FEWEST, Scale, Strokes
 from hmrnn.errors import InputError
 
 _POOL = 32  # batches whose lines are sorted by length together
@@ -43,8 +43,10 @@ class StrokeBatches:
     def __init__(self, strokes: Strokes, scale: Scale, batch_size: int, *, seed: int | None = None) -> None:
         if batch_size < 1:
             raise InputError(f"a batch needs at least 1 row; got {batch_size}")
-        if len(strokes) == 0 or strokes.lengths.min() < 2:
-            raise InputError("batches need lines of at least 2 points: one to read and one to predict")
+        if len(strokes) == 0 or strokes.lengths.min() < FEWEST:
+            short = [name for name, length in zip(strokes.names, strokes.lengths) if length < FEWEST]
+            got = f"line {short[0]} has fewer, so leave it out" if short else "there is no line"
+            raise InputError(f"batches need lines of at least {FEWEST} points, one to read and one to predict; {got}")
         self.strokes, self.scale, self.batch_size, self.seed = strokes, scale, batch_size, seed
         self.shapes = tuple(sorted({padded_length(n) for n in range(int(strokes.lengths.min()) - 1,
                                                                     int(strokes.lengths.max()))}))  # fmt: skip
@@ -56,7 +58,7 @@ class StrokeBatches:
     def batch(self, epoch: int, index: int) -> StrokeBatch:
         """Batch ``index`` of an epoch."""
         if not 0 <= index < len(self):
-            raise InputError(f"an epoch has {len(self)} batches; got index {index}")
+            raise InputError(f"batches of an epoch go from 0 to {len(self) - 1}; got index {index}")
         if self._plan[0] != epoch:
             self._plan = (epoch, self._arrange(epoch))
         chosen = self._plan[1][index]

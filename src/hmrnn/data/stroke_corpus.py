@@ -14,11 +14,10 @@ import numpy as np
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.data.sources import SPLITS, Progress, count_progress
 from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_archive
-from hmrnn.data.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.data.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted
 from hmrnn.errors import InputError
 
-_CACHE_VERSION = 1
-_FEWEST = 2  # points: one to read and one to predict
+_CACHE_VERSION = 2
 
 
 def load_strokes(config: DataConfig, progress: Progress | None = None) -> StrokeCorpus:
@@ -27,7 +26,7 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
     ``progress`` is called with the bytes read so far (lines, of built-in writing) and with those to read.
     """
     file = read_collection(config, progress)
-    fewest = config.min_points or (300 if config.format == "iamondb" else _FEWEST)
+    fewest = config.min_points or (300 if config.format == "iamondb" else FEWEST)
     kept = np.flatnonzero(file.strokes.lengths >= fewest)
     title = _title(config)
     if not kept.size:
@@ -40,6 +39,16 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
     parts = [strokes.select(part) for part in _split(config, strokes, split, title)]
     short = len(file.strokes) - len(kept)
     return StrokeCorpus(title, parts[0], parts[1], parts[2], Scale.of(parts[0]), file.skipped, short)
+
+
+def leave_out_short(strokes: Strokes, source: str) -> tuple[Strokes, tuple[str, ...]]:
+    """The lines in which there is a point to predict, and the names of the others; InputError if no line is left."""
+    kept = np.flatnonzero(strokes.lengths >= FEWEST)
+    if not kept.size:
+        raise InputError(
+            f"{source}: every line has fewer than {FEWEST} points (one to read, one to predict); give longer ones"
+        )
+    return strokes.select(kept), tuple(strokes.names[i] for i in np.flatnonzero(strokes.lengths < FEWEST))
 
 
 def read_collection(config: DataConfig, progress: Progress | None = None) -> StrokeFile:
@@ -71,7 +80,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         return _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
     files = _stroke_files(paths)
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
-    return _joined([read_file(path, report) for path in files])
+    return _joined(files, [read_file(path, report) for path in files])
 
 
 def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
@@ -102,10 +111,13 @@ def _stroke_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def _joined(files: Sequence[StrokeFile]) -> StrokeFile:
-    """Several files as one; a split counts only if all have one."""
+def _joined(paths: Sequence[Path], files: Sequence[StrokeFile]) -> StrokeFile:
+    """Several files as one; all of them have a split, or none has."""
     if len(files) == 1:
         return files[0]
+    without = [path for path, file in zip(paths, files) if file.split is None]
+    if 0 < len(without) < len(files):
+        raise InputError(f"{without[0]} has no split, and other files have one; give one to all or to none")
     sets = [file.strokes for file in files]
     ends = np.cumsum([0, *(len(s.steps) for s in sets)])
     offsets = np.concatenate([[0], *(s.offsets[1:] + end for s, end in zip(sets, ends))])
@@ -113,7 +125,8 @@ def _joined(files: Sequence[StrokeFile]) -> StrokeFile:
     texts = tuple(text for s in sets for text in s.texts or [""] * len(s)) if any(s.texts for s in sets) else None
     split = tuple(part for file in files for part in file.split or ())
     strokes = Strokes(offsets, np.concatenate([s.steps for s in sets]), names, texts)
-    return StrokeFile(strokes, split if len(split) == len(names) else None)
+    skipped = tuple(reason for file in files for reason in file.skipped)
+    return StrokeFile(strokes, split or None, skipped=skipped)
 
 
 def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title: str) -> list[np.ndarray]:
@@ -139,8 +152,8 @@ def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title:
     for name, part in zip(SPLITS, parts):
         if not part.size:
             raise InputError(
-                f"{title}: of {len(strokes)} lines none is left for the {name} part; training, validation and test "
-                "need one each"
+                f"{title}: of {counted(len(strokes), 'line')} none is left for the {name} part; training, "
+                "validation and test need one each"
             )
     return parts
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hmrnn.data.archives import read_npz, read_whole
 from hmrnn.data.sources import Report
-from hmrnn.data.strokes import Strokes, checked, from_points
+from hmrnn.data.strokes import Strokes, checked, counted, from_points
 from hmrnn.errors import InputError
 
 ENDINGS = (".npz", ".json", ".csv")
@@ -93,14 +93,16 @@ def _read_npz(data: bytes, source: str) -> StrokeFile:
     if start is not None and start.shape != (len(strokes), 2):
         raise InputError(f"{source}: start must have shape ({len(strokes)}, 2); got {start.shape}")
     if split is not None and len(split) != len(strokes):
-        raise InputError(f"{source}: {len(strokes)} sequences need as many values of split; got {len(split)}")
+        raise InputError(
+            f"{source}: {counted(len(strokes), 'sequence')} must have as many values of split; got {len(split)}"
+        )
     return StrokeFile(strokes, split, start, skipped or ())
 
 
 def _unpacked(bits: np.ndarray, count: int, source: str) -> np.ndarray:
     if bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
         raise InputError(
-            f"{source}: pen_up of an archive must be {-(-count // 8)} bytes, a bit for each of {count} points; "
+            f"{source}: pen_up of an archive must be {counted(-(-count // 8), 'byte')}, a bit per point; "
             f"got {bits.dtype} {bits.shape}"
         )
     return np.unpackbits(bits, count=count)
@@ -129,8 +131,11 @@ def _read_json(data: bytes, source: str) -> StrokeFile:
         if not any(sequence.strokes):
             raise InputError(f"{source}: sequence {name} has no point")
     strokes = _join([s.strokes for s in sequences], names, [s.text for s in sequences], source)
-    split = [s.split for s in sequences]
-    return StrokeFile(strokes, None if None in split else tuple(value or "" for value in split))
+    split = tuple(s.split for s in sequences if s.split is not None)
+    if 0 < len(split) < len(sequences):
+        first = next(name for name, s in zip(names, sequences) if s.split is None)
+        raise InputError(f"{source}: sequence {first} has no split, and others have one; give one to all or to none")
+    return StrokeFile(strokes, split or None)
 
 
 def _read_csv(data: bytes, source: str) -> StrokeFile:

@@ -15,6 +15,8 @@ from hmrnn.errors import InputError
 
 LARGEST = 1e6
 """Coordinates further than this from zero are refused: no pen moves that far, and float32 steps would lose it."""
+FEWEST = 2
+"""Points of a sequence from which a model learns anything: one to read and one to predict."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ class Strokes:
     def __getitem__(self, i: int) -> np.ndarray:
         """The steps of one sequence, (n, 3)."""
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there are {len(self)} sequences; got index {i}")
+            raise IndexError(f"there is no sequence {i}, as the number of sequences is {len(self)}")
         i %= len(self)
         return self.steps[self.offsets[i] : self.offsets[i + 1]]
 
@@ -81,8 +83,8 @@ class Strokes:
         try:
             return self.names.index(name)
         except ValueError:
-            some = ", ".join(self.names[:3])
-            raise InputError(f"no sequence is called {name!r}; there are {len(self)}: {some}, ...") from None
+            some = ", ".join([*self.names[:3], *["..."] * (len(self) > 3)])
+            raise InputError(f"no sequence is called {name!r}, of {counted(len(self), 'sequence')}: {some}") from None
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Strokes:
         """A set of some of the sequences, in the order given."""
@@ -168,24 +170,30 @@ class StrokeCorpus:
         """What the corpus holds, for people."""
         parts = (self.train, self.valid, self.test)
         lengths = np.concatenate([part.lengths for part in parts])
-        left_out = f"; {self.short:,} shorter ones left out" if self.short else ""
+        left_out = f"; {counted(self.short, 'shorter line')} left out" if self.short else ""
         lines = [
             f"{self.name}: {len(lengths):,} lines of {lengths.min()} to {lengths.max()} points, "
             f"{lengths.mean():.1f} on average{left_out}"
         ]
         for name, part in zip(("train", "valid", "test"), parts):
             points, pieces = len(part.steps), part.steps[:, 2].sum()
+            count = f"{len(part):>8,} {'line, ' if len(part) == 1 else 'lines,'}"
             lines.append(
-                f"{name:5} {len(part):>8,} lines, {points:>11,} points, {points / len(part):.1f} per line, "
+                f"{name:5} {count} {points:>11,} points, {points / len(part):.1f} per line, "
                 f"{points / pieces:.1f} per stroke"
             )
         (x, y), (dx, dy) = self.scale.mean, self.scale.deviation
         lines.append(f"a step of the training part: Δx {x:.2f} ± {dx:.2f}, Δy {y:.2f} ± {dy:.2f}")
         if self.skipped:
-            lines.append(f"{len(self.skipped):,} files skipped:")
+            lines.append(f"{counted(len(self.skipped), 'file')} skipped:")
             lines += [f"  {reason}" for reason in self.skipped[:10]]
             lines += [f"  and {len(self.skipped) - 10} more"] if len(self.skipped) > 10 else []
         return "\n".join(lines)
+
+
+def counted(number: int, what: str) -> str:
+    """``1 line``, ``2 lines``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def from_points(
@@ -222,7 +230,7 @@ def checked(
     count = len(offsets) - 1
     for what, given in (("names", names), ("texts", texts)):
         if given is not None and len(given) != count:
-            raise InputError(f"{source}: {count} sequences need as many {what}; got {len(given)}")
+            raise InputError(f"{source}: {counted(count, 'sequence')} must have as many {what}; got {len(given)}")
         try:
             "".join(given or ()).encode()
         except UnicodeEncodeError as error:
@@ -246,7 +254,7 @@ def _check_shapes(points: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, s
         raise InputError(f"{source}: points must be numbers of shape (N, 2); got {points.dtype} {points.shape}")
     if pen_up.shape != (total,) or pen_up.dtype.kind not in "biuf":
         raise InputError(
-            f"{source}: pen_up must have a value for each of the {total} points; got {pen_up.dtype} {pen_up.shape}"
+            f"{source}: pen_up of {counted(total, 'point')} must have as many values; got {pen_up.dtype} {pen_up.shape}"
         )
     wrong = np.flatnonzero((pen_up != 0) & (pen_up != 1))
     if wrong.size:
@@ -260,7 +268,7 @@ def _check_shapes(points: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, s
         raise InputError(f"{source} holds no sequence")
     whole = [int(offsets[0]), int(offsets[-1])]
     if whole != [0, total]:
-        raise InputError(f"{source}: offsets must go from 0 to the {total} points there are; they go from "
+        raise InputError(f"{source}: offsets must go from 0 to {total}, as there are that many points; they go from "
                          f"{whole[0]} to {whole[1]}")  # fmt: skip
     lengths = np.diff(offsets.astype(np.int64))
     wrong = np.flatnonzero(lengths < 1)
