@@ -15,7 +15,7 @@ import tiny_strokes
 from hmrnn import checkpoint, figures_strokes
 from hmrnn.boundary_scores import pooled
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.data import read_strokes, save_strokes
+from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.segment_strokes import against_pen_ups, pen_ups
@@ -147,7 +147,7 @@ def test_generate(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> N
     flags = ("--length", 20, "--samples", 2, "--seed", 1, "--bias", 0.5, "--out", name)
     assert tiny.hmrnn("generate", "-m", run / "hand", *flags) == 0
     out, err = capsys.readouterr()
-    assert out == f"wrote {name}: 2 line(s) of 20 points\n"
+    assert out == f"wrote {name}: 2 lines of 20 points\n"
     assert re.search(r"lifted after \d+% of the points.*untrained", err)  # and so it is
     if name.endswith((".npz", ".json", ".csv")):
         wrote, expected = read_strokes(name), tiny_strokes.model().sheet(2, 20, bias=0.5, seed=1)
@@ -246,7 +246,7 @@ def test_a_file_of_strokes_is_trained_on_by_its_name(run: Path, capsys: pytest.C
     assert tiny.hmrnn("train", "mine.npz", *small, "--train.batch-size", 6, "--train.device", "cpu") == 0
     assert "18 lines of" in capsys.readouterr().out
     assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--split", "test") == 0
-    assert "1 lines, " in capsys.readouterr().out
+    assert "1 line, " in capsys.readouterr().out
     assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--path", run / "lines.npz") == 2
     assert "another scale than the model" in capsys.readouterr().err
 
@@ -261,6 +261,15 @@ def test_files_that_may_be_text_or_strokes_are_asked_about(run: Path, capsys: py
     assert tiny.hmrnn("data", "strokes", "--path", "mine.json") == 0
     assert tiny.hmrnn("data", "folder") == 0
     assert capsys.readouterr().out.count("18 lines") == 2
+
+
+def test_a_line_of_one_point_is_left_out_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dot = np.array([[0.0, 0.0, 1.0]])
+    save_strokes(Strokes.of([*tiny_strokes.strokes(3), dot], ["a", "b", "c", "dot"]), "some.json")
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", "some.json") == 0
+    out, err = capsys.readouterr()
+    assert "some.json: 3 lines, " in out
+    assert "1 line of one point left out, as there is nothing to predict: dot" in err
 
 
 def test_a_model_that_is_not_finite_is_not_used(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike
 
 from hmrnn import boundary_scores, display, drawing, figures, figures_strokes, flags
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
+from hmrnn.data.stroke_corpus import leave_out_short
 from hmrnn.data.stroke_files import ENDINGS
+from hmrnn.data.strokes import counted
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import lifts
@@ -35,9 +37,12 @@ def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
         if given:
             raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
     if arguments.file:
-        parts = [read_strokes(path) for path in arguments.file]
-        strokes = Strokes.of([line for part in parts for line in part])
-        what = ", ".join(arguments.file)
+        parts, what = [read_strokes(path) for path in arguments.file], ", ".join(arguments.file)
+        names = [name for part in parts for name in part.names]
+        strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), what)
+        if short:
+            left_out = counted(len(short), "line")
+            print(f"{left_out} of one point left out, as there is nothing to predict: {short[0]}...", file=sys.stderr)
     else:
         strokes, what = _own(model, arguments.split, arguments.path)
     if arguments.boundaries and model.network.rnn.num_boundaries == 0:
@@ -68,7 +73,7 @@ def _against_pen_ups(model: StrokeModel, strokes: Strokes) -> list[boundary_scor
 def table(result: StrokeEvaluation, what: str) -> str:
     """Log-likelihood, and what each layer did."""
     lines = [
-        f"{what}: {result.sequences:,} lines, {result.points:,} points predicted",
+        f"{what}: {counted(result.sequences, 'line')}, {counted(result.points, 'point')} predicted",
         f"log-likelihood  {result.log_likelihood:.1f} nats per line  ({result.per_point:.4f} per point)",
     ]
     for l, share in enumerate(result.updates, start=1):
@@ -85,12 +90,10 @@ def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
     if arguments.json:
         print(found.to_json())
         return 0
-    lines = [f"{len(found)} points, {int(steps[:, 2].sum())} strokes"]
+    lines = [f"{counted(len(found), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
     for level, scores in against_pen_ups(found, steps).items():
         ends = found.ends(level)
-        lines.append(
-            f"level {level}: {len(ends)} segment{'s' * (len(ends) > 1)}, {len(found) / len(ends):.1f} points on average"
-        )
+        lines.append(f"level {level}: {counted(len(ends), 'segment')}, {len(found) / len(ends):.1f} points on average")
         lines += [f"  ends {_near(tolerance)}: {_agreement(score)}" for tolerance, score in scores.items()]
     print("\n".join([*lines, str(found.updates())]))
     return 0
@@ -123,7 +126,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
         save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:
         drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
-    print(f"wrote {out}: {len(lines)} line(s) of {len(lines[0])} points")
+    print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
     if lifts(lines) > MOST_LIFTS:
         print(
             f"the pen is lifted after {lifts(lines):.0%} of the points, which is scribble: this model is untrained or "
