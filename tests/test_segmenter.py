@@ -182,3 +182,24 @@ def test_scikit_learn_is_not_imported() -> None:
     code = "import sys; from hmrnn import HMSegmenter; HMSegmenter(); print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_scikit_learn_takes_it(fitted: HMSegmenter) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone as sklearn_clone
+    from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(fitted)
+    with pytest.raises(SklearnNotFittedError):
+        check_is_fitted(sklearn_clone(fitted))
+    x = two_levels(150, 1)[0]
+    line = make_pipeline(StandardScaler(), HMSegmenter((4, 3), **SMALL))
+    assert "HMSegmenter" in line._repr_html_()
+    assert [ends[-1] for ends in line.fit(x).predict(x)] == [150, 150]
+    assert "HMSegmenter" in line._repr_html_()
+    search = GridSearchCV(line, {"hmsegmenter__updates": [1, 2]}, cv=2, error_score="raise").fit(x)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

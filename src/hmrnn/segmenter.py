@@ -117,6 +117,17 @@ class HMSegmenter:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn wants to know of an estimator; it alone calls this."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags  # type: ignore
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(),
+        )
+
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
         series, _ = _series(X)
