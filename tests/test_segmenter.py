@@ -178,6 +178,15 @@ def test_other_channels_are_refused(fitted: HMSegmenter) -> None:
         fitted.predict(np.zeros((20, 2)))
 
 
+def test_a_fit_that_fails_leaves_the_model_as_it_was(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    model = copy.deepcopy(fitted)
+    with pytest.raises(hmrnn.InputError, match="needs at least 18"):
+        model.fit(np.arange(12.0)[:, None])
+    assert model.n_features_in_ == 3
+    assert all(np.array_equal(a, b) for a, b in zip(model.predict(x), fitted.predict(x)))
+
+
 def test_scikit_learn_is_not_imported() -> None:
     code = "import sys; from hmrnn import HMSegmenter; HMSegmenter(); print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

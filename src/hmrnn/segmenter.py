@@ -133,13 +133,14 @@ class HMSegmenter:
         series, _ = _series(X)
         self._check()
         whole = np.concatenate(series)
-        self.n_features_in_: int = whole.shape[1]
-        self.mean_: np.ndarray = whole.mean(axis=0)
-        deviation = whole.std(axis=0)
-        self.scale_: np.ndarray = np.where(deviation > 0, deviation, 1.0)
-        scaled = [self._scaled(one) for one in series]
+        mean, deviation = whole.mean(axis=0), whole.std(axis=0)
+        scale = np.where(deviation > 0, deviation, 1.0)
+        scaled = [_scaled(one, mean, scale) for one in series]
         runs = [self._train(scaled, self.random_state + k) for k in range(self.n_init)]
         network, losses, rates = min(runs, key=lambda run: float(np.mean(run[1][-_tenth(self.updates) :])))
+        self.n_features_in_: int = whole.shape[1]  # from here on nothing can fail: all is of this fit, or of the last
+        self.mean_: np.ndarray = mean
+        self.scale_: np.ndarray = scale
         self.loss_curve_: list[float] = losses
         self.rates_: np.ndarray = np.mean(rates[-_tenth(self.updates) :], axis=0)
         self.network_: _Network = network.eval()
@@ -176,9 +177,6 @@ class HMSegmenter:
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
 
-    def _scaled(self, one: np.ndarray) -> np.ndarray:
-        return ((one - self.mean_) / self.scale_).astype(np.float32)
-
     def _each(self, X: Series, make: Any) -> list[Any]:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this HMSegmenter is not fitted yet; call fit first")
@@ -189,7 +187,7 @@ class HMSegmenter:
                 raise InputError(
                     f"X has {one.shape[1]} channels, but HMSegmenter was fitted with {self.n_features_in_}"
                 )
-            x = torch.from_numpy(self._scaled(one))[:, None].to(self.device)
+            x = torch.from_numpy(_scaled(one, self.mean_, self.scale_))[:, None].to(self.device)
             with torch.inference_mode():
                 log_density, out, _ = self.network_(x, x[:1], x[1:], None)
             results.append(make(out, log_density))
@@ -199,7 +197,7 @@ class HMSegmenter:
         """A network, its losses and its boundary rates, update by update."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = _Network(self, self.n_features_in_).to(self.device)
+            network = _Network(self, series[0].shape[1]).to(self.device)
         rng = np.random.default_rng(seed)
         streams = _Streams(series, self.batch_size, self.length)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
@@ -326,6 +324,10 @@ class _Streams:
 
 def _tenth(updates: int) -> int:
     return max(1, updates // 10)
+
+
+def _scaled(one: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return ((one - mean) / scale).astype(np.float32)
 
 
 def _ends(fired: np.ndarray) -> np.ndarray:
