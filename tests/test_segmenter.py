@@ -13,7 +13,7 @@ import torch
 
 import hmrnn
 from hmrnn.boundary_scores import score
-from hmrnn.segmenter import HMSegmenter, NotFittedError
+from hmrnn.segmenter import HMSegmenter, NotFittedError, _groups
 
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}
 
@@ -122,6 +122,38 @@ def test_one_series_and_several(fitted: HMSegmenter) -> None:
     assert [state.shape for state in fitted.transform([x[:40]])[0]] == [(40, 6)] * 3
     assert fitted.score([x, x]) == pytest.approx(fitted.score(x))
     assert np.isfinite(fitted.score(x))
+
+
+def test_many_series_are_read_side_by_side_as_each_alone(fitted: HMSegmenter) -> None:
+    """A few states differ in the last digits, as sums of products are taken in another order."""
+    series = [two_levels(20 + 7 * k % 30, k)[0] for k in range(70)] + [two_levels(600, 0)[0]]
+    passes: list[int] = []
+    with fitted.network_.register_forward_hook(lambda network, given, made: passes.append(given[0].shape[1])):
+        ends, states, total = fitted.predict(series), fitted.transform(series), fitted.score(series)
+    assert passes == 3 * [1, 64, *[1] * 6]  # the longest is not worth padding for, nor are the last six
+    for one, levels, layers in zip(series, ends, states):
+        assert all(np.array_equal(a, b) for a, b in zip(levels, fitted.predict(one)))
+        for a, b in zip(layers, fitted.transform(one)):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+    weights = [len(one) - 1 for one in series]
+    assert total == pytest.approx(np.average([fitted.score(one) for one in series], weights=weights), abs=1e-5)
+
+
+def test_reading_takes_the_engine_for_a_single_series(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    plain = copy.deepcopy(fitted)
+    plain.network_.rnn.engine = "reference"
+    assert fitted.network_.rnn.engine == "auto"
+    assert all(np.array_equal(a, b) for a, b in zip(fitted.predict(x), plain.predict(x)))
+    for a, b in zip(fitted.transform(x), plain.transform(x)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert fitted.score(x) == pytest.approx(plain.score(x), abs=1e-5)
+
+
+def test_groups_keep_memory_bounded() -> None:
+    lengths = [1 << 16, 5, 1 << 16, 1 << 19, 1 << 16, 1 << 16, 1 << 16]
+    groups = list(_groups(lengths, 1))
+    assert groups == [[3], [2, 4, 5, 6], [1, 0]]
 
 
 def test_the_upper_state_stands_still_between_ends(fitted: HMSegmenter) -> None:

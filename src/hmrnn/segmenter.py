@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
@@ -20,6 +21,9 @@ _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower
 _PACE = 0.15  # of the detectors' rows, where all other weights have 1
 _SLOPE = 0.3  # the range where detectors have a gradient is wide, ±1/0.3
 _REACH = 1.0, 1.0, 3.0  # how far h of its own layer, of the one above and of the one below can move a detector
+_ABREAST = 64  # series are read side by side
+_MOST = 1 << 18  # steps are read at once, padding included, so that memory is bounded
+_FEWEST = 16  # series as long as the longest, from which on a CPU reads them sooner side by side than one by one
 
 
 class NotFittedError(InputError, AttributeError):
@@ -148,7 +152,9 @@ class HMSegmenter:
 
     def predict(self, X: Series) -> list[Any]:
         """For each level the segment ends, sorted, the last being the length; for a list of series, a list of these."""
-        return self._each(X, lambda out, log_density: [_ends(level) for level in out.boundaries[:, 0].T.cpu().numpy()])
+        series, single = self._given(X)
+        results = self._read(series, lambda hidden, boundaries, log_density: [_ends(level) for level in boundaries.T])
+        return results[0] if single else results
 
     def fit_predict(self, X: Series, y: None = None) -> list[Any]:
         """``fit``, then ``predict`` of the same."""
@@ -156,7 +162,9 @@ class HMSegmenter:
 
     def transform(self, X: Series) -> list[Any]:
         """For each layer its states (time, hidden size), the lowest first; for a list of series, a list of these."""
-        return self._each(X, lambda out, log_density: [h[:, 0].cpu().numpy() for h in out.hidden])
+        series, single = self._given(X)
+        results = self._read(series, lambda hidden, boundaries, log_density: [h.copy() for h in hidden])
+        return results[0] if single else results
 
     def fit_transform(self, X: Series, y: None = None) -> list[Any]:
         """``fit``, then ``transform`` of the same."""
@@ -164,8 +172,8 @@ class HMSegmenter:
 
     def score(self, X: Series, y: None = None) -> float:
         """Log-density of the steps in nats, mean over steps and levels, in units of the training deviation."""
-        series, _ = _series(X)
-        parts = self._each(series, lambda out, log_density: log_density.sum((1, 2)).mean().item())
+        series, _ = self._given(X)
+        parts = self._read(series, lambda hidden, boundaries, log_density: log_density.sum(axis=1).mean())
         return float(sum(parts) / sum(len(one) - 1 for one in series))
 
     def _check(self) -> None:
@@ -177,21 +185,33 @@ class HMSegmenter:
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
 
-    def _each(self, X: Series, make: Any) -> list[Any]:
+    def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
+        """What :func:`_series` makes of X, if the model is fitted, and to such series."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this HMSegmenter is not fitted yet; call fit first")
         series, single = _series(X)
-        results = []
-        for one in series:
-            if one.shape[1] != self.n_features_in_:
-                raise InputError(
-                    f"X has {one.shape[1]} channels, but HMSegmenter was fitted with {self.n_features_in_}"
-                )
-            x = torch.from_numpy(_scaled(one, self.mean_, self.scale_))[:, None].to(self.device)
+        channels = series[0].shape[1]
+        if channels != self.n_features_in_:
+            raise InputError(f"X has {channels} channels, but HMSegmenter was fitted with {self.n_features_in_}")
+        return series, single
+
+    def _read(
+        self, series: list[np.ndarray], make: Callable[[list[np.ndarray], np.ndarray, np.ndarray], Any]
+    ) -> list[Any]:
+        """For each series what ``make`` makes of its states and boundaries, (time, ...), and its log-densities."""
+        results: list[Any] = [None] * len(series)
+        for group in _groups([len(one) for one in series], 1 if "cuda" in self.device else _FEWEST):
+            scaled = [torch.from_numpy(_scaled(series[k], self.mean_, self.scale_)) for k in group]
+            x = pad_sequence(scaled).to(self.device)
+            lengths = torch.tensor([len(one) for one in scaled]) if len(group) > 1 else None
             with torch.inference_mode():
-                log_density, out, _ = self.network_(x, x[:1], x[1:], None)
-            results.append(make(out, log_density))
-        return results[0] if single else results
+                log_density, out, _ = self.network_(x, x[:1], x[1:], None, lengths)
+            hidden, boundaries = [h.cpu().numpy() for h in out.hidden], out.boundaries.cpu().numpy()
+            log_density = log_density.cpu().numpy()
+            for b, k in enumerate(group):
+                T = len(series[k])
+                results[k] = make([h[:T, b] for h in hidden], boundaries[:T, b], log_density[:, : T - 1, b])
+        return results
 
     def _train(self, series: list[np.ndarray], seed: int) -> tuple[_Network, list[float], list[np.ndarray]]:
         """A network, its losses and its boundary rates, update by update."""
@@ -225,6 +245,7 @@ class HMSegmenter:
             network.lead(rate, targets ** min(1.0, max(0.0, (done - 0.2) / 0.4)), 0.5)
             losses.append(loss.item())
             rates.append(rate)
+        network.rnn.engine = "auto"  # the fastest for a single series
         return network, losses, rates
 
 
@@ -235,7 +256,7 @@ class _Network(nn.Module):
         super().__init__()
         levels = len(settings.segment_lengths)
         size: Any = settings.hidden_size
-        engine = "auto" if "cuda" in settings.device else "reference"  # the fastest on a CPU at these sizes
+        engine = "auto" if "cuda" in settings.device else "reference"  # which trains fastest on a CPU at these sizes
         self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
         self.rnn.slope = _SLOPE
@@ -252,14 +273,14 @@ class _Network(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, before: Tensor, following: Tensor, state: State | None
+        self, x: Tensor, before: Tensor, following: Tensor, state: State | None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Output, State]:
         """Log-densities (levels, len(following), B) of the steps after each of x (T, B, C), output and state.
 
-        ``before`` (1, B, C) is the step before the first.
+        ``before`` (1, B, C) is the step before the first; what comes after the ``lengths`` (B,) is padding.
         """
         change = torch.diff(x, dim=0, prepend=before)
-        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state)
+        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state, lengths)
         T = len(following)
         densities = [
             self._log_density(head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)), following)
@@ -320,6 +341,18 @@ class _Streams:
         chunk, shift = where
         starts = np.arange(self.count) * self.part + chunk * self.length + shift
         return self.whole[starts[None, :] + np.arange(self.length + 2)[:, None]]
+
+
+def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
+    """Which series to read together: those that hold ``fewest`` times the steps of the longest of them, or it alone."""
+    order = sorted(range(len(lengths)), key=lambda k: lengths[k])
+    while order:
+        longest = lengths[order[-1]]
+        group = order[-max(1, min(_ABREAST, _MOST // longest)) :]
+        if sum(lengths[k] for k in group) < fewest * longest:
+            group = order[-1:]
+        del order[-len(group) :]
+        yield group
 
 
 def _tenth(updates: int) -> int:
