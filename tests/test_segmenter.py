@@ -198,11 +198,76 @@ def test_bad_series(X: Any, message: str) -> None:
 
 @pytest.mark.parametrize("wrong", [
     {"segment_lengths": ()}, {"segment_lengths": (1, 3)}, {"updates": 0}, {"length": 0}, {"learning_rate": 0.0},
-    {"on_copy": "never"}, {"mixtures": 0},
+    {"on_copy": "never"}, {"mixtures": 0}, {"segment_lengths": 10}, {"segment_lengths": np.array(10)},
+    {"segment_lengths": (4, np.inf)}, {"updates": 2.5}, {"updates": "2"}, {"updates": None}, {"n_init": True},
+    {"hidden_size": 2.5}, {"learning_rate": np.inf}, {"learning_rate": "0.1"}, {"random_state": -1},
+    {"random_state": "0"}, {"random_state": 0.5}, {"device": "nowhere"}, {"device": None}, {"device": "meta"},
 ])  # fmt: skip
 def test_bad_parameters(wrong: dict[str, Any]) -> None:
-    with pytest.raises(hmrnn.InputError):
+    name = next(iter(wrong))
+    with pytest.raises(hmrnn.InputError, match=rf"{name}\b"):
         HMSegmenter(**{**SMALL, **wrong}).fit(two_levels(100, 0)[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(hmrnn.InputError, match="device is 'cuda', which this PyTorch cannot use; cpu always works"):
+        HMSegmenter(**SMALL, device="cuda").fit(two_levels(100, 0)[0])
+
+
+def test_parameters_of_numpy_and_torch() -> None:
+    x = two_levels(100, 0)[0]
+    plain = HMSegmenter((4, 3), **SMALL).fit(x)
+    same = HMSegmenter(
+        np.array([4, 3]),  # type: ignore[arg-type]
+        **{name: np.int64(value) for name, value in SMALL.items()},
+        learning_rate=np.float32(0.02),  # type: ignore[arg-type]
+        device=torch.device("cpu"),
+        random_state=np.int64(0),  # type: ignore[arg-type]
+    ).fit(x)
+    assert same.loss_curve_ == pytest.approx(plain.loss_curve_)
+    sizes = HMSegmenter((4, 3), **{**SMALL, "hidden_size": np.array([4, 5, 6])}).fit(x)
+    assert sizes.network_.rnn.hidden_sizes == (4, 5, 6)
+
+
+def test_random_states() -> None:
+    x = two_levels(100, 0)[0]
+
+    def losses(random_state: Any) -> list[float]:
+        return HMSegmenter((4, 3), **SMALL, random_state=random_state).fit(x).loss_curve_
+
+    assert losses(np.random.RandomState(0)) == losses(np.random.RandomState(0)) != losses(np.random.RandomState(1))
+    assert losses(None) != losses(None)
+
+
+def test_a_loss_that_is_not_finite_is_refused() -> None:
+    model = HMSegmenter((4, 3), **SMALL, learning_rate=1e35)
+    with pytest.raises(hmrnn.InputError, match=r"not finite at update . of 4; lower learning_rate"):
+        model.fit(two_levels(100, 0)[0])
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_set_params_changes_all_or_nothing() -> None:
+    model = HMSegmenter()
+    with pytest.raises(hmrnn.InputError, match="no parameter 'foo'"):
+        model.set_params(updates=5, foo=1)
+    assert model.updates == 300
+
+
+def test_repr_of_arrays_and_of_a_subclass() -> None:
+    class Own(HMSegmenter):
+        pass
+
+    assert repr(HMSegmenter(np.array([5, 3]))) == "HMSegmenter(segment_lengths=array([5, 3]))"  # type: ignore[arg-type]
+    assert repr(Own(mixtures=2)) == "Own(mixtures=2)"
+    with pytest.raises(NotFittedError, match="this Own is not fitted"):
+        Own().predict(np.zeros((5, 1)))
+
+
+def test_another_device_waits_for_the_next_fit(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    moved = copy.deepcopy(fitted).set_params(device="meta")
+    assert all(np.array_equal(a, b) for a, b in zip(moved.predict(x), fitted.predict(x)))
 
 
 def test_other_channels_are_refused(fitted: HMSegmenter) -> None:

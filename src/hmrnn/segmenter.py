@@ -56,8 +56,9 @@ class HMSegmenter:
         n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Where
             detectors settle, above all those of the upper levels, differs from run to run.
         on_copy: "hold" or "evaluate", as in :class:`hmrnn.HMLSTM`.
-        device: where to compute.
-        random_state: fixes the weights and the draws.
+        device: where to train; a fitted model computes where ``network_`` is.
+        random_state: fixes the weights and the draws: a whole number, a ``RandomState`` to draw it from, or None for
+            another one each time.
 
     Attributes after ``fit``: network_, n_features_in_, mean_, scale_, loss_curve_ (nats per step, mean over levels) and
     rates_ (of the detectors, over the last tenth of training).
@@ -82,8 +83,8 @@ class HMSegmenter:
         learning_rate: float = 0.02,
         n_init: int = 1,
         on_copy: str = "hold",
-        device: str = "cpu",
-        random_state: int = 0,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.segment_lengths = segment_lengths
         self.hidden_size = hidden_size
@@ -107,16 +108,19 @@ class HMSegmenter:
 
     def set_params(self, **params: Any) -> HMSegmenter:
         """Change some of them; returns self."""
+        names = self._names()
+        for name in params:
+            if name not in names:
+                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(names)}")
         for name, value in params.items():
-            if name not in self._names():
-                raise InputError(f"HMSegmenter has no parameter {name!r}; it has {', '.join(self._names())}")
             setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
-        changed = {name: value for name, value in self.get_params().items() if value != defaults[name].default}
-        return f"HMSegmenter({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        given = {name: repr(value) for name, value in self.get_params().items()}
+        changed = [f"{name}={value}" for name, value in given.items() if value != repr(defaults[name].default)]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")
@@ -136,11 +140,12 @@ class HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
         series, _ = _series(X)
         self._check()
+        device, seed = _device(self.device), _seed(self.random_state)
         whole = np.concatenate(series)
         mean, deviation = whole.mean(axis=0), whole.std(axis=0)
         scale = np.where(deviation > 0, deviation, 1.0)
         scaled = [_scaled(one, mean, scale) for one in series]
-        runs = [self._train(scaled, self.random_state + k) for k in range(self.n_init)]
+        runs = [self._train(scaled, device, seed + k) for k in range(self.n_init)]
         network, losses, rates = min(runs, key=lambda run: float(np.mean(run[1][-_tenth(self.updates) :])))
         self.n_features_in_: int = whole.shape[1]  # from here on nothing can fail: all is of this fit, or of the last
         self.mean_: np.ndarray = mean
@@ -177,22 +182,30 @@ class HMSegmenter:
         return float(sum(parts) / sum(len(one) - 1 for one in series))
 
     def _check(self) -> None:
-        if not len(self.segment_lengths) or not all(length > 1 for length in self.segment_lengths):
-            raise InputError(f"segment_lengths must hold a number above 1 per level; got {self.segment_lengths!r}")
+        given: Any = self.segment_lengths
+        lengths = given.tolist() if isinstance(given, np.ndarray) else given
+        if not isinstance(lengths, Sequence) or not lengths or not all(_within(length, 1) for length in lengths):
+            raise InputError(
+                "segment_lengths must hold a finite number above 1 per level, as (10,) does for one level; got "
+                f"{given!r}"
+            )
         for name in ("mixtures", "updates", "batch_size", "length", "n_init"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
+            value = getattr(self, name)
+            if not _whole(value) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+        if not _within(self.learning_rate, 0):
+            raise InputError(f"learning_rate must be a positive, finite number; got {self.learning_rate!r}")
 
     def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
         """What :func:`_series` makes of X, if the model is fitted, and to such series."""
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this HMSegmenter is not fitted yet; call fit first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         series, single = _series(X)
         channels = series[0].shape[1]
         if channels != self.n_features_in_:
-            raise InputError(f"X has {channels} channels, but HMSegmenter was fitted with {self.n_features_in_}")
+            raise InputError(
+                f"X has {channels} channels, but {type(self).__name__} was fitted with {self.n_features_in_}"
+            )
         return series, single
 
     def _read(
@@ -200,9 +213,10 @@ class HMSegmenter:
     ) -> list[Any]:
         """For each series what ``make`` makes of its states and boundaries, (time, ...), and its log-densities."""
         results: list[Any] = [None] * len(series)
-        for group in _groups([len(one) for one in series], 1 if "cuda" in self.device else _FEWEST):
+        device = self.network_.rnn.b[0].device
+        for group in _groups([len(one) for one in series], _FEWEST if device.type == "cpu" else 1):
             scaled = [torch.from_numpy(_scaled(series[k], self.mean_, self.scale_)) for k in group]
-            x = pad_sequence(scaled).to(self.device)
+            x = pad_sequence(scaled).to(device)
             lengths = torch.tensor([len(one) for one in scaled]) if len(group) > 1 else None
             with torch.inference_mode():
                 log_density, out, _ = self.network_(x, x[:1], x[1:], None, lengths)
@@ -213,11 +227,13 @@ class HMSegmenter:
                 results[k] = make([h[:T, b] for h in hidden], boundaries[:T, b], log_density[:, : T - 1, b])
         return results
 
-    def _train(self, series: list[np.ndarray], seed: int) -> tuple[_Network, list[float], list[np.ndarray]]:
+    def _train(
+        self, series: list[np.ndarray], device: torch.device, seed: int
+    ) -> tuple[_Network, list[float], list[np.ndarray]]:
         """A network, its losses and its boundary rates, update by update."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = _Network(self, series[0].shape[1]).to(self.device)
+            network = _Network(self, series[0].shape[1], device).to(device)
         rng = np.random.default_rng(seed)
         streams = _Streams(series, self.batch_size, self.length)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
@@ -231,12 +247,12 @@ class HMSegmenter:
                 chunk, state, shift = 0, None, int(rng.integers(0, self.length))
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * min(1.0, 4 * (1 - done))
-            x = torch.from_numpy(streams[chunk, shift]).to(self.device)  # (length + 2, B, C)
+            x = torch.from_numpy(streams[chunk, shift]).to(device)  # (length + 2, B, C)
             log_density, out, state = network(x[1:-1], x[:1], x[2:], state)
             loss = -log_density.mean()
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            norm = nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             before = [[row.clone() for row in rows] for rows in network.detectors()]
             optimizer.step()
             network.restrain(before)
@@ -244,6 +260,11 @@ class HMSegmenter:
             rate = out.boundaries.detach().mean((0, 1)).double().cpu().numpy()
             network.lead(rate, targets ** min(1.0, max(0.0, (done - 0.2) / 0.4)), 0.5)
             losses.append(loss.item())
+            if not math.isfinite(losses[-1] + norm.item()):
+                raise InputError(
+                    f"the loss or its gradient is not finite at update {update + 1} of {self.updates}; lower "
+                    f"learning_rate, which is {self.learning_rate:g}"
+                )
             rates.append(rate)
         network.rnn.engine = "auto"  # the fastest for a single series
         return network, losses, rates
@@ -252,11 +273,11 @@ class HMSegmenter:
 class _Network(nn.Module):
     """An HM-LSTM that reads steps with their changes, and a mixture density head for every level."""
 
-    def __init__(self, settings: HMSegmenter, channels: int) -> None:
+    def __init__(self, settings: HMSegmenter, channels: int, device: torch.device) -> None:
         super().__init__()
         levels = len(settings.segment_lengths)
-        size: Any = settings.hidden_size
-        engine = "auto" if "cuda" in settings.device else "reference"  # which trains fastest on a CPU at these sizes
+        size: Any = np.asarray(settings.hidden_size).tolist()  # NumPy's numbers are not ints
+        engine = "reference" if device.type == "cpu" else "auto"  # which trains fastest on a CPU at these sizes
         self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
         self.rnn.slope = _SLOPE
@@ -353,6 +374,38 @@ def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
             group = order[-1:]
         del order[-len(group) :]
         yield group
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _within(value: Any, least: float) -> bool:
+    """Whether this is a number above ``least``, and finite."""
+    return isinstance(value, int | float | np.integer | np.floating) and bool(least < value < math.inf)
+
+
+def _device(given: Any) -> torch.device:
+    """The device of that name, if there is one here."""
+    try:
+        device = torch.device(given)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, TypeError, AssertionError) as error:  # the last from a PyTorch that was built without CUDA
+        raise InputError(f"device is {given!r}, which this PyTorch cannot use; cpu always works") from error
+    return device
+
+
+def _seed(given: Any) -> int:
+    """A whole number from what scikit-learn takes for ``random_state``."""
+    if given is None:
+        given = np.random.RandomState()
+    if isinstance(given, np.random.RandomState):
+        return int(given.randint(2**31))
+    if not _whole(given) or not 0 <= given < 2**63:
+        raise InputError(
+            f"random_state must be None, a whole number of 0 or more, or a NumPy RandomState; got {given!r}"
+        )
+    return int(given)
 
 
 def _tenth(updates: int) -> int:
