@@ -124,6 +124,39 @@ def test_one_series_and_several(fitted: HMSegmenter) -> None:
     assert np.isfinite(fitted.score(x))
 
 
+@pytest.mark.parametrize("make", [
+    lambda x: x.tolist(), lambda x: list(map(tuple, x.tolist())), torch.from_numpy,
+    lambda x: torch.from_numpy(x).requires_grad_(),
+])  # fmt: skip
+def test_one_series_may_be_any_array(fitted: HMSegmenter, make: Any) -> None:
+    x = two_levels(60, 1)[0]
+    assert all(np.array_equal(a, b) for a, b in zip(fitted.predict(make(x)), fitted.predict(x)))
+    assert fitted.score(make(x)) == fitted.score(x)
+
+
+@pytest.mark.parametrize("make", [
+    np.stack, lambda xs: torch.from_numpy(np.stack(xs)), lambda xs: np.stack(xs).tolist(), tuple, iter,
+    lambda xs: [torch.from_numpy(x) for x in xs], lambda xs: [xs[0].tolist(), xs[1]],
+])  # fmt: skip
+def test_several_series_may_be_any_array(fitted: HMSegmenter, make: Any) -> None:
+    xs = [two_levels(60, seed)[0] for seed in (1, 2)]
+    several = fitted.predict(make(xs))
+    assert [len(one) for one in several] == [2, 2]
+    for one, x in zip(several, xs):
+        assert all(np.array_equal(a, b) for a, b in zip(one, fitted.predict(x)))
+
+
+def test_series_of_unequal_lengths_as_nested_lists_or_objects(fitted: HMSegmenter) -> None:
+    xs = [two_levels(60, 1)[0], two_levels(50, 2)[0]]
+    for given in ([x.tolist() for x in xs], np.array(xs, dtype=object)):
+        assert [[ends[-1] for ends in one] for one in fitted.predict(given)] == [[60, 60], [50, 50]]
+
+
+def test_a_tensor_of_few_digits(fitted: HMSegmenter) -> None:
+    x = torch.from_numpy(two_levels(60, 1)[0]).bfloat16()
+    assert np.array_equal(fitted.predict(x)[0], fitted.predict(x.double().numpy())[0])
+
+
 def test_many_series_are_read_side_by_side_as_each_alone(fitted: HMSegmenter) -> None:
     """A few states differ in the last digits, as sums of products are taken in another order."""
     series = [two_levels(20 + 7 * k % 30, k)[0] for k in range(70)] + [two_levels(600, 0)[0]]
@@ -182,7 +215,15 @@ def test_one_level_many_mixtures_a_constant_channel() -> None:
 
 
 @pytest.mark.parametrize(("X", "message"), [
-    (np.zeros(5), "shape"),
+    (np.zeros(5), r"shape \(5,\); for one channel, use x\[:, None\]"),
+    ([1.0] * 50, r"use x\[:, None\]"),
+    ([np.zeros(50)] * 2, r"use x\[:, None\]"),
+    ([[1.0, 2.0], [3.0]], "shape"),
+    (None, "got NoneType"),
+    (5, "got int"),
+    ("text", "numbers"),
+    (np.zeros((0, 50, 2)), "empty list"),
+    (np.zeros((2, 2, 50, 2)), "shape"),
     (np.zeros((1, 2)), "2 steps"),
     (np.full((50, 1), np.nan), "finite"),
     (np.full((50, 1), 1e160), r"at most 1e\+100 in size; got 1e\+160"),

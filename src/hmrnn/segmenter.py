@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.rnn import HMLSTM, Output
 
-Series = np.ndarray | Sequence[np.ndarray]
+Series = np.ndarray | Tensor | Sequence[Any]
 _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
 _PACE = 0.15  # of the detectors' rows, where all other weights have 1
 _SLOPE = 0.3  # the range where detectors have a gradient is wide, ±1/0.3
@@ -34,7 +34,8 @@ class HMSegmenter:
     """Learns what comes next in real-valued series, and says where the segments of each level end.
 
     Follows scikit-learn's conventions (``get_params``, ``set_params``, attributes that end in ``_`` after ``fit``)
-    without needing it. A series is an array (time, channels); X is one, or a list of them.
+    without needing it. A series is an array (time, channels), a tensor or a nested list; X is one, or a list of them
+    (an array of three dimensions is such a list).
 
     The next step is predicted by a mixture of Gaussians once per level, from the states of the layers above that level
     alone. These stand still until a segment of the level ends, so that segments are stretches over which one
@@ -423,15 +424,22 @@ def _ends(fired: np.ndarray) -> np.ndarray:
 
 def _series(X: Series) -> tuple[list[np.ndarray], bool]:
     """X as a list of float arrays (time, channels), and whether it was a single one."""
-    single = isinstance(X, np.ndarray) and X.dtype != object
-    series = [np.asarray(one) for one in ([X] if single else X)]
+    parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
+    single = False
+    if parts is None or (parts and not any(getattr(part, "shape", ()) for part in parts)):  # no list of arrays
+        whole = _array(X if parts is None else parts)
+        if whole.ndim == 0:
+            raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
+        single = whole.ndim == 2 or (whole.ndim == 1 and whole.dtype != object)
+        parts = [whole] if single else list(whole)
+    series = [_array(part) for part in parts]
     if not series:
         raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
     for one in series:
         if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
             raise InputError(
                 f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
-                f"{one.shape}"
+                f"{one.shape}" + ("; for one channel, use x[:, None]" if one.ndim == 1 else "")
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity")
@@ -440,3 +448,13 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
     return [one.astype(np.float64) for one in series], single
+
+
+def _array(given: Any) -> np.ndarray:
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+        given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    try:
+        return np.asarray(given)
+    except ValueError:  # lists of unequal lengths
+        return np.asarray(given, dtype=object)
