@@ -179,7 +179,7 @@ class HMSegmenter:
     def score(self, X: Series, y: None = None) -> float:
         """Log-density of the steps in nats, mean over steps and levels, in units of the training deviation."""
         series, _ = self._given(X)
-        parts = self._read(series, lambda hidden, boundaries, log_density: log_density.sum(axis=1).mean())
+        parts = self._read(series, lambda hidden, boundaries, log_density: log_density.sum(axis=1, dtype=float).mean())
         return float(sum(parts) / sum(len(one) - 1 for one in series))
 
     def _check(self) -> None:
