@@ -13,7 +13,7 @@ import torch
 
 import hmrnn
 from hmrnn.boundary_scores import score
-from hmrnn.segmenter import HMSegmenter, NotFittedError
+from hmrnn.segmenter import HMSegmenter, NotFittedError, _groups
 
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}
 
@@ -124,6 +124,71 @@ def test_one_series_and_several(fitted: HMSegmenter) -> None:
     assert np.isfinite(fitted.score(x))
 
 
+@pytest.mark.parametrize("make", [
+    lambda x: x.tolist(), lambda x: list(map(tuple, x.tolist())), torch.from_numpy,
+    lambda x: torch.from_numpy(x).requires_grad_(),
+])  # fmt: skip
+def test_one_series_may_be_any_array(fitted: HMSegmenter, make: Any) -> None:
+    x = two_levels(60, 1)[0]
+    assert all(np.array_equal(a, b) for a, b in zip(fitted.predict(make(x)), fitted.predict(x)))
+    assert fitted.score(make(x)) == fitted.score(x)
+
+
+@pytest.mark.parametrize("make", [
+    np.stack, lambda xs: torch.from_numpy(np.stack(xs)), lambda xs: np.stack(xs).tolist(), tuple, iter,
+    lambda xs: [torch.from_numpy(x) for x in xs], lambda xs: [xs[0].tolist(), xs[1]],
+])  # fmt: skip
+def test_several_series_may_be_any_array(fitted: HMSegmenter, make: Any) -> None:
+    xs = [two_levels(60, seed)[0] for seed in (1, 2)]
+    several = fitted.predict(make(xs))
+    assert [len(one) for one in several] == [2, 2]
+    for one, x in zip(several, xs):
+        assert all(np.array_equal(a, b) for a, b in zip(one, fitted.predict(x)))
+
+
+def test_series_of_unequal_lengths_as_nested_lists_or_objects(fitted: HMSegmenter) -> None:
+    xs = [two_levels(60, 1)[0], two_levels(50, 2)[0]]
+    for given in ([x.tolist() for x in xs], np.array(xs, dtype=object)):
+        assert [[ends[-1] for ends in one] for one in fitted.predict(given)] == [[60, 60], [50, 50]]
+
+
+def test_a_tensor_of_few_digits(fitted: HMSegmenter) -> None:
+    x = torch.from_numpy(two_levels(60, 1)[0]).bfloat16()
+    assert np.array_equal(fitted.predict(x)[0], fitted.predict(x.double().numpy())[0])
+
+
+def test_many_series_are_read_side_by_side_as_each_alone(fitted: HMSegmenter) -> None:
+    """A few states differ in the last digits, as sums of products are taken in another order."""
+    series = [two_levels(20 + 7 * k % 30, k)[0] for k in range(70)] + [two_levels(600, 0)[0]]
+    passes: list[int] = []
+    with fitted.network_.register_forward_hook(lambda network, given, made: passes.append(given[0].shape[1])):
+        ends, states, total = fitted.predict(series), fitted.transform(series), fitted.score(series)
+    assert passes == 3 * [1, 64, *[1] * 6]  # the longest is not worth padding for, nor are the last six
+    for one, levels, layers in zip(series, ends, states):
+        assert all(np.array_equal(a, b) for a, b in zip(levels, fitted.predict(one)))
+        for a, b in zip(layers, fitted.transform(one)):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+    weights = [len(one) - 1 for one in series]
+    assert total == pytest.approx(np.average([fitted.score(one) for one in series], weights=weights), abs=1e-5)
+
+
+def test_reading_takes_the_engine_for_a_single_series(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    plain = copy.deepcopy(fitted)
+    plain.network_.rnn.engine = "reference"
+    assert fitted.network_.rnn.engine == "auto"
+    assert all(np.array_equal(a, b) for a, b in zip(fitted.predict(x), plain.predict(x)))
+    for a, b in zip(fitted.transform(x), plain.transform(x)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert fitted.score(x) == pytest.approx(plain.score(x), abs=1e-5)
+
+
+def test_groups_keep_memory_bounded() -> None:
+    lengths = [1 << 16, 5, 1 << 16, 1 << 19, 1 << 16, 1 << 16, 1 << 16]
+    groups = list(_groups(lengths, 1))
+    assert groups == [[3], [2, 4, 5, 6], [1, 0]]
+
+
 def test_the_upper_state_stands_still_between_ends(fitted: HMSegmenter) -> None:
     x = two_levels(150, 1)[0]
     top, ends = fitted.transform(x)[2], fitted.predict(x)[1]
@@ -150,7 +215,15 @@ def test_one_level_many_mixtures_a_constant_channel() -> None:
 
 
 @pytest.mark.parametrize(("X", "message"), [
-    (np.zeros(5), "shape"),
+    (np.zeros(5), r"shape \(5,\); for one channel, use x\[:, None\]"),
+    ([1.0] * 50, r"use x\[:, None\]"),
+    ([np.zeros(50)] * 2, r"use x\[:, None\]"),
+    ([[1.0, 2.0], [3.0]], "shape"),
+    (None, "got NoneType"),
+    (5, "got int"),
+    ("text", "numbers"),
+    (np.zeros((0, 50, 2)), "empty list"),
+    (np.zeros((2, 2, 50, 2)), "shape"),
     (np.zeros((1, 2)), "2 steps"),
     (np.full((50, 1), np.nan), "finite"),
     (np.full((50, 1), 1e160), r"at most 1e\+100 in size; got 1e\+160"),
@@ -166,11 +239,76 @@ def test_bad_series(X: Any, message: str) -> None:
 
 @pytest.mark.parametrize("wrong", [
     {"segment_lengths": ()}, {"segment_lengths": (1, 3)}, {"updates": 0}, {"length": 0}, {"learning_rate": 0.0},
-    {"on_copy": "never"}, {"mixtures": 0},
+    {"on_copy": "never"}, {"mixtures": 0}, {"segment_lengths": 10}, {"segment_lengths": np.array(10)},
+    {"segment_lengths": (4, np.inf)}, {"updates": 2.5}, {"updates": "2"}, {"updates": None}, {"n_init": True},
+    {"hidden_size": 2.5}, {"learning_rate": np.inf}, {"learning_rate": "0.1"}, {"random_state": -1},
+    {"random_state": "0"}, {"random_state": 0.5}, {"device": "nowhere"}, {"device": None}, {"device": "meta"},
 ])  # fmt: skip
 def test_bad_parameters(wrong: dict[str, Any]) -> None:
-    with pytest.raises(hmrnn.InputError):
+    name = next(iter(wrong))
+    with pytest.raises(hmrnn.InputError, match=rf"{name}\b"):
         HMSegmenter(**{**SMALL, **wrong}).fit(two_levels(100, 0)[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(hmrnn.InputError, match="device is 'cuda', which this PyTorch cannot use; cpu always works"):
+        HMSegmenter(**SMALL, device="cuda").fit(two_levels(100, 0)[0])
+
+
+def test_parameters_of_numpy_and_torch() -> None:
+    x = two_levels(100, 0)[0]
+    plain = HMSegmenter((4, 3), **SMALL).fit(x)
+    same = HMSegmenter(
+        np.array([4, 3]),  # type: ignore[arg-type]
+        **{name: np.int64(value) for name, value in SMALL.items()},
+        learning_rate=np.float32(0.02),  # type: ignore[arg-type]
+        device=torch.device("cpu"),
+        random_state=np.int64(0),  # type: ignore[arg-type]
+    ).fit(x)
+    assert same.loss_curve_ == pytest.approx(plain.loss_curve_)
+    sizes = HMSegmenter((4, 3), **{**SMALL, "hidden_size": np.array([4, 5, 6])}).fit(x)
+    assert sizes.network_.rnn.hidden_sizes == (4, 5, 6)
+
+
+def test_random_states() -> None:
+    x = two_levels(100, 0)[0]
+
+    def losses(random_state: Any) -> list[float]:
+        return HMSegmenter((4, 3), **SMALL, random_state=random_state).fit(x).loss_curve_
+
+    assert losses(np.random.RandomState(0)) == losses(np.random.RandomState(0)) != losses(np.random.RandomState(1))
+    assert losses(None) != losses(None)
+
+
+def test_a_loss_that_is_not_finite_is_refused() -> None:
+    model = HMSegmenter((4, 3), **SMALL, learning_rate=1e35)
+    with pytest.raises(hmrnn.InputError, match=r"not finite at update . of 4; lower learning_rate"):
+        model.fit(two_levels(100, 0)[0])
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_set_params_changes_all_or_nothing() -> None:
+    model = HMSegmenter()
+    with pytest.raises(hmrnn.InputError, match="no parameter 'foo'"):
+        model.set_params(updates=5, foo=1)
+    assert model.updates == 300
+
+
+def test_repr_of_arrays_and_of_a_subclass() -> None:
+    class Own(HMSegmenter):
+        pass
+
+    assert repr(HMSegmenter(np.array([5, 3]))) == "HMSegmenter(segment_lengths=array([5, 3]))"  # type: ignore[arg-type]
+    assert repr(Own(mixtures=2)) == "Own(mixtures=2)"
+    with pytest.raises(NotFittedError, match="this Own is not fitted"):
+        Own().predict(np.zeros((5, 1)))
+
+
+def test_another_device_waits_for_the_next_fit(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    moved = copy.deepcopy(fitted).set_params(device="meta")
+    assert all(np.array_equal(a, b) for a, b in zip(moved.predict(x), fitted.predict(x)))
 
 
 def test_other_channels_are_refused(fitted: HMSegmenter) -> None:
@@ -178,7 +316,37 @@ def test_other_channels_are_refused(fitted: HMSegmenter) -> None:
         fitted.predict(np.zeros((20, 2)))
 
 
+def test_a_fit_that_fails_leaves_the_model_as_it_was(fitted: HMSegmenter) -> None:
+    x = two_levels(150, 1)[0]
+    model = copy.deepcopy(fitted)
+    with pytest.raises(hmrnn.InputError, match="needs at least 18"):
+        model.fit(np.arange(12.0)[:, None])
+    assert model.n_features_in_ == 3
+    assert all(np.array_equal(a, b) for a, b in zip(model.predict(x), fitted.predict(x)))
+
+
 def test_scikit_learn_is_not_imported() -> None:
     code = "import sys; from hmrnn import HMSegmenter; HMSegmenter(); print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_scikit_learn_takes_it(fitted: HMSegmenter) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone as sklearn_clone
+    from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(fitted)
+    with pytest.raises(SklearnNotFittedError):
+        check_is_fitted(sklearn_clone(fitted))
+    x = two_levels(150, 1)[0]
+    line = make_pipeline(StandardScaler(), HMSegmenter((4, 3), **SMALL))
+    assert "HMSegmenter" in line._repr_html_()
+    assert [ends[-1] for ends in line.fit(x).predict(x)] == [150, 150]
+    assert "HMSegmenter" in line._repr_html_()
+    search = GridSearchCV(line, {"hmsegmenter__updates": [1, 2]}, cv=2, error_score="raise").fit(x)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.rnn import HMLSTM, Output
 
-Series = np.ndarray | Sequence[np.ndarray]
+Series = np.ndarray | Tensor | Sequence[Any]
 _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
 _PACE = 0.15  # of the detectors' rows, where all other weights have 1
 _SLOPE = 0.3  # the range where detectors have a gradient is wide, ±1/0.3
 _REACH = 1.0, 1.0, 3.0  # how far h of its own layer, of the one above and of the one below can move a detector
+_ABREAST = 64  # series are read side by side
+_MOST = 1 << 18  # steps are read at once, padding included, so that memory is bounded
+_FEWEST = 16  # series as long as the longest, from which on a CPU reads them sooner side by side than one by one
 
 
 class NotFittedError(InputError, AttributeError):
@@ -30,7 +34,8 @@ class HMSegmenter:
     """Learns what comes next in real-valued series, and says where the segments of each level end.
 
     Follows scikit-learn's conventions (``get_params``, ``set_params``, attributes that end in ``_`` after ``fit``)
-    without needing it. A series is an array (time, channels); X is one, or a list of them.
+    without needing it. A series is an array (time, channels), a tensor or a nested list; X is one, or a list of them
+    (an array of three dimensions is such a list).
 
     The next step is predicted by a mixture of Gaussians once per level, from the states of the layers above that level
     alone. These stand still until a segment of the level ends, so that segments are stretches over which one
@@ -52,8 +57,9 @@ class HMSegmenter:
         n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Where
             detectors settle, above all those of the upper levels, differs from run to run.
         on_copy: "hold" or "evaluate", as in :class:`hmrnn.HMLSTM`.
-        device: where to compute.
-        random_state: fixes the weights and the draws.
+        device: where to train; a fitted model computes where ``network_`` is.
+        random_state: fixes the weights and the draws: a whole number, a ``RandomState`` to draw it from, or None for
+            another one each time.
 
     Attributes after ``fit``: network_, n_features_in_, mean_, scale_, loss_curve_ (nats per step, mean over levels) and
     rates_ (of the detectors, over the last tenth of training).
@@ -78,8 +84,8 @@ class HMSegmenter:
         learning_rate: float = 0.02,
         n_init: int = 1,
         on_copy: str = "hold",
-        device: str = "cpu",
-        random_state: int = 0,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.segment_lengths = segment_lengths
         self.hidden_size = hidden_size
@@ -103,32 +109,48 @@ class HMSegmenter:
 
     def set_params(self, **params: Any) -> HMSegmenter:
         """Change some of them; returns self."""
+        names = self._names()
+        for name in params:
+            if name not in names:
+                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(names)}")
         for name, value in params.items():
-            if name not in self._names():
-                raise InputError(f"HMSegmenter has no parameter {name!r}; it has {', '.join(self._names())}")
             setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
-        changed = {name: value for name, value in self.get_params().items() if value != defaults[name].default}
-        return f"HMSegmenter({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        given = {name: repr(value) for name, value in self.get_params().items()}
+        changed = [f"{name}={value}" for name, value in given.items() if value != repr(defaults[name].default)]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn wants to know of an estimator; it alone calls this."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags  # type: ignore
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(),
+        )
 
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
         series, _ = _series(X)
         self._check()
+        device, seed = _device(self.device), _seed(self.random_state)
         whole = np.concatenate(series)
-        self.n_features_in_: int = whole.shape[1]
-        self.mean_: np.ndarray = whole.mean(axis=0)
-        deviation = whole.std(axis=0)
-        self.scale_: np.ndarray = np.where(deviation > 0, deviation, 1.0)
-        scaled = [self._scaled(one) for one in series]
-        runs = [self._train(scaled, self.random_state + k) for k in range(self.n_init)]
+        mean, deviation = whole.mean(axis=0), whole.std(axis=0)
+        scale = np.where(deviation > 0, deviation, 1.0)
+        scaled = [_scaled(one, mean, scale) for one in series]
+        runs = [self._train(scaled, device, seed + k) for k in range(self.n_init)]
         network, losses, rates = min(runs, key=lambda run: float(np.mean(run[1][-_tenth(self.updates) :])))
+        self.n_features_in_: int = whole.shape[1]  # from here on nothing can fail: all is of this fit, or of the last
+        self.mean_: np.ndarray = mean
+        self.scale_: np.ndarray = scale
         self.loss_curve_: list[float] = losses
         self.rates_: np.ndarray = np.mean(rates[-_tenth(self.updates) :], axis=0)
         self.network_: _Network = network.eval()
@@ -136,7 +158,9 @@ class HMSegmenter:
 
     def predict(self, X: Series) -> list[Any]:
         """For each level the segment ends, sorted, the last being the length; for a list of series, a list of these."""
-        return self._each(X, lambda out, log_density: [_ends(level) for level in out.boundaries[:, 0].T.cpu().numpy()])
+        series, single = self._given(X)
+        results = self._read(series, lambda hidden, boundaries, log_density: [_ends(level) for level in boundaries.T])
+        return results[0] if single else results
 
     def fit_predict(self, X: Series, y: None = None) -> list[Any]:
         """``fit``, then ``predict`` of the same."""
@@ -144,7 +168,9 @@ class HMSegmenter:
 
     def transform(self, X: Series) -> list[Any]:
         """For each layer its states (time, hidden size), the lowest first; for a list of series, a list of these."""
-        return self._each(X, lambda out, log_density: [h[:, 0].cpu().numpy() for h in out.hidden])
+        series, single = self._given(X)
+        results = self._read(series, lambda hidden, boundaries, log_density: [h.copy() for h in hidden])
+        return results[0] if single else results
 
     def fit_transform(self, X: Series, y: None = None) -> list[Any]:
         """``fit``, then ``transform`` of the same."""
@@ -152,43 +178,63 @@ class HMSegmenter:
 
     def score(self, X: Series, y: None = None) -> float:
         """Log-density of the steps in nats, mean over steps and levels, in units of the training deviation."""
-        series, _ = _series(X)
-        parts = self._each(series, lambda out, log_density: log_density.sum((1, 2)).mean().item())
+        series, _ = self._given(X)
+        parts = self._read(series, lambda hidden, boundaries, log_density: log_density.sum(axis=1, dtype=float).mean())
         return float(sum(parts) / sum(len(one) - 1 for one in series))
 
     def _check(self) -> None:
-        if not len(self.segment_lengths) or not all(length > 1 for length in self.segment_lengths):
-            raise InputError(f"segment_lengths must hold a number above 1 per level; got {self.segment_lengths!r}")
+        given: Any = self.segment_lengths
+        lengths = given.tolist() if isinstance(given, np.ndarray) else given
+        if not isinstance(lengths, Sequence) or not lengths or not all(_within(length, 1) for length in lengths):
+            raise InputError(
+                "segment_lengths must hold a finite number above 1 per level, as (10,) does for one level; got "
+                f"{given!r}"
+            )
         for name in ("mixtures", "updates", "batch_size", "length", "n_init"):
-            if not getattr(self, name) >= 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
+            value = getattr(self, name)
+            if not _whole(value) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+        if not _within(self.learning_rate, 0):
+            raise InputError(f"learning_rate must be a positive, finite number; got {self.learning_rate!r}")
 
-    def _scaled(self, one: np.ndarray) -> np.ndarray:
-        return ((one - self.mean_) / self.scale_).astype(np.float32)
-
-    def _each(self, X: Series, make: Any) -> list[Any]:
+    def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
+        """What :func:`_series` makes of X, if the model is fitted, and to such series."""
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this HMSegmenter is not fitted yet; call fit first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         series, single = _series(X)
-        results = []
-        for one in series:
-            if one.shape[1] != self.n_features_in_:
-                raise InputError(
-                    f"X has {one.shape[1]} channels, but HMSegmenter was fitted with {self.n_features_in_}"
-                )
-            x = torch.from_numpy(self._scaled(one))[:, None].to(self.device)
-            with torch.inference_mode():
-                log_density, out, _ = self.network_(x, x[:1], x[1:], None)
-            results.append(make(out, log_density))
-        return results[0] if single else results
+        channels = series[0].shape[1]
+        if channels != self.n_features_in_:
+            raise InputError(
+                f"X has {channels} channels, but {type(self).__name__} was fitted with {self.n_features_in_}"
+            )
+        return series, single
 
-    def _train(self, series: list[np.ndarray], seed: int) -> tuple[_Network, list[float], list[np.ndarray]]:
+    def _read(
+        self, series: list[np.ndarray], make: Callable[[list[np.ndarray], np.ndarray, np.ndarray], Any]
+    ) -> list[Any]:
+        """For each series what ``make`` makes of its states and boundaries, (time, ...), and its log-densities."""
+        results: list[Any] = [None] * len(series)
+        device = self.network_.rnn.b[0].device
+        for group in _groups([len(one) for one in series], _FEWEST if device.type == "cpu" else 1):
+            scaled = [torch.from_numpy(_scaled(series[k], self.mean_, self.scale_)) for k in group]
+            x = pad_sequence(scaled).to(device)
+            lengths = torch.tensor([len(one) for one in scaled]) if len(group) > 1 else None
+            with torch.inference_mode():
+                log_density, out, _ = self.network_(x, x[:1], x[1:], None, lengths)
+            hidden, boundaries = [h.cpu().numpy() for h in out.hidden], out.boundaries.cpu().numpy()
+            log_density = log_density.cpu().numpy()
+            for b, k in enumerate(group):
+                T = len(series[k])
+                results[k] = make([h[:T, b] for h in hidden], boundaries[:T, b], log_density[:, : T - 1, b])
+        return results
+
+    def _train(
+        self, series: list[np.ndarray], device: torch.device, seed: int
+    ) -> tuple[_Network, list[float], list[np.ndarray]]:
         """A network, its losses and its boundary rates, update by update."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = _Network(self, self.n_features_in_).to(self.device)
+            network = _Network(self, series[0].shape[1], device).to(device)
         rng = np.random.default_rng(seed)
         streams = _Streams(series, self.batch_size, self.length)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
@@ -202,12 +248,12 @@ class HMSegmenter:
                 chunk, state, shift = 0, None, int(rng.integers(0, self.length))
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * min(1.0, 4 * (1 - done))
-            x = torch.from_numpy(streams[chunk, shift]).to(self.device)  # (length + 2, B, C)
+            x = torch.from_numpy(streams[chunk, shift]).to(device)  # (length + 2, B, C)
             log_density, out, state = network(x[1:-1], x[:1], x[2:], state)
             loss = -log_density.mean()
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            norm = nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             before = [[row.clone() for row in rows] for rows in network.detectors()]
             optimizer.step()
             network.restrain(before)
@@ -215,18 +261,24 @@ class HMSegmenter:
             rate = out.boundaries.detach().mean((0, 1)).double().cpu().numpy()
             network.lead(rate, targets ** min(1.0, max(0.0, (done - 0.2) / 0.4)), 0.5)
             losses.append(loss.item())
+            if not math.isfinite(losses[-1] + norm.item()):
+                raise InputError(
+                    f"the loss or its gradient is not finite at update {update + 1} of {self.updates}; lower "
+                    f"learning_rate, which is {self.learning_rate:g}"
+                )
             rates.append(rate)
+        network.rnn.engine = "auto"  # the fastest for a single series
         return network, losses, rates
 
 
 class _Network(nn.Module):
     """An HM-LSTM that reads steps with their changes, and a mixture density head for every level."""
 
-    def __init__(self, settings: HMSegmenter, channels: int) -> None:
+    def __init__(self, settings: HMSegmenter, channels: int, device: torch.device) -> None:
         super().__init__()
         levels = len(settings.segment_lengths)
-        size: Any = settings.hidden_size
-        engine = "auto" if "cuda" in settings.device else "reference"  # the fastest on a CPU at these sizes
+        size: Any = np.asarray(settings.hidden_size).tolist()  # NumPy's numbers are not ints
+        engine = "reference" if device.type == "cpu" else "auto"  # which trains fastest on a CPU at these sizes
         self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
         self.rnn.slope = _SLOPE
@@ -243,14 +295,14 @@ class _Network(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, before: Tensor, following: Tensor, state: State | None
+        self, x: Tensor, before: Tensor, following: Tensor, state: State | None, lengths: Tensor | None = None
     ) -> tuple[Tensor, Output, State]:
         """Log-densities (levels, len(following), B) of the steps after each of x (T, B, C), output and state.
 
-        ``before`` (1, B, C) is the step before the first.
+        ``before`` (1, B, C) is the step before the first; what comes after the ``lengths`` (B,) is padding.
         """
         change = torch.diff(x, dim=0, prepend=before)
-        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state)
+        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state, lengths)
         T = len(following)
         densities = [
             self._log_density(head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)), following)
@@ -313,8 +365,56 @@ class _Streams:
         return self.whole[starts[None, :] + np.arange(self.length + 2)[:, None]]
 
 
+def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
+    """Which series to read together: those that hold ``fewest`` times the steps of the longest of them, or it alone."""
+    order = sorted(range(len(lengths)), key=lambda k: lengths[k])
+    while order:
+        longest = lengths[order[-1]]
+        group = order[-max(1, min(_ABREAST, _MOST // longest)) :]
+        if sum(lengths[k] for k in group) < fewest * longest:
+            group = order[-1:]
+        del order[-len(group) :]
+        yield group
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _within(value: Any, least: float) -> bool:
+    """Whether this is a number above ``least``, and finite."""
+    return isinstance(value, int | float | np.integer | np.floating) and bool(least < value < math.inf)
+
+
+def _device(given: Any) -> torch.device:
+    """The device of that name, if there is one here."""
+    try:
+        device = torch.device(given)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, TypeError, AssertionError) as error:  # the last from a PyTorch that was built without CUDA
+        raise InputError(f"device is {given!r}, which this PyTorch cannot use; cpu always works") from error
+    return device
+
+
+def _seed(given: Any) -> int:
+    """A whole number from what scikit-learn takes for ``random_state``."""
+    if given is None:
+        given = np.random.RandomState()
+    if isinstance(given, np.random.RandomState):
+        return int(given.randint(2**31))
+    if not _whole(given) or not 0 <= given < 2**63:
+        raise InputError(
+            f"random_state must be None, a whole number of 0 or more, or a NumPy RandomState; got {given!r}"
+        )
+    return int(given)
+
+
 def _tenth(updates: int) -> int:
     return max(1, updates // 10)
+
+
+def _scaled(one: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return ((one - mean) / scale).astype(np.float32)
 
 
 def _ends(fired: np.ndarray) -> np.ndarray:
@@ -324,15 +424,22 @@ def _ends(fired: np.ndarray) -> np.ndarray:
 
 def _series(X: Series) -> tuple[list[np.ndarray], bool]:
     """X as a list of float arrays (time, channels), and whether it was a single one."""
-    single = isinstance(X, np.ndarray) and X.dtype != object
-    series = [np.asarray(one) for one in ([X] if single else X)]
+    parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
+    single = False
+    if parts is None or (parts and not any(getattr(part, "shape", ()) for part in parts)):  # no list of arrays
+        whole = _array(X if parts is None else parts)
+        if whole.ndim == 0:
+            raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
+        single = whole.ndim == 2 or (whole.ndim == 1 and whole.dtype != object)
+        parts = [whole] if single else list(whole)
+    series = [_array(part) for part in parts]
     if not series:
         raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
     for one in series:
         if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
             raise InputError(
                 f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
-                f"{one.shape}"
+                f"{one.shape}" + ("; for one channel, use x[:, None]" if one.ndim == 1 else "")
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity")
@@ -341,3 +448,13 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
     return [one.astype(np.float64) for one in series], single
+
+
+def _array(given: Any) -> np.ndarray:
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+        given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    try:
+        return np.asarray(given)
+    except ValueError:  # lists of unequal lengths
+        return np.asarray(given, dtype=object)
