@@ -14,13 +14,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
-from hmrnn.rnn import HMLSTM, Output
+from hmrnn.segmenter_network import Network, Streams
 
 Series = np.ndarray | Tensor | Sequence[Any]
-_FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
-_PACE = 0.15  # of the detectors' rows, where all other weights have 1
-_SLOPE = 0.3  # the range where detectors have a gradient is wide, ±1/0.3
-_REACH = 1.0, 1.0, 3.0  # how far h of its own layer, of the one above and of the one below can move a detector
 _ABREAST = 64  # series are read side by side
 _MOST = 1 << 18  # steps are read at once, padding included, so that memory is bounded
 _FEWEST = 16  # series as long as the longest, from which on a CPU reads them sooner side by side than one by one
@@ -153,7 +149,7 @@ class HMSegmenter:
         self.scale_: np.ndarray = scale
         self.loss_curve_: list[float] = losses
         self.rates_: np.ndarray = np.mean(rates[-_tenth(self.updates) :], axis=0)
-        self.network_: _Network = network.eval()
+        self.network_: Network = network.eval()
         return self
 
     def predict(self, X: Series) -> list[Any]:
@@ -230,13 +226,13 @@ class HMSegmenter:
 
     def _train(
         self, series: list[np.ndarray], device: torch.device, seed: int
-    ) -> tuple[_Network, list[float], list[np.ndarray]]:
+    ) -> tuple[Network, list[float], list[np.ndarray]]:
         """A network, its losses and its boundary rates, update by update."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = _Network(self, series[0].shape[1], device).to(device)
+            network = Network(self, series[0].shape[1], device).to(device)
         rng = np.random.default_rng(seed)
-        streams = _Streams(series, self.batch_size, self.length)
+        streams = Streams(series, self.batch_size, self.length)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         targets = 1 / np.cumprod(np.asarray(self.segment_lengths, float))
         losses, rates = [], []
@@ -269,100 +265,6 @@ class HMSegmenter:
             rates.append(rate)
         network.rnn.engine = "auto"  # the fastest for a single series
         return network, losses, rates
-
-
-class _Network(nn.Module):
-    """An HM-LSTM that reads steps with their changes, and a mixture density head for every level."""
-
-    def __init__(self, settings: HMSegmenter, channels: int, device: torch.device) -> None:
-        super().__init__()
-        levels = len(settings.segment_lengths)
-        size: Any = np.asarray(settings.hidden_size).tolist()  # NumPy's numbers are not ints
-        engine = "reference" if device.type == "cpu" else "auto"  # which trains fastest on a CPU at these sizes
-        self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
-        self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
-        self.rnn.slope = _SLOPE
-        with torch.no_grad():
-            for U, V in zip(self.rnn.U, self.rnn.V):
-                U[-1], V[-1] = 0.0, 0.0
-            self.rnn.W[0][-1], self.rnn.W[0][-1, -channels:] = 0.0, 1.0  # the lowest sees large changes, to begin with
-        self.channels, self.mixtures = channels, settings.mixtures
-        sizes = self.rnn.hidden_sizes
-        numbers = settings.mixtures * (1 + 2 * channels)
-        self.heads = nn.ModuleList(
-            nn.Sequential(nn.Linear(sum(sizes[l:]), sizes[l]), nn.Tanh(), nn.Linear(sizes[l], numbers))
-            for l in range(1, levels + 1)
-        )
-
-    def forward(
-        self, x: Tensor, before: Tensor, following: Tensor, state: State | None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Output, State]:
-        """Log-densities (levels, len(following), B) of the steps after each of x (T, B, C), output and state.
-
-        ``before`` (1, B, C) is the step before the first; what comes after the ``lengths`` (B,) is padding.
-        """
-        change = torch.diff(x, dim=0, prepend=before)
-        out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state, lengths)
-        T = len(following)
-        densities = [
-            self._log_density(head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)), following)
-            for l, head in enumerate(self.heads, start=1)
-        ]
-        return torch.stack(densities), out, state
-
-    def _log_density(self, numbers: Tensor, following: Tensor) -> Tensor:
-        weight, mean, log_deviation = numbers.unflatten(-1, (self.mixtures, -1)).split(
-            (1, self.channels, self.channels), dim=-1
-        )
-        log_deviation = torch.logaddexp(log_deviation, torch.full_like(log_deviation, math.log(_FLOOR)))
-        z = (following[..., None, :] - mean) * torch.exp(-log_deviation)  # (T, B, K, C)
-        each = -(0.5 * z**2 + log_deviation + 0.5 * math.log(2 * math.pi)).sum(-1)
-        return torch.logsumexp(torch.log_softmax(weight[..., 0], dim=-1) + each, dim=-1)
-
-    @torch.no_grad()
-    def detectors(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """The rows of U, V and W that belong to each detector, the lowest first."""
-        return [(U[-1], V[-1], W[-1]) for U, V, W in zip(self.rnn.U, self.rnn.V, self.rnn.W)]
-
-    @torch.no_grad()
-    def restrain(self, before: Sequence[Sequence[Tensor]]) -> None:
-        """Let the detectors' rows go but a part of the way from ``before``, and not reach too far.
-
-        The gradient asks for more boundaries everywhere. Unbounded, it would raise pre-activations by what is common to
-        all h, against the bias that :meth:`lead` lowers, until no detector was left in the range that has a gradient.
-        """
-        for l, (rows, olds) in enumerate(zip(self.detectors(), before)):
-            for row, old, reach in zip(rows, olds, _REACH if l else (*_REACH[:2], math.inf)):  # the lowest reads no h
-                row.copy_(old.lerp(row, _PACE))
-                row.mul_((reach / row.abs().sum()).clamp(max=1))
-
-    @torch.no_grad()
-    def lead(self, rates: np.ndarray, targets: np.ndarray, step: float) -> None:
-        """Move the bias of every detector towards the rate it should have, by ``step`` at most."""
-        for b, rate, target in zip(self.rnn.b, rates, targets):
-            b[-1] += step * (target - rate) / max(target, rate)
-
-
-class _Streams:
-    """Series in a row, cut into parts that are read side by side, ``length`` steps at a time."""
-
-    def __init__(self, series: Sequence[np.ndarray], batch_size: int, length: int) -> None:
-        self.whole, self.length = np.concatenate(series), length
-        spare = len(self.whole) - length - 2
-        if spare < length:
-            raise InputError(
-                f"the series hold {len(self.whole)} steps, but length {length} needs at least {2 * length + 2}; give "
-                "more, or lower length"
-            )
-        self.count = min(batch_size, spare // length)
-        self.part = spare // self.count
-        self.chunks = self.part // length
-
-    def __getitem__(self, where: tuple[int, int]) -> np.ndarray:
-        """(length + 2, B, C): a chunk with a step before and one after it, all shifted by less than ``length``."""
-        chunk, shift = where
-        starts = np.arange(self.count) * self.part + chunk * self.length + shift
-        return self.whole[starts[None, :] + np.arange(self.length + 2)[:, None]]
 
 
 def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
