@@ -115,6 +115,7 @@ class _Page:
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.shelf, self.limits = shelf, limits
         self.worker = Worker(limits)
+        self.memories = [parts.Memory() for _ in shelf.entries]
         self.files = {
             "/" if path.name == "index.html" else f"/static/{path.name}": _File.of(path)
             for path in sorted(STATIC.iterdir())
@@ -146,7 +147,8 @@ class _Page:
     async def read(self, request: Request) -> ASGIApp:
         def work(wanted: ReadRequest) -> Iterator[bytes]:
             _at_most("text", len(wanted.text), self.limits.text)
-            return parts.read(self.shelf.of_kind(wanted.model, "text"), wanted.text)
+            model = self.shelf.of_kind(wanted.model, "text")
+            return parts.read(model, wanted.text, self.memories[wanted.model])
 
         return Answer(self, request, ReadRequest, work, NDJSON)
 
