@@ -210,7 +210,7 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
     ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
     ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
-    ("/api/write", '{"seed": 9223372036854775808}', 400, "seed must be a whole number from 0 to 9,223,372,036,854,775,807"),
+    ("/api/write", '{"seed": 9223372036854775808}', 400, "from 0 to 9,223,372,036,854,775,807"),
     ("/api/write", '{"seed": -1}', 400, "seed must be a whole number"),
     ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "seed must be a whole number"),
     ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
