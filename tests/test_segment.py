@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,9 +68,9 @@ def test_a_boundary_on_the_last_symbol_adds_no_empty_segment() -> None:
     assert made("ab", " ^").ends(1) == made("ab", "  ").ends(1) == [2]
 
 
-@pytest.mark.parametrize("level", [0, 3, -1])
-def test_levels_that_do_not_exist(cat: Segmentation, level: int) -> None:
-    with pytest.raises(InputError, match=f"level must lie between 1 and 2; got {level}"):
+@pytest.mark.parametrize("level", [0, 3, -1, "1", 1.0, None])
+def test_levels_that_do_not_exist(cat: Segmentation, level: Any) -> None:
+    with pytest.raises(InputError, match=f"level must lie between 1 and 2; got {level!r}"):
         cat.ends(level)
 
 
@@ -198,6 +199,13 @@ def test_json_round_trip_of_one_layer_without_bits() -> None:
         lambda data: data.update(levels=3),
         lambda data: data.update(bits="none"),
         lambda data: data.update(symbols=[]),
+        lambda data: data["symbols"].__setitem__(3, 5),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 256),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 7),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, "1"),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, None),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 10**400),
+        lambda data: data["layers"][0]["norms"].__setitem__(3, 10**400),
     ],
 )
 def test_data_that_is_no_segmentation(cat: Segmentation, change) -> None:  # type: ignore[no-untyped-def]
@@ -212,6 +220,8 @@ def test_arrays_must_fit() -> None:
         InputError, match=r"operations must have shape \(2, 3\) for 2 symbols and 3 layers; got \(2, 2\)"
     ):
         Segmentation(("a", "b"), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 3)))
+    with pytest.raises(InputError, match="operations must be whole numbers between 0 and 2"):
+        Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[3]], np.zeros((1, 1)))
     with pytest.raises(InputError, match="at least one symbol"):
         Segmentation((), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 3)), np.zeros((0, 3)))
 
@@ -222,6 +232,10 @@ def test_slice(cat: Segmentation) -> None:
     assert part.ends(1) == [4, 7, 8]
     np.testing.assert_array_equal(part.norms, cat.norms[4:12])
     np.testing.assert_array_equal(part.bits, cat.bits[4:12])  # type: ignore[arg-type, index]
+    assert cat[4:12:1].text == part.text
+    for step in (2, -1):
+        with pytest.raises(InputError, match=f"got a step of {step}"):
+            cat[::step]
     with pytest.raises(InputError, match=r"such as \[:270\]; got \[3\]"):
         cat[3]  # type: ignore[index]
 

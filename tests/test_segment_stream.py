@@ -136,6 +136,34 @@ def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
     assert job(files[:1], tmp_path / "shards", share=(1, 2)).run() is None  # nothing to do
 
 
+def test_fewer_files_than_processes_are_noted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.txt", 50)
+    for rank in range(2):
+        assert job([path], tmp_path / "out", share=(rank, 2)).run() is None
+    assert capsys.readouterr().err.count("1 file for 2 processes") == 1
+    assert job([path], tmp_path / "alone").run() is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(tiny.text(50) + "\N{LATIN SMALL LETTER A WITH ACUTE}")
+    with pytest.raises(InputError, match="never showed"):
+        job([path], tmp_path / "out").run()
+    with pytest.raises(InputError, match="nothing to go on with"):
+        job([path], tmp_path / "out", plain=True).run(resume=True)
+    mended = job([path], tmp_path / "out", plain=True)
+    assert mended.run() is None
+    assert "".join(record["text"] for record in lines(mended.targets[0])) == tiny.text(50) + "a"
+
+
+def test_a_job_that_was_killed_before_it_began_can_be_started_anew(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", 50)
+    (tmp_path / "out" / ".work-0").mkdir(parents=True)
+    (tmp_path / "out" / ".work-0" / "0.symbols").write_bytes(b"half")
+    assert job([path], tmp_path / "out").run() is None
+
+
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", 300)
     first = job([path], tmp_path / "out")

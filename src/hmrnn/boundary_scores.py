@@ -200,7 +200,7 @@ def compare(
     candidates: dict[str, list[np.ndarray]] = {
         **{f"level {l}": [whole.join(ends)] for l, ends in enumerate(levels, start=1)},
         "every position": [whole.positions],
-        "fixed length": [whole.join([fixed_length(length, rate) for length in lengths])],
+        "fixed length": [whole.positions[fixed_length(len(whole.positions) + 1, rate) - 1]],  # from line to line
         "random": whole.draws(count),
     }
     if surprises is not None:
@@ -210,19 +210,24 @@ def compare(
 
 
 def table(rows: Sequence[Row], tolerance: int) -> str:
-    """The rows as text of at most 80 columns; "chance" is F1 by chance, "over" the over-segmentation."""
+    """The rows as text, in 80 columns if they fit; "chance" is F1 by chance, "over" the over-segmentation."""
     conventions = len({row.convention for row in rows}) > 1
     words = tolerance == 0 and all(row.words is not None for row in rows)
     names = ("length", "prec.", "recall", "F1", "chance", "R", "over") + ("word F1",) * words + ("gold",) * conventions
-    lines = [" " * 19 + "".join(f"{name:>8}" for name in names)]
+    lines = [["", *names]]
     for row in rows:
         s = row.scores[tolerance]
         cells = [f"{row.length:.1f}", *map(_cell, (s.precision, s.recall, s.f1, row.chance[tolerance], s.r_value))]
         cells.append("-" if math.isnan(s.over_segmentation) else f"{round(s.over_segmentation, 2) + 0.0:+.0%}")
         cells += [_cell(row.words.f1)] if words and row.words else []
-        cells += [row.convention.split()[0]] * conventions
-        lines.append(f"{row.name:19}" + "".join(f"{cell:>8}" for cell in cells))
-    return "\n".join(lines)
+        cells += [row.convention.split()[0]] if conventions else []
+        lines.append([row.name, *cells])
+    first, *widths = (max(map(len, column)) for column in zip(*lines))
+    space = 2 if first + sum(widths) + 2 * len(widths) <= 80 else 1
+    return "\n".join(
+        f"{name:{first}}" + "".join(f"{cell:>{width + space}}" for cell, width in zip(cells, widths))
+        for name, *cells in lines
+    )
 
 
 class _Joined:

@@ -24,7 +24,10 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
     arrays = [np.asarray(level) for level in lengths]
     if not arrays or any(array.size == 0 or array.min() < 1 for array in arrays):
         raise InputError("lengths must hold an array per level, each of one or more lengths of at least 1")
-    edges = _edges(max(int(array.max()) for array in arrays))
+    from matplotlib.ticker import NullFormatter
+
+    longest = max(int(array.max()) for array in arrays)
+    edges = _edges(longest)
     with figures.styled():
         figure = figures.new_figure(6.4, 0.5 + 1.15 * len(arrays), layout="constrained")
         panels = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
@@ -37,7 +40,9 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
             axes.set_ylabel("share")
         panels[-1].set_xscale("log")
         panels[-1].set_xlim(edges[0], edges[-1])
+        panels[-1].set_xticks(_ticks(longest))
         panels[-1].xaxis.set_major_formatter("{x:g}")
+        panels[-1].xaxis.set_minor_formatter(NullFormatter())
         panels[-1].set_xlabel(f"{unit} per segment")
     return figure
 
@@ -48,3 +53,10 @@ def _edges(longest: int) -> np.ndarray:
     while edges[-1] <= longest:
         edges.append(edges[-1] + max(1, round(edges[-1] / 4)))
     return np.array(edges)
+
+
+def _ticks(longest: int) -> list[int]:
+    """Lengths to name on the scale: 1, 2, 3, 5, 10, 20, 50, ...; powers of ten alone where these would touch."""
+    powers = [10**k for k in range(len(str(longest)))]
+    several = [1, 2, 3, 5, *(m * power for power in powers[1:] for m in (1, 2, 5))]
+    return [tick for tick in (several if longest < 2000 else powers) if tick <= longest]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,9 +79,11 @@ class Segmentation:
         T = len(self.symbols)
         if T == 0:
             raise InputError("a segmentation must hold at least one symbol; got none")
-        self.boundaries = np.asarray(self.boundaries, np.uint8)
+        if not all(isinstance(symbol, str) for symbol in self.symbols):
+            raise InputError("symbols must be strings, one per symbol; got something else among them")
+        self.boundaries = _whole("boundaries", self.boundaries, 1)
         self.probabilities = np.asarray(self.probabilities, np.float32)
-        self.operations = np.asarray(self.operations, np.uint8)
+        self.operations = _whole("operations", self.operations, max(Operation))
         self.norms = np.asarray(self.norms, np.float32)
         self.bits = None if self.bits is None else np.asarray(self.bits, np.float32)
         L = self.norms.shape[-1] if self.norms.ndim else 0
@@ -100,6 +103,8 @@ class Segmentation:
     def __getitem__(self, part: slice) -> Segmentation:
         if not isinstance(part, slice):
             raise InputError(f"a segmentation is cut with a slice, such as [:270]; got [{part!r}]")
+        if part.step not in (None, 1):
+            raise InputError(f"a segmentation is cut in one piece, without a step; got a step of {part.step}")
         bits = None if self.bits is None else self.bits[part]
         arrays = (self.boundaries[part], self.probabilities[part], self.operations[part], self.norms[part])
         return Segmentation(self.symbols[part], *arrays, bits)
@@ -115,8 +120,8 @@ class Segmentation:
 
     def ends(self, level: int) -> list[int]:
         """Where the segments end, sorted: segment k is ``symbols[ends[k-1]:ends[k]]``, and the last end is T."""
-        if not 1 <= level <= self.levels:
-            raise InputError(f"level must lie between 1 and {self.levels}; got {level}")
+        if not isinstance(level, Integral) or not 1 <= level <= self.levels:
+            raise InputError(f"level must lie between 1 and {self.levels}; got {level!r}")
         ends: list[int] = (np.flatnonzero(self.boundaries[:-1, level - 1]) + 1).tolist()
         return [*ends, len(self)]
 
@@ -207,7 +212,7 @@ class Segmentation:
             bits = data["bits"]
             return cls(
                 symbols=tuple(data["symbols"]),
-                boundaries=np.array([level["boundaries"] for level in levels], np.uint8).reshape(-1, T).T,
+                boundaries=np.array([level["boundaries"] for level in levels]).reshape(-1, T).T,
                 probabilities=_columns([level["probabilities"] for level in levels], T),
                 operations=np.array([[_LETTERS.index(k) for k in layer["operations"]] for layer in layers]).T,
                 norms=_columns([layer["norms"] for layer in layers], T),
@@ -217,7 +222,7 @@ class Segmentation:
             raise
         except KeyError as error:
             raise InputError(f"data must be what Segmentation.to_dict gives; {error} is missing or unknown") from error
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"data must be what Segmentation.to_dict gives; got something else: {error}") from error
 
     def to_json(self) -> str:
@@ -361,6 +366,14 @@ def _spans(ends: list[int]) -> list[tuple[int, int]]:
 def _heading(level: int, ends: list[int]) -> str:
     count = f"{len(ends)} segments" if len(ends) > 1 else "1 segment"
     return f"level {level}: {count}, {ends[-1] / len(ends):.1f} symbols on average"
+
+
+def _whole(name: str, values: Any, most: int) -> np.ndarray:
+    """As uint8, which would else take whatever there is modulo 256."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or not np.isin(array, np.arange(most + 1)).all():
+        raise InputError(f"{name} must be whole numbers between 0 and {most}; got something else among them")
+    return array.astype(np.uint8)
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -88,14 +89,23 @@ class Job:
         if len({path.name for path in every}) < len(every):
             raise InputError("two of the files have the same name, and so would their results; rename one")
         self.files = every[rank::world]
+        self.note = ""
+        if rank == 0 and len(every) < world:
+            self.note = (
+                f"{len(every)} file{'s' * (len(every) > 1)} for {world} processes: each file is read by one process, "
+                "so some have nothing to do; cut the files into more, or start fewer processes"
+            )
         self.network, self.vocabulary, self.out = network, vocabulary, out
         self.streams, self.warmup, self.chunk, self.plain = streams, warmup, chunk, plain
         self.work = out / f".work-{rank}"
+        self._plan = self.work / "plan.json"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
 
     def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
         """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
-        if not resume and (self.work.exists() or any(target.exists() for target in self.targets)):
+        if self.note:
+            print(f"hmrnn: {self.note}", file=sys.stderr)
+        if not resume and (self._plan.exists() or any(target.exists() for target in self.targets)):
             raise InputError(f"{self.out} already holds results; go on with them by --resume, or choose another --out")
         if resume and not self.work.exists() and not all(target.exists() for target in self.targets):
             raise InputError(f"there is nothing to go on with in {self.out}; start without --resume")
@@ -109,6 +119,10 @@ class Job:
                     self._finish(lengths)
                     return None
             return asked[0]
+        except InputError:
+            if not self._plan.exists():  # nothing has begun, so nothing may stand in the way of the next try
+                shutil.rmtree(self.work, ignore_errors=True)
+            raise
         except OSError as error:
             raise InputError(
                 f"cannot write to {self.out} ({error.strerror or error}); mend that and go on by --resume"
@@ -116,9 +130,9 @@ class Job:
 
     def _encode(self, asked: list[str]) -> list[int] | None:
         """Files as symbols on disk, so that any part of one can be read; their lengths, None if a signal came first."""
-        plan, about = self.work / "plan.json", self._about()
-        if plan.exists():
-            stored = json.loads(plan.read_bytes())
+        about = self._about()
+        if self._plan.exists():
+            stored = json.loads(self._plan.read_bytes())
             if stored["about"] != about:
                 raise InputError(
                     f"the model, the files or their options are not those that the job in {self.out} began with; "
@@ -137,7 +151,7 @@ class Job:
             if position == 0:
                 raise InputError(f"{path} is empty; there is nothing to segment")
             lengths.append(position)
-        _write(plan, json.dumps({"about": about, "lengths": lengths}).encode())
+        _write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
         return lengths
 
     def _about(self) -> dict[str, Any]:

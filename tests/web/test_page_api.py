@@ -14,11 +14,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from hmrnn.segment import Segmentation
+from hmrnn.trained import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web.app import STATIC, application
 from hmrnn.web.guard import HEADERS
 from hmrnn.web.limits import Limits
-from hmrnn.web.parts import fit
+from hmrnn.web.parts import FEWEST, Memory, fit, read
 from hmrnn.web.shelf import Shelf
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
@@ -71,6 +72,48 @@ def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: 
     expected = shelf[model].model.segment(TEXT)
     assert 0 < expected.boundaries.mean() < 1
     assert_same(joined(parts), expected)
+
+
+def answered(model: TextModel, text: str, memory: Memory) -> list[bytes]:
+    """Every line but the last, which holds the time."""
+    return b"".join(read(model, text, memory)).splitlines(keepends=True)[:-1]
+
+
+def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = shelf[0].model
+    forward, symbols = model.network.forward, 0
+
+    def counted(inputs: Any, *rest: Any) -> Any:
+        nonlocal symbols
+        symbols += len(inputs)
+        return forward(inputs, *rest)
+
+    monkeypatch.setattr(model.network, "forward", counted)
+    memory = Memory()
+    for text, most in (
+        (TEXT, len(TEXT)),
+        (TEXT + "x", FEWEST),  # typed at the end
+        (TEXT + "xy", FEWEST),
+        (TEXT[:-1], FEWEST),  # and taken back
+        (TEXT[:130] + "x" + TEXT[131:], len(TEXT) - 128),  # changed inside
+        (TEXT[: 2 * FEWEST], 0),
+        (TEXT[: 2 * FEWEST] + "x", 1),
+        ("x" + TEXT, len(TEXT) + 1),
+    ):
+        symbols = 0
+        found = answered(model, text, memory)
+        assert symbols <= most, text
+        assert found == answered(model, text, Memory())
+        assert_same(joined([json.loads(line) for line in found]), model.segment(text))
+
+
+def test_what_is_remembered_is_bounded(shelf: Shelf) -> None:
+    memory = Memory(most=20_000)
+    for k in range(20):
+        answered(shelf[0].model, "abcdefghijklmnopqrstuvwxyz"[k] + TEXT, memory)
+        assert 10_000 < memory.size <= 20_000
+    assert memory.size == sum(chunk.size for chunk in memory._chunks.values())
+    assert answered(shelf[0].model, TEXT, memory) == answered(shelf[0].model, TEXT, Memory(most=0))
 
 
 def test_segmentation_is_the_json_of_the_library(client: TestClient, shelf: Shelf) -> None:
@@ -167,7 +210,9 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
     ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
     ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
-    ("/api/write", '{"seed": 9223372036854775808}', 400, "at `$.seed`"),
+    ("/api/write", '{"seed": 9223372036854775808}', 400, "from 0 to 9,223,372,036,854,775,807"),
+    ("/api/write", '{"seed": -1}', 400, "seed must be a whole number"),
+    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "seed must be a whole number"),
     ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
     ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -98,7 +99,7 @@ def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
     assert f"{found.bits[1:].mean():.3f}" in stats  # type: ignore[index]
     assert f"{found.updates().saved:.0%}".replace("%", " %") in stats
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".panel tr").all()[1:]]
-    assert [int(row[1]) + int(row[3]) for row in rows] == list(found.updates().per_layer)
+    assert [int(row[0]) + int(row[2]) for row in rows] == list(found.updates().per_layer)
     page.get_by_text("Segments as text").click()
     expect(page.locator(".plain").first).to_have_text("level 1: " + "|".join(
         re.sub("^ | $", "·", segment) for segment in found.segments(1)
@@ -116,6 +117,7 @@ def test_hover_and_keys_show_the_probabilities(visit: Open, shelf: Shelf) -> Non
     for level in range(2):
         expect(card).to_contain_text(f"{found.probabilities[5, level]:.3f}")
     expect(page.locator(".block.here")).to_have_count(2)
+    expect(page.locator("#spoken")).to_be_empty()  # a pointer that moves would never let a screen reader finish
     page.locator(".view").focus()
     for key in ("Home", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
@@ -204,6 +206,7 @@ def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path
     with Server(open_shelf([runs / "small"]), Limits()).running() as server:
         page = visit("#tab=draw", server)
         expect(page.locator("#draw-problem")).to_contain_text("no handwriting checkpoint was given")
+        expect(page.locator("#draw-problem")).to_contain_text("hmrnn demo --handwriting")
         expect(page.locator("#pad")).to_be_hidden()
         page.context.close()
     with Server(open_shelf([runs / "pen"]), Limits()).running() as server:
@@ -297,7 +300,11 @@ def test_everything_can_be_reached_by_keys(visit: Open) -> None:
     page.keyboard.press("ArrowRight")
     expect(page.locator("#write")).to_be_visible()
     expect(page.locator("#tab-write")).to_be_focused()
-    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("End")
+    expect(page.locator("#tab-draw")).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.locator("#tab-read")).to_be_focused()
+    expect(page.locator("#read")).to_be_visible()
     page.locator(".skip").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_focused()
@@ -309,3 +316,58 @@ def test_everything_can_be_reached_by_keys(visit: Open) -> None:
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
     wanted = ["share", "read-model", "read-other", "text", "view"]
     assert [name for name in reached if name in wanted][:5] == wanted
+
+
+def luminance(colour: str) -> float:
+    """Of a colour as CSS computes it, by the formula of WCAG 2."""
+    shares = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_can_be_used_stands_out(visit: Open, scheme: str) -> None:
+    page = visit(color_scheme=scheme)
+
+    def style(selector: str, name: str) -> str:
+        return str(page.locator(selector).evaluate("(element, name) => getComputedStyle(element)[name]", name))
+
+    paper = style("html", "backgroundColor")
+    for field in ("#text", "#read-model", "#length", "#stop", "#pad"):
+        for ground in (paper, style(field, "backgroundColor")):
+            assert contrast(style(field, "borderTopColor"), ground) >= 3, field
+    chosen = style("#tab-read", "backgroundColor")
+    assert contrast(chosen, paper) >= 3
+    assert contrast(chosen, style("#tab-read", "color")) >= 4.5
+
+
+def test_a_screen_reader_finds_its_way(visit: Open) -> None:
+    page = visit()
+    write(page, TEXT)
+    assert page.locator(".panel canvas:not([aria-hidden])").count() == 0
+    expect(page.get_by_role("table", name="What each layer did")).to_be_attached()
+    assert page.locator("th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "FLUSH", "changed"]
+    assert page.locator("th[scope=row]").all_inner_texts() == ["1", "2", "3"]
+    boxes = sorted((box["y"], box["height"]) for label in page.locator(".row").first.locator(".label").all()
+                   if (box := label.bounding_box()))  # fmt: skip
+    assert all(height >= 12 for _, height in boxes)
+    assert all(y + height <= below for (y, height), (below, _) in itertools.pairwise(boxes))
+
+
+def test_a_seed_that_javascript_cannot_count_to_is_not_sent(visit: Open) -> None:
+    for tab, field, button in (("write", "#seed", "#go"), ("draw", "#draw-seed", "#compose")):
+        page = visit(f"#tab={tab}&n=5&o=5&v=0")
+        sent: list[str] = []
+        page.on("request", lambda request, sent=sent: sent.append(request.url))
+        page.fill(field, "9007199254740993")
+        page.click(button)
+        expect(page.locator(f"{field}:invalid")).to_be_focused()
+        assert sent == []
+        page.fill(field, "9007199254740991")
+        page.click(button)
+        expect(page.locator(f"#{tab}-status")).to_have_text(re.compile("^5 (symbols|points)$"))

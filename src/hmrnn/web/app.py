@@ -53,7 +53,7 @@ class WriteRequest(msgspec.Struct, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=10)] = 0.8
     top_k: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    seed: int | None = None
 
 
 Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
@@ -72,7 +72,7 @@ class HandwritingRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: Index = 0
     points: Annotated[int, Meta(ge=1)] = 400
     bias: Annotated[float, Meta(ge=0, le=10)] = 0.5
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    seed: int | None = None
 
 
 class Refusal(Exception):
@@ -115,6 +115,7 @@ class _Page:
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.shelf, self.limits = shelf, limits
         self.worker = Worker(limits)
+        self.memories = [parts.Memory() for _ in shelf.entries]
         self.files = {
             "/" if path.name == "index.html" else f"/static/{path.name}": _File.of(path)
             for path in sorted(STATIC.iterdir())
@@ -146,7 +147,8 @@ class _Page:
     async def read(self, request: Request) -> ASGIApp:
         def work(wanted: ReadRequest) -> Iterator[bytes]:
             _at_most("text", len(wanted.text), self.limits.text)
-            return parts.read(self.shelf.of_kind(wanted.model, "text"), wanted.text)
+            model = self.shelf.of_kind(wanted.model, "text")
+            return parts.read(model, wanted.text, self.memories[wanted.model])
 
         return Answer(self, request, ReadRequest, work, NDJSON)
 
@@ -154,6 +156,7 @@ class _Page:
         def work(wanted: WriteRequest) -> Iterator[bytes]:
             _at_most("prompt", len(wanted.prompt), self.limits.prompt)
             _at_most("length", wanted.length, self.limits.length)
+            _seed(wanted.seed)
             how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p", "seed")}
             return parts.write(self.shelf.of_kind(wanted.model, "text"), wanted.prompt, wanted.length, **how)
 
@@ -196,6 +199,7 @@ class _Page:
     async def write_strokes(self, request: Request) -> ASGIApp:
         def work(wanted: HandwritingRequest) -> Iterator[bytes]:
             _at_most("points", wanted.points, self.limits.points)
+            _seed(wanted.seed)
             model = self.shelf.of_kind(wanted.model, "handwriting")
             return parts.write_strokes(model, wanted.points, bias=wanted.bias, seed=wanted.seed)
 
@@ -293,6 +297,11 @@ def _decode(body: bytes, kind: type[S]) -> S:
 def _at_most(name: str, value: int, limit: int) -> None:
     if value > limit:
         raise Refusal(413, "too long", f"{name} may be {limit:,} at most; got {value:,}")
+
+
+def _seed(seed: int | None) -> None:
+    if seed is not None and not 0 <= seed < 2**63:
+        raise Refusal(400, "bad request", f"seed must be a whole number from 0 to {2**63 - 1:,}; choose another")
 
 
 def _as_refusal(error: Exception, limits: Limits) -> Refusal:

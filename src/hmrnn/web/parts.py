@@ -1,11 +1,15 @@
 """A model and a request -> the answer in parts, each a slice of work of some hundredths of a second.
 
 A part is one line of JSON that holds what the network did at a run of symbols, from ``start`` on; the last line is
-``{"end": true, ...}``. Everything a request needs lives in the generator that answers it.
+``{"end": true, ...}``. Everything a request needs lives in the generator that answers it, but for the memory of a model
+that reads.
 """
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -65,36 +69,84 @@ def _rounded(values: np.ndarray) -> Any:
     return np.round(values.astype(np.float64), 4).tolist()
 
 
-def read(model: TextModel, text: str) -> Iterator[bytes]:
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """What a model made of some symbols, and what it needs to read on."""
+
+    line: bytes
+    state: State
+    following: Tensor  # (V,) log-probabilities of the next symbol
+
+    @property
+    def size(self) -> int:
+        tensors = (*self.state.h, *self.state.c, self.state.z, self.following)
+        return len(self.line) + sum(tensor.nbytes for tensor in tensors)
+
+
+class Memory:
+    """Chunks that a model has read, by a digest of the text up to their end; those not used for longest go first.
+
+    A text that begins as an earlier one is read from where they part, so that typing at its end costs a chunk at most.
+    """
+
+    def __init__(self, most: int = 64 << 20) -> None:
+        self.most, self.size = most, 0  # bytes
+        self._chunks: collections.OrderedDict[bytes, Chunk] = collections.OrderedDict()
+
+    def get(self, key: bytes) -> Chunk | None:
+        if key in self._chunks:
+            self._chunks.move_to_end(key)
+        return self._chunks.get(key)
+
+    def put(self, key: bytes, chunk: Chunk) -> None:
+        if key in self._chunks:  # another request was faster
+            return
+        self._chunks[key] = chunk
+        self.size += chunk.size
+        while self.size > self.most:
+            self.size -= self._chunks.popitem(last=False)[1].size
+
+
+def read(model: TextModel, text: str, memory: Memory) -> Iterator[bytes]:
     """What the network finds in ``text``; the same numbers as ``model.segment(text)``."""
-    began = time.monotonic()
+    began = slice_began = time.monotonic()
     indices = model._encode(text, "read")
-    whole = torch.from_numpy(indices.astype(np.int64)).to(model.network.embedding.weight.device)
-    state: State | None = None
-    bits = [math.nan]  # of the first symbol of the next part
-    start, size = 0, FEWEST
-    while start < len(whole):
-        slice_began = time.monotonic()
-        here = whole[start : start + size]
-        with torch.inference_mode():
-            logits, out, state = model.network(here[:, None], state)
-            following = whole[start + 1 : start + len(here) + 1]
-            log_p = torch.log_softmax(logits[: len(following), 0].float(), dim=-1)
-            bits += (-log_p.gather(1, following[:, None])[:, 0] / math.log(2)).tolist()
-            norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
-        yield _part(
-            start,
-            model.vocabulary.pieces(here.tolist()),
-            (out.boundaries[:, 0] > 0.5).cpu().numpy(),
-            out.probabilities[:, 0].float().cpu().numpy(),
-            out.operations[:, 0].cpu().numpy(),
-            norms.cpu().numpy(),
-            bits[: len(here)],
-        )
-        bits = bits[len(here) :]
-        start += len(here)
-        size = int(min(1024, max(FEWEST, len(here) * 2 * SLICE / max(time.monotonic() - slice_began, 1e-4))))
-    yield _end(len(whole), began)
+    digest = hashlib.blake2b()
+    chunk: Chunk | None = None
+    lines: list[bytes] = []
+    for start in range(0, len(indices), FEWEST):
+        here = indices[start : start + FEWEST].astype(np.int64)
+        digest.update(here.tobytes())
+        known = memory.get(digest.digest())
+        chunk = known or _read_chunk(model, here, start, chunk)
+        if known is None and len(here) == FEWEST:
+            memory.put(digest.digest(), chunk)
+        lines.append(chunk.line)
+        if time.monotonic() - slice_began > SLICE or len(lines) == 16:
+            yield b"".join(lines)
+            lines.clear()
+            slice_began = time.monotonic()
+    yield b"".join([*lines, _end(len(indices), began)])
+
+
+@torch.inference_mode()
+def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk | None) -> Chunk:
+    here = torch.from_numpy(indices).to(model.network.embedding.weight.device)
+    logits, out, state = model.network(here[:, None], None if before is None else before.state)
+    log_p = torch.log_softmax(logits[:, 0].float(), dim=-1)
+    first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
+    bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
+    line = _part(
+        start,
+        model.vocabulary.pieces(indices.tolist()),
+        (out.boundaries[:, 0] > 0.5).cpu().numpy(),
+        out.probabilities[:, 0].float().cpu().numpy(),
+        out.operations[:, 0].cpu().numpy(),
+        torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1).cpu().numpy(),
+        bits.tolist(),
+    )
+    h, c = (tuple(layer.clone() for layer in layers) for layers in (state.h, state.c))  # not views of something larger
+    return Chunk(line, State(h, c, state.z.clone()), log_p[-1].clone())
 
 
 class Watcher:

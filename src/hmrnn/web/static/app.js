@@ -134,9 +134,11 @@ class Page {
   }
 
   #walk(event, tab) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
+    const at = TABS.indexOf(tab), last = TABS.length - 1;
+    const to = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = TABS[to];
     this.open(next);
     id(`tab-${next}`).focus();
   }

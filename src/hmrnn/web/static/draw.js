@@ -16,7 +16,8 @@ export class Draw {
     this.down = false;
     this.marked = null;
     if (!page.drawings.length) {
-      page.problem("draw", "no handwriting checkpoint was given at start: use hmrnn explore -m RUN with one");
+      page.problem("draw", "no handwriting checkpoint was given at start: train one with hmrnn demo --handwriting, "
+        + "then use hmrnn explore -m with its folder");
       id("draw-body").hidden = true;
       return;
     }
@@ -113,6 +114,7 @@ export class Draw {
   }
 
   async #compose() {
+    if (![id("points"), id("draw-seed")].every((field) => field.reportValidity())) return;
     this.#wipe();
     this.written = true;
     const seed = id("draw-seed").value.trim();

@@ -14,10 +14,10 @@ export class Panel {
     const heading = element("h2", "", model.name);
     heading.append(element("small", "", facts(model)));
     this.stats = element("div", "stats");
-    this.view = new View(model.name, (index, place) => {
-      for (const other of others()) if (other !== this) other.view.moveTo(index, true);
+    this.view = new View(model.name, (index, place, keys) => {
+      for (const other of others()) if (other !== this) other.view.moveTo(index, { quiet: true });
       at(index);
-      inspect(this, index, place);
+      inspect(this, index, place, keys);
     });
     this.legend = element("div", "legend");
     this.table = element("table");
@@ -72,6 +72,7 @@ export class Panel {
       const bar = element("canvas");
       bar.width = 60;
       bar.height = 9;
+      bar.setAttribute("aria-hidden", "true");
       const context = bar.getContext("2d");
       for (let x = 0; x < 60; x++) {
         context.fillStyle = colour(x / 59);
@@ -85,21 +86,21 @@ export class Panel {
 
   #operations() {
     const head = element("tr");
-    for (const name of ["layer", ...Object.values(NAMES), "changed"]) head.append(element("th", "", name));
-    head.append(element("th"));
+    for (const name of ["layer", ...Object.values(NAMES), "changed"]) head.append(header("col", name));
     const rows = this.reading.counts().map((count, l) => {
       const row = element("tr");
       const share = (count.U + count.F) / Math.max(1, this.reading.length);
-      const cells = [l + 1, count.U, count.C, count.F, `${Math.round(share * 100)} %`];
-      for (const value of cells) row.append(element("td", "", value.toLocaleString("en")));
+      row.append(header("row", l + 1));
+      for (const value of [count.U, count.C, count.F, `${Math.round(share * 100)} %`]) row.append(element("td", "", value.toLocaleString("en")));
       const bar = element("span");
       bar.style.width = `${share * 100}%`;
       const cell = element("td", "bar");
+      cell.setAttribute("aria-hidden", "true");
       cell.append(bar);
       row.append(cell);
       return row;
     });
-    this.table.replaceChildren(head, ...rows);
+    this.table.replaceChildren(element("caption", "hidden", "What each layer did, and how often"), head, ...rows);
   }
 
   #plainly() {
@@ -138,6 +139,12 @@ export class Panel {
   }
 }
 
+function header(scope, text) {
+  const made = element("th", "", text);
+  made.scope = scope;
+  return made;
+}
+
 export function facts(model) {
   const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)}M` : `${Math.round(model.parameters / 1e3)}k`;
   return `${model.layers.length} layers of ${[...new Set(model.layers)].join(", ")}; ${size} parameters`;
@@ -151,8 +158,8 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The card beside the cursor: what the network did at one symbol.
-function inspect(panel, index, place) {
+// The card beside the cursor: what the network did at one symbol. It is read aloud to those who walk with keys.
+function inspect(panel, index, place, keys) {
   const card = document.getElementById("inspector");
   card.hidden = index === null;
   if (index === null) return;
@@ -183,7 +190,7 @@ function inspect(panel, index, place) {
     words.push(`layer ${l + 1} ${name}`);
   }
   card.replaceChildren(...lines);
-  document.getElementById("spoken").textContent = words.join("; ");
+  if (keys) document.getElementById("spoken").textContent = words.join("; ");
   const { width, height } = card.getBoundingClientRect();
   const below = place.bottom + 10 + height < innerHeight;
   card.style.left = `${Math.max(8, Math.min(place.left + 14, innerWidth - width - 8))}px`;

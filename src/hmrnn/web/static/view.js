@@ -6,7 +6,7 @@ import { shown, superscript } from "/static/reading.js";
 const VIRIDIS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e", "#2a788e", "#23888e", "#1f988b",
   "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"].map((colour) =>
   [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
-const TEXT = 23, LEVEL = 15, HEAT = 9, BITS = 16, SPACE = 4;
+const TEXT = 23, LEVEL = 15, HEAT = 13, BITS = 16, SPACE = 4;
 const MOST_BITS = 12; // height of the bars
 const COLUMNS = 90; // the paper's
 
@@ -25,7 +25,7 @@ export function element(name, className = "", text = "") {
 }
 
 export class View {
-  // `onCursor(index | null, rectangle)` is told which symbol the pointer or the keys are at.
+  // `onCursor(index | null, rectangle, keys)` is told which symbol the pointer or the keys are at.
   constructor(label, onCursor) {
     this.root = element("div", "view");
     this.root.tabIndex = 0;
@@ -57,13 +57,13 @@ export class View {
     if (this.cursor !== null) this.moveTo(this.cursor < reading.length ? this.cursor : null);
   }
 
-  moveTo(index, quiet = false) {
+  moveTo(index, { quiet = false, keys = false } = {}) {
     const row = index === null ? undefined : this.rows.find(({ start, end }) => start <= index && index < end);
     for (const block of this.root.querySelectorAll(".block.here")) block.classList.remove("here");
     if (!row) {
       this.cursor = null;
       this.mark.remove();
-      if (!quiet) this.onCursor(null, null);
+      if (!quiet) this.onCursor(null, null, keys);
       return;
     }
     this.cursor = index;
@@ -74,7 +74,7 @@ export class View {
     for (const block of this.root.querySelectorAll(".block")) {
       block.classList.toggle("here", block.first <= index && index < block.last);
     }
-    if (!quiet) this.onCursor(index, this.mark.getBoundingClientRect());
+    if (!quiet) this.onCursor(index, this.mark.getBoundingClientRect(), keys);
   }
 
   get cell() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--cell")); }
@@ -139,13 +139,14 @@ export class View {
     cells.append(this.#symbols(row));
     for (let level = 0; level < reading.levels; level++) {
       cells.append(this.#blocks(row, level));
-      row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL + 2));
+      row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL));
     }
     const canvas = element("canvas");
+    canvas.setAttribute("aria-hidden", "true");
     cells.append(canvas);
     const top = TEXT + reading.levels * LEVEL + SPACE;
     for (let l = 0; l < reading.layers; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
-    row.element.append(label("bits", top + reading.layers * HEAT + 5), cells);
+    row.element.append(label("bits", top + reading.layers * HEAT + 3), cells);
     this.#paint(row);
   }
 
@@ -242,7 +243,7 @@ export class View {
     };
     if (!moves[event.key]) return;
     event.preventDefault();
-    this.moveTo(moves[event.key]());
+    this.moveTo(moves[event.key](), { keys: true });
     this.mark.scrollIntoView?.({ block: "nearest" });
   }
 }
