@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -143,13 +144,15 @@ def test_handwriting(tmp_path: Path) -> None:
     assert lines[0].shape == lines[1].shape
 
 
-@pytest.mark.parametrize("value", [1e6, float("nan")])
-def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"), [(1e6, r"softmax\.bias holds values that 16 bits cannot hold"), (math.nan, "is not finite")]
+)
+def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float, message: str) -> None:
     saved = tiny.trainer(tiny.config()).snapshot(training=False)
     weights = {name: weight.clone() for name, weight in saved.weights.items()}
     weights["softmax.bias"][2] = value
     checkpoint.write(tmp_path / "run", Checkpoint(saved.config, saved.vocabulary, weights))
-    with pytest.raises(InputError, match=r"softmax\.bias holds values that 16 bits cannot hold"):
+    with pytest.raises(InputError, match=message):
         export(tmp_path / "run", tmp_path / "out", half=True)
     assert not (tmp_path / "out").exists()
 
@@ -225,8 +228,11 @@ def test_commands_use_it_where_no_model_is_named(
     capsys.readouterr()
     assert tiny.hmrnn("plot", "--figure", "curves") == 2
     assert capsys.readouterr().err == "hmrnn: english-small has no training curves; name a run directory by --model\n"
-    assert tiny.hmrnn("evaluate", "--file", "text.txt") == 2
-    assert "--model" in capsys.readouterr().err
+    assert tiny.hmrnn("evaluate") == 2
+    assert "english-small comes without its corpus: name a text by --file" in capsys.readouterr().err
+    Path("text.txt").write_text(TEXT)
+    assert tiny.hmrnn("evaluate", "--file", "text.txt", "--streams", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(TEXT).bits, rel=1e-4)
 
 
 def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
