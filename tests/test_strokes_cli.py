@@ -95,7 +95,10 @@ def test_figure5_colours_strokes_and_segments() -> None:
     words = " ".join(text.get_text() for text in figure.texts)
     assert f"{len(pen_ups(line))} strokes" in words
     assert "segments of z¹" in words
-    assert words.count("F1") == 4
+    assert words.count("F1") == 6
+    exact = against_pen_ups(found, line)[1][0]
+    hits = exact.found * exact.gold / (len(line) - 1)
+    assert f"by chance F1 {2 * hits / (exact.found + exact.gold):.0%}" in words
     with pytest.raises(InputError, match="level must lie between 1 and 2; got 3"):
         figures_strokes.figure5(line, found, levels=(3,))
     with pytest.raises(InputError, match="steps must be the"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 
 from hmrnn import figures
 from hmrnn.boundary_scores import BoundaryScores
+from hmrnn.data.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
 from hmrnn.segment import Segmentation
@@ -29,7 +31,8 @@ _MARGIN = 0.02  # around a line, as a share of its longer side
 def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[int] = (2,)) -> Figure:
     """Figure 5 of the paper: a line (T, 3) drawn in the colours of its pen strokes, then in those of its segments.
 
-    Beside each level stands how its segment ends agree with those of the strokes, exactly and within one point.
+    Beside each level stands how its segment ends agree with those of the strokes, exactly and within one point, and how
+    ends that are as many would by chance.
     """
     if len(steps) != len(segmentation):
         raise InputError(f"steps must be the {len(segmentation)} points of the segmentation; got {len(steps)}")
@@ -41,7 +44,7 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     rows = [("pen strokes", strokes, f"{len(strokes)} strokes")]
     for level in levels:
         ends = segmentation.ends(level)
-        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(len(ends), scores[level])))
+        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(ends, scores[level])))
 
     points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
@@ -57,7 +60,7 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
             axes = figure.add_axes((0.08 / _WIDTH, bottom / total, (width - 0.16) / _WIDTH, height / total))
             _draw(axes, points, steps[:, 2] > 0.5, ends, f"row-{k}")
             figure.text(0.08 / _WIDTH, (bottom + height + 0.05) / total, name, fontsize=8)
-            figure.text(width / _WIDTH, (bottom + height / 2) / total, text, fontsize=7, va="center", linespacing=1.5)
+            figure.text(width / _WIDTH, (bottom + height / 2) / total, text, fontsize=7, va="center", linespacing=1.35)
     return figure
 
 
@@ -104,11 +107,14 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
     axes.set_aspect("equal")
 
 
-def _scores(count: int, scores: dict[int, BoundaryScores]) -> str:
-    lines = [f"{count} segment{'s' * (count > 1)}"]
+def _scores(ends: list[int], scores: dict[int, BoundaryScores]) -> str:
+    lines = [counted(len(ends), "segment")]
     for tolerance, score in scores.items():
         near = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point"
         lines += [near + ":", f"  P {_percent(score.precision)}  R {_percent(score.recall)}  F1 {_percent(score.f1)}"]
+        if tolerance == 0 and ends[-1] > 1:  # drawn from all places where one could be
+            chance = dataclasses.replace(score, hits=score.found * score.gold / (ends[-1] - 1))
+            lines.append(f"  by chance F1 {_percent(chance.f1)}")
     return "\n".join(lines)
 
 
