@@ -39,6 +39,17 @@ def rates_of(test: dict[str, Any]) -> str:
     return (", ".join(f"{rate:.3f}" for rate in test["rates"]) or "-") + (" (dead)" if dead(test["rates"]) else "")
 
 
+def cost(r: dict[str, Any]) -> list[str]:
+    """Updates saved, parameters, epochs, time and speed of a run."""
+    return [
+        f"{100 * r['test']['saved']:.0f} %",
+        f"{r['parameters'] / 1e6:.1f} M",
+        str(r["epochs"]),
+        f"{r['seconds']:.0f} s",
+        f"{r['characters_per_second']:,}",
+    ]
+
+
 def row(folder: str, name: str, r: dict[str, Any]) -> str:
     test = r["test"]
     cells = [
@@ -47,11 +58,7 @@ def row(folder: str, name: str, r: dict[str, Any]) -> str:
         f"{r['validation_bits']:.4f}",
         f"{test['bits']:.4f}",
         rates_of(test),
-        f"{100 * test['saved']:.0f} %",
-        f"{r['parameters'] / 1e6:.1f} M",
-        r["epochs"],
-        f"{r['seconds']:.0f} s",
-        f"{r['characters_per_second']:,}",
+        *cost(r),
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -82,11 +89,7 @@ def table_of_strokes(folder: Path) -> str:
             f"{-r['validation_nats']:.0f}",
             f"{test['log_likelihood']:.0f}",
             rates_of(test),
-            f"{100 * test['saved']:.0f} %",
-            f"{r['parameters'] / 1e6:.1f} M",
-            r["epochs"],
-            f"{r['seconds']:.0f} s",
-            f"{r['characters_per_second']:,}",
+            *cost(r),
             ", ".join(f"{scores[level]:.2f}" for level in levels if level in scores) or "-",
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")

@@ -35,6 +35,16 @@ def by_distributions(vector: Tensor, at: Tensor) -> Tensor:
     return mixture.log_prob(at[..., :2]) + Bernoulli(logits=vector[..., -1]).log_prob(at[..., 2])
 
 
+def test_a_far_point_and_a_narrow_gaussian_give_no_infinity() -> None:
+    vector = torch.zeros(head_size(1))
+    vector[3:5] = -100.0  # deviations: the floor
+    vector.requires_grad_()
+    density = Mixture.from_vector(vector).log_density(torch.tensor([1e15, -1e15, 1.0]))
+    (gradient,) = torch.autograd.grad(density, vector)
+    assert density.isfinite()
+    assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
 def test_density_and_gradient_are_those_of_torch_distributions(spread: float) -> None:
     vector, at = vectors(40, 3, spread=spread).requires_grad_(), points(40, 3)

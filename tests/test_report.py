@@ -6,12 +6,14 @@ import base64
 import itertools
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import tiny
+import tiny_strokes
 from hmrnn import report
 from hmrnn.errors import InputError
 from hmrnn.figures_lengths import timescales
@@ -59,6 +61,14 @@ def test_light_and_dark(page: str) -> None:
 def test_a_run_without_validation_has_no_report() -> None:
     with pytest.raises(InputError, match="validated"):
         report._results([], None, {})  # type: ignore[arg-type]
+
+
+def test_a_line_of_dots_is_said_to_show_nothing() -> None:
+    dots = np.array([[0, 0, 1], [5, 5, 1], [5, 0, 1.0]])
+    corpus = SimpleNamespace(valid=[dots, *tiny_strokes.strokes(2)])
+    parts = report._strokes(tiny_strokes.model(), corpus)  # type: ignore[arg-type]
+    assert "line 1 would be an empty picture" in parts[0]
+    assert "Timescales" in parts[1]
 
 
 def test_timescales() -> None:

@@ -1,7 +1,7 @@
 """Where the pen goes next: a mixture of bivariate Gaussians, and a Bernoulli for lifting it (Graves, 2013, section 4).
 
 Everything is computed in float32 or better, whatever comes in, and by logarithms, so that neither a far point nor a
-narrow Gaussian gives an infinity: up to 10¹⁵ deviations of the training steps, thousands of times what any data have.
+narrow Gaussian gives an infinity, up to 10¹⁵ deviations of the training steps.
 """
 
 from __future__ import annotations

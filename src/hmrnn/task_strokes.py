@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.data.stroke_batches import StrokeBatches
-from hmrnn.data.strokes import Scale, StrokeCorpus
+from hmrnn.data.strokes import Scale, StrokeCorpus, counted
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.models import HandwritingModel
 from hmrnn.ops import State
@@ -65,7 +65,7 @@ class StrokeTask:
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid
         count = len(self.corpus.skipped)
-        skipped = f"; {count} file{'s' * (count > 1)} could not be read" if count else ""
+        skipped = f"; {counted(count, 'file')} could not be read" if count else ""
         return (
             f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} points on average to train on, "
             f"{len(valid):,} to validate{skipped}"

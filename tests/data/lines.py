@@ -6,12 +6,19 @@ import io
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hmrnn.config import DataConfig
 from hmrnn.data import Strokes
 
 Pen = Sequence[Sequence[tuple[int, int]]]
+
+
+def config(*paths: object, **fields: Any) -> DataConfig:
+    """What to load: of IAM-OnDB, unless ``format`` says otherwise."""
+    return DataConfig(**{"format": "iamondb", "path": tuple(map(str, paths))} | fields)
 
 
 def line(points: int, seed: int = 0) -> list[list[tuple[int, int]]]:

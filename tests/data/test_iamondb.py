@@ -9,19 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lines import FORMS, collection, line, members, put, steps, tar, xml
+from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 
 from hmrnn import InputError, cli
-from hmrnn.config import DataConfig
 from hmrnn.data import iamondb, load_strokes, read_strokes, write_archive
 from hmrnn.data.stroke_corpus import read_collection
 from hmrnn.data.stroke_files import StrokeFile
 
 LINES = collection()
-
-
-def config(*paths: Path, **fields: object) -> DataConfig:
-    return DataConfig(format="iamondb", path=tuple(map(str, paths)), **fields)  # type: ignore[arg-type]
 
 
 def check(file: StrokeFile, lines: dict[str, list[list[tuple[int, int]]]]) -> None:

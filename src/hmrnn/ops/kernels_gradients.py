@@ -8,6 +8,15 @@ from hmrnn.ops.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
 
 
 @triton.jit
+def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """What a program sums: its columns, which of them there are, its chunk of the rows, where that begins and ends."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    chunk = tl.program_id(1)
+    share = tl.cdiv(rows, tl.num_programs(1))
+    return cols, cols < WIDTH, chunk, chunk * share, tl.minimum((chunk + 1) * share, rows)
+
+
+@triton.jit
 def weigh(
     a, rows,  # (rows, WIDTH) what a matrix was multiplied with
     gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
@@ -19,14 +28,10 @@ def weigh(
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The right operands of a matrix's gradient and, in passing, its detector's row, which is a sum."""
-    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chunk = tl.program_id(1)
-    share = tl.cdiv(rows, tl.num_programs(1))
-    width = cols < WIDTH
-    end = tl.minimum((chunk + 1) * share, rows)
+    cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
     for_detector = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
     for_all = tl.zeros((ROWS, BLOCK), tl.float32)
-    for begin in range(chunk * share, end, ROWS):
+    for begin in range(first, end, ROWS):
         r = (begin + tl.arange(0, ROWS)).to(tl.int64)
         across = r < end
         keep = across[:, None] & width[None, :]
@@ -73,16 +78,12 @@ def column_sums(
     WIDTH: tl.constexpr, TOP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a bias, and what the gradients of gains need of it."""
-    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    chunk = tl.program_id(1)
-    share = tl.cdiv(rows, tl.num_programs(1))
-    width = cols < WIDTH
-    end = tl.minimum((chunk + 1) * share, rows)
+    cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
     total = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
     total_U = tl.zeros((ROWS, BLOCK), tl.float32)
     total_V = tl.zeros((ROWS, BLOCK), tl.float32)
     total_W = tl.zeros((ROWS, BLOCK), tl.float32)
-    for begin in range(chunk * share, end, ROWS):
+    for begin in range(first, end, ROWS):
         r = (begin + tl.arange(0, ROWS)).to(tl.int64)
         across = r < end
         keep = across[:, None] & width[None, :]
