@@ -234,10 +234,12 @@ def recurrent(rnn: Baseline) -> list[Tensor]:
 
 
 @every_network
-def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str) -> None:
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str, lengths: tuple[int, ...] | None) -> None:
     """What has no gradient was dropped; a network that has lost the same weights for good says the same."""
     rnn, x = network(name, weight_drop=0.4), inputs()
-    out, _ = rnn(x)
+    start = rnn(x)[1].detach()
+    out, state = rnn(x, start, lengths=lengths)
     matrices = recurrent(rnn)
     kept = [g != 0 for g in torch.autograd.grad(sum(h.pow(3).sum() for h in out.hidden), matrices)]
     share = float(torch.cat([k.flatten() for k in kept]).double().mean())
@@ -248,7 +250,10 @@ def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str) -> None:
     with torch.no_grad():
         for matrix, k in zip(matrices, kept):
             matrix.mul_(k.double() / 0.6)
-    close(rnn(x)[0].hidden[2], out.hidden[2])
+    again, after = rnn(x, start, lengths=lengths)
+    close(again.hidden[2], out.hidden[2])
+    for mine, theirs in zip((*after.h, *after.c), (*state.h, *state.c)):
+        close(mine, theirs)
 
 
 @every_network

@@ -95,7 +95,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("regularise", "average", 1.0, "regularise.average must be at least 0 and less than 1; got 1.0"),
     ("regularise", "weight_decay", -1.0, "regularise.weight_decay must not be negative"),
     ("regularise", "rate_weight", -1.0, "regularise.rate_weight must not be negative"),
-    ("regularise", "rate_control", -1.0, "regularise.rate_control must not be negative"),
+    ("regularise", "rate_control", -1.0, "regularise.rate_control must be at least 0 and less than 1; got -1.0"),
     ("regularise", "rate_control", 0.1, "need regularise.rate_targets"),
     ("regularise", "surprise_weight", 0.1, "need regularise.rate_targets"),
     ("regularise", "surprise_weight", -0.1, "regularise.surprise_weight must not be negative"),

@@ -14,6 +14,7 @@ import torch
 
 import tiny
 from hmrnn import commands
+from hmrnn.boundary import Boundary, hard_sigmoid
 from hmrnn.boundary_scores import score
 from hmrnn.config import ModelConfig, TrainConfig
 from hmrnn.data import Corpus
@@ -25,6 +26,7 @@ from hmrnn.regularise import (
     bound_feedback,
     condition,
     control_rates,
+    lacking_bias,
     rate_prior,
     start_gains,
     surprise_pull,
@@ -147,16 +149,39 @@ def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
 def test_control_moves_the_detectors_biases_and_nothing_else() -> None:
     model = LanguageModel(5, ModelConfig(embedding_size=3, hidden_size=(4,), output_size=3))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    rates = torch.tensor([0.5, 0.1], dtype=torch.float64)
-    control_rates(model, rates, (0.3, 0.2), 0.5, torch.tensor(False))
+    control_rates(model.rnn, torch.tensor([math.nan, -0.1]), 0.5, torch.tensor(False))
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    control_rates(model, rates, (0.3, 0.2), 0.5, torch.tensor(True))
+    control_rates(model.rnn, torch.tensor([0.3, -0.1]), 0.5, torch.tensor(True))
     for name, p in model.named_parameters():
-        moved = {"rnn.b.0": 0.5 * math.log(0.3 / 0.7), "rnn.b.1": 0.5 * math.log(9 / 4)}.get(name, 0.0)
         expected = before[name].clone()
-        if moved:
-            expected[-1] += moved
+        if name in ("rnn.b.0", "rnn.b.1"):
+            expected[-1] += {"rnn.b.0": 0.15, "rnn.b.1": -0.05}[name]
         assert torch.allclose(p, expected), name
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary, padded: bool) -> None:
+    """However far apart or close together the pre-activations lie, as long as they stay in the linear range."""
+    rnn = HMLSTM(1, 2, boundary=boundary)
+    rnn.slope = 2.0
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(50, 40, 2, generator=generator).clamp(-3, 3)
+    before = numbers * torch.tensor([0.05, 0.001]) + torch.tensor([0.2, -0.1])  # (T, B, detectors)
+    active = torch.arange(50)[:, None] < torch.arange(11, 51) if padded else None
+    reading = Reading(before.sum(), before, rnn.initial_state(40), active, None, hard_sigmoid(before, 2.0))
+    after = before + lacking_bias(reading, (0.3, 0.05), rnn)
+    fires = (after > 0).float() if boundary == "step" else hard_sigmoid(after, 2.0)
+    rates = fires.mean((0, 1)) if active is None else fires[active].mean(0)
+    assert rates.tolist() == pytest.approx([0.3, 0.05], abs=0.001)
+
+
+def test_a_bias_that_cannot_be_seen_from_the_linear_range_lacks_the_way_to_its_end() -> None:
+    rnn = HMLSTM(1, 2)
+    far = torch.stack([torch.full((5, 4), -9.0), torch.full((5, 4), 9.0)], dim=-1)
+    reading = Reading(far.sum(), far, rnn.initial_state(4), None, None, hard_sigmoid(far, 1.0))
+    assert lacking_bias(reading, (0.3, 0.3), rnn).tolist() == [1.0, -1.0]
+    assert lacking_bias(reading, (0.0, 1.0), rnn).tolist() == [1.0, -1.0]  # no index beyond the last
 
 
 def test_the_pull_of_surprise_by_hand() -> None:

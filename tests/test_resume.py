@@ -34,7 +34,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "regularised": {
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
         "weight_decay": 0.5, "average": 0.9, "rate_targets": (0.3, 0.1), "detector_bias": (0.2, -0.1), "accumulate": 2,
-        "shift": True,
+        "shift": True, "rate_control": 0.2,
     },
 }  # fmt: skip
 

@@ -207,13 +207,27 @@ class _OfTorch(Baseline):
         """Layer ``l``, without the recurrent weights that are dropped."""
         layer = self.layers[l]
         layer.training = torch.is_grad_enabled()  # it drops nothing, but cuDNN gives no gradient outside training
-        before = self._before(h, c)
         if self.weight_drop > 0 and self.training:
-            dropped = self._dropped(layer.get_parameter("weight_hh_l0"))
-            steps, after = torch.func.functional_call(layer, {"weight_hh_l0": dropped}, (x, before))
-        else:
-            steps, after = layer(x, before)
+            return self._run_dropped(layer, x, h, c)
+        steps, after = layer(x, self._before(h, c))
         return (steps, *((after[0][0], after[1][0]) if isinstance(after, tuple) else (after[0], c)))
+
+    def _run_dropped(self, layer: nn.Module, x: Any, h: Tensor, c: Tensor) -> tuple[Any, Tensor, Tensor]:
+        """The same by the function that the layer calls, which takes other weights as they are.
+
+        With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
+        captured graphs look for them.
+        """
+        weights = [self._dropped(p) if name == "weight_hh_l0" else p for name, p in layer.named_parameters()]
+        run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
+        once: tuple[Any, ...] = (True, 1, 0.0, layer.training, False)  # biases, layers, dropout, training, one way
+        if isinstance(x, Tensor):
+            steps, *after = run(x, self._before(h, c), weights, *once, False)
+        else:  # packed, the longest sequence first
+            order, back = x.sorted_indices, x.unsorted_indices
+            data, *after = run(x.data, x.batch_sizes, self._before(h[order], c[order]), weights, *once)
+            steps, after = x._replace(data=data), [a[:, back] for a in after]
+        return steps, after[0][0], after[1][0] if len(after) > 1 else c
 
     @abstractmethod
     def _before(self, h: Tensor, c: Tensor) -> Any:

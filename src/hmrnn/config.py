@@ -168,8 +168,8 @@ class RegulariseConfig:
     rate_weight: float = 1.0
     """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
     rate_control: float = 0.0
-    """After each update, this times what the log-odds of a rate lack of those of its target is added to the detector's
-    bias, such as 0.05; brings back a detector that the prior's gradient no longer reaches."""
+    """After each update, this share (such as 0.05) of what a detector's bias lacks for its target rate on that batch is
+    added to it; brings back a detector that the prior's gradient no longer reaches."""
     surprise_weight: float = 0.0
     """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
     say; no boundary is shown."""
@@ -234,7 +234,6 @@ class Config:
             ("train.detector_recurrence", t.detector_recurrence),
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
-            ("regularise.rate_control", r.rate_control),
             ("regularise.surprise_weight", r.surprise_weight),
         ):
             if not number >= 0:
@@ -250,7 +249,8 @@ class Config:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {d.lines}")
         if not 0 <= d.split_seed <= 2**62:
             raise InputError(f"data.split_seed must lie between 0 and 2**62; got {d.split_seed}")
-        for name in ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "average"):
+        shares = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "average", "rate_control")
+        for name in shares:
             if not 0 <= getattr(r, name) < 1:
                 raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
         if r.shift and d.format in STROKE_FORMATS:

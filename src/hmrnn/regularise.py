@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
 WIDEST, BELOW_ZERO = 8.0, -0.05
 """A start at given rates looks for biases between -8 and 8, or up to a little below zero where that is too much."""
-RARE = 0.001
-"""Rate control takes rates below this, and above 1 less this, for no further from their targets than these."""
 
 
 def prepare(model: Any, config: Config) -> None:
@@ -149,15 +146,36 @@ def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tenso
 
 
 @torch.no_grad()
-def control_rates(model: Any, rates: Tensor, targets: Sequence[float], strength: float, good: Tensor | bool) -> None:
-    """Move the detectors' biases by ``strength`` times what the log-odds of their rates (detectors,) lack.
+def lacking_bias(reading: Reading, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
+    """(detectors,): what has to be added to each detector's bias for its target on this batch, as far as can be seen.
 
-    A prior has no gradient where a detector has left the linear range of its hard sigmoid; this brings it back. As
-    log-odds, 0.01 is as far from 0.1 as 0.9 is from 0.99. After an update that is not ``good`` nothing changes.
+    A threshold at zero lets so many steps fire as have a pre-activation above it, so what is lacking is the
+    pre-activation that only ``target`` of the steps surpass, with the other sign. Beyond the linear range of the hard
+    sigmoid, a pre-activation is taken for the end of that range. Draws and real values have their mean to be moved.
     """
-    for b, rate, target in zip(model.rnn.b, rates, targets):
-        wanted = min(max(target, RARE), 1 - RARE)
-        b[-1] += strength * good * (math.log(wanted / (1 - wanted)) - rate.logit(RARE))
+    assert reading.probabilities is not None
+    values = reading.probabilities.float()  # (T, B, detectors)
+    active = torch.ones_like(values[..., 0], dtype=torch.bool) if reading.active is None else reading.active
+    count = active.sum().clamp(min=1)
+    lacking = []
+    for l, target in enumerate(targets):
+        if rnn.boundary == "step":
+            highest = torch.where(active, values[..., l], -1.0).flatten().sort(descending=True).values
+            place = highest[torch.minimum((target * count).long(), count - 1)]
+            lacking.append((1 - 2 * place) / rnn.a)
+        else:
+            lacking.append((target - (values[..., l] * active).sum() / count) * 2 / rnn.a)
+    return torch.stack(lacking)
+
+
+@torch.no_grad()
+def control_rates(rnn: HMLSTM, lacking: Tensor, strength: float, good: Tensor) -> None:
+    """Move the detectors' biases by ``strength`` of what they lack; after an update that is not ``good`` by nothing.
+
+    A prior has no gradient where a detector has left the linear range of its hard sigmoid; this brings it back.
+    """
+    for b, lack in zip(rnn.b, torch.where(good, strength * lacking, 0.0)):
+        b[-1] += lack
 
 
 class Average:

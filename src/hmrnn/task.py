@@ -9,11 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from hmrnn.config import Config
+from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.ops import State
-
-STROKES = ("strokes", "iamondb", "handwritten")
-"""Formats of pen strokes; the others are text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +39,8 @@ class Reading(NamedTuple):
     """(T, B): False in the padding; None where there is none."""
     surprise: Tensor | None = None
     """(T, B): nats for what follows each step, without a gradient; may be None where regularise does not ask for it."""
+    probabilities: Tensor | None = None
+    """(T, B, detectors): what the detectors' hard sigmoids say; may be None where regularise does not ask for it."""
 
     def rates(self) -> Tensor:
         """(detectors,): how often each detector fired, with its gradient."""
@@ -106,7 +105,7 @@ class Task(Protocol):
 def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
     """The task that ``config.data.format`` asks for; the seed alone decides the weights it begins with."""
     torch.manual_seed(config.train.seed)
-    if config.data.format in STROKES:
+    if config.data.format in STROKE_FORMATS:
         from hmrnn.task_strokes import StrokeTask
 
         return StrokeTask(config, data, device, rank, world)

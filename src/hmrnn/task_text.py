@@ -84,7 +84,7 @@ class TextTask:
         surprise = None
         if self.config.regularise.surprise_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-        return Reading(F.cross_entropy(logits, wanted), out.boundaries, state, surprise=surprise)
+        return Reading(F.cross_entropy(logits, wanted), out.boundaries, state, None, surprise, out.probabilities)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)

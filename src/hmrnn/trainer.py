@@ -27,6 +27,7 @@ from hmrnn.regularise import (
     control_rates,
     decay,
     detector_pull,
+    lacking_bias,
     prepare,
     start_rates,
 )
@@ -134,6 +135,7 @@ class Trainer:
         self.optimizer.zero_grad()
         carried = []
         sums = torch.zeros_like(self.window)
+        lacking = torch.zeros_like(self.window[1:])
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), _split_state(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast():
@@ -144,6 +146,8 @@ class Trainer:
                 ((reading.loss + pull) / t.accumulate).backward()
             carried.append(reading.state.detach())
             sums += torch.cat([reading.loss.detach()[None], rates.detach()]).double() / t.accumulate
+            if r.rate_control > 0:
+                lacking += lacking_bias(reading, r.rate_targets, self.model.rnn) / t.accumulate
         good, norm = self.watch.note(sums[0], self.world)
         if self.device.type == "cpu" and not good:
             return
@@ -162,7 +166,7 @@ class Trainer:
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
         bound_feedback(self.model, t.detector_feedback, t.detector_recurrence, good)
         if r.rate_control > 0:
-            control_rates(self.model, self._mean(sums[1:]), r.rate_targets, r.rate_control, good)
+            control_rates(self.model.rnn, self._mean(lacking), r.rate_control, good)
         if self.average is not None:
             self.average.update(good)
 

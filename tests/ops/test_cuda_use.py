@@ -251,6 +251,24 @@ def test_a_captured_training_update_is_that_which_is_run() -> None:
         assert (a - b).norm() <= 1e-2 * b.norm()
 
 
+@pytest.mark.parametrize("rnn", ["lstm", "gru"])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_weight_drop_leaves_the_weights_of_pytorchs_networks_where_they_are(rnn: str, precision: str) -> None:
+    """Where a captured update looks for them. A little weight drop changes little of what is learned."""
+    found = {}
+    for share in (0.0, 0.02):
+        config = tiny.config(rnn=rnn, weight_drop=share, epochs=30, precision=precision)
+        trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
+        places = [p.data_ptr() for p in trainer.model.parameters()]
+        for _ in range(60):
+            trainer.step()
+        assert [p.data_ptr() for p in trainer.model.parameters()] == places
+        means = trainer.window_means()
+        assert means is not None
+        found[share] = means[0]
+    assert found[0.02] == pytest.approx(found[0.0], rel=0.1)
+
+
 @pytest.mark.parametrize("boundary", ["step", "sample"])
 @pytest.mark.parametrize("step", [1, 2, 3, 9], ids=["run once", "run twice", "captured", "replayed"])
 def test_an_update_that_is_not_finite_changes_nothing(step: int, boundary: str) -> None:
