@@ -99,6 +99,11 @@ def test_baselines() -> None:
     assert b.fixed_length(11, 0.0).tolist() == b.fixed_length(1, 0.5).tolist() == []
     assert b.surprise_rises([math.nan, 1, 2, 2, 5, 1]).tolist() == [2, 4]
     assert [e.tolist() for e in b.surprise_rises_most([[math.nan, 1, 2], [3, 9, 1, 2.5]], 2 / 5)] == [[], [1, 3]]
+    surprises, expected = [[math.nan, 4, 0], [1, 4, 0, 8]], [[math.nan, 2, 1], [0, 4, 4, 2]]
+    assert b.uncertainty(np.array(surprises[1]), np.array(expected[1])).tolist() == [0.25, 5, 3, 3]
+    assert [e.tolist() for e in b.most_uncertain(surprises, expected, 3 / 5)] == [[], [1, 2, 3]]
+    assert [e.tolist() for e in b.most_uncertain(surprises, expected, 1.0)] == [[2], [1, 2, 3]]  # one is not known
+    assert b.most_uncertain([], [], 0.5) == []
 
 
 def test_random_ends_have_the_rate_and_the_seed() -> None:
@@ -127,6 +132,9 @@ def test_compare_gives_levels_and_baselines() -> None:
     rows = {row.name: row for row in b.compare([[gold], [gold[::2] + 1]], {"here": [gold]}, [1000], [surprise])}
     assert list(rows) == ["level 1", "level 2", "every position", "fixed length", "random", "surprise rises",
                           "surprise rises most"]  # fmt: skip
+    *same, last = b.compare([[gold], [gold[::2] + 1]], {"here": [gold]}, [1000], [surprise], [surprise])
+    assert [row.name for row in same] == list(rows)
+    assert (last.name, last.scores[0].f1) == ("most uncertain", 1)
     assert rows["level 1"].scores[0].f1 == 1
     assert rows["level 2"].scores[0].f1 == 0
     assert rows["level 2"].scores[1].f1 == pytest.approx(2 * 100 / 299)

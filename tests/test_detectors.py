@@ -169,7 +169,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
     numbers = torch.randn(50, 40, 2, generator=generator).clamp(-3, 3)
     before = numbers * torch.tensor([0.05, 0.001]) + torch.tensor([0.2, -0.1])  # (T, B, detectors)
     active = torch.arange(50)[:, None] < torch.arange(11, 51) if padded else None
-    reading = Reading(before.sum(), before, rnn.initial_state(40), active, None, hard_sigmoid(before, 2.0))
+    reading = Reading(before.sum(), before, rnn.initial_state(40), active, probabilities=hard_sigmoid(before, 2.0))
     after = before + lacking_bias(reading, (0.3, 0.05), rnn)
     fires = (after > 0).float() if boundary == "step" else hard_sigmoid(after, 2.0)
     rates = fires.mean((0, 1)) if active is None else fires[active].mean(0)
@@ -179,7 +179,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
 def test_a_bias_that_cannot_be_seen_from_the_linear_range_lacks_the_way_to_its_end() -> None:
     rnn = HMLSTM(1, 2)
     far = torch.stack([torch.full((5, 4), -9.0), torch.full((5, 4), 9.0)], dim=-1)
-    reading = Reading(far.sum(), far, rnn.initial_state(4), None, None, hard_sigmoid(far, 1.0))
+    reading = Reading(far.sum(), far, rnn.initial_state(4), probabilities=hard_sigmoid(far, 1.0))
     assert lacking_bias(reading, (0.3, 0.3), rnn).tolist() == [1.0, -1.0]
     assert lacking_bias(reading, (0.0, 1.0), rnn).tolist() == [1.0, -1.0]  # no index beyond the last
 
@@ -204,6 +204,10 @@ def test_the_pull_of_surprise_by_hand() -> None:
         torch.testing.assert_close(gradient, -2 * wanted / 8)
     whole = surprise_pull(Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), None, surprise), (1.0, 0.0), 0)
     assert whole.item() == pytest.approx(5 / 10)  # every step that is a rise, and none
+    expected = torch.tensor([[1.0, 1.0], [3.0, 1.0], [4.0, 1.0], [2.0, 9.0], [1.5, 9.0]])
+    reading = Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), active, surprise, expected)
+    (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "expected"), z)
+    assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
 
 
 def test_detectors_go_where_the_surprise_is() -> None:

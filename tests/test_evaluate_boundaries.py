@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import hmrnn
 import tiny
@@ -37,7 +38,7 @@ def perfect(ends: list[int], length: int) -> e.Found:
     """Two levels: one found everything, the other nothing."""
     boundaries = np.zeros((length, 2), bool)
     boundaries[np.array(ends) - 1, 0] = True
-    return e.Found(boundaries, np.zeros(length, np.float32))
+    return e.Found(boundaries, *np.zeros((2, length), np.float32))
 
 
 def by_name(rows: list[Row]) -> dict[str, Row]:
@@ -54,6 +55,10 @@ def test_found_is_what_segment_finds(work: Path) -> None:
     assert whole.bits is not None
     assert np.isnan(found.surprise[0])
     np.testing.assert_allclose(found.surprise[1:], whole.bits[1:], rtol=1e-4)
+    logits, *_ = model.network(torch.from_numpy(model.vocabulary.encode(text).astype(np.int64))[:, None])
+    p = logits[:-1, 0].detach().double().softmax(-1).numpy()
+    assert np.isnan(found.expected[0])
+    np.testing.assert_allclose(found.expected[1:], -(p * np.log2(p)).sum(-1), rtol=1e-4)
 
 
 def test_streams_cover_every_position_once(work: Path) -> None:

@@ -47,7 +47,7 @@ def losses(network: LanguageModel, symbols: np.ndarray, dynamic: Dynamic) -> np.
     """Of predicting every symbol but the first, in nats."""
     found = np.full(len(symbols) - 1, np.nan)
 
-    def note(at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
+    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
         assert counted.all()
         assert np.isnan(found[at]).all()
         found[at] = losses.numpy()
@@ -163,7 +163,7 @@ def test_the_network_is_left_as_it_was_when_something_fails() -> None:
     network = model()
     before, seen = weights(network), []
 
-    def stop(at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
+    def stop(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
         seen.append(weights(network))
         if len(seen) == 3:
             raise KeyboardInterrupt

@@ -173,6 +173,9 @@ class RegulariseConfig:
     surprise_weight: float = 0.0
     """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
     say; no boundary is shown."""
+    surprise_kind: Literal["rise", "expected"] = "rise"
+    """Of that pull. rise: where a symbol surprises more than the one before it. expected: where the model is most
+    uncertain of what follows, mostly by the surprise that it expects (the entropy of its prediction); text only."""
     surprise_lag: Literal[0, 1] = 0
     """Of that pull. 0: boundaries come before the symbol that surprises. 1: on it, when it has been read."""
 
@@ -253,6 +256,8 @@ class Config:
         for name in shares:
             if not 0 <= getattr(r, name) < 1:
                 raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
+        if r.surprise_kind == "expected" and d.format in STROKE_FORMATS:
+            raise InputError("regularise.surprise_kind expected is for text; the mixtures of strokes have no entropy")
         if r.shift and d.format in STROKE_FORMATS:
             raise InputError("regularise.shift is for text; lines of strokes are read whole, so leave it off")
         for name, rates in (("regularise.rate_targets", r.rate_targets), ("train.detector_rates", t.detector_rates)):

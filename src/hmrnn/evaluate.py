@@ -66,7 +66,7 @@ def evaluate(
     return total.evaluation()
 
 
-Note = Callable[[np.ndarray, Tensor, Output, Tensor], None]
+Note = Callable[[np.ndarray, Tensor, Tensor, Output, Tensor], None]
 """Is told of each chunk: positions in the text (T, B), the losses of predicting the symbols that follow (T, B; nats),
 what the network gave, and which positions count (T, B)."""
 
@@ -104,6 +104,12 @@ def read_through(
             network.train(was_training)
 
 
+def entropy(logits: Tensor) -> Tensor:
+    """The surprise that a prediction (..., symbols) expects: nats, (...)."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
 class Sums:
     """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
 
@@ -111,7 +117,7 @@ class Sums:
         self.num_boundaries = num_boundaries
         self.values = torch.zeros(2 + num_boundaries + num_layers, dtype=torch.float64, device=device)
 
-    def add(self, at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
+    def add(self, at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
         weight = counted[..., None].double()  # (T, B, 1)
         self.values += torch.cat([
             counted.sum()[None].double(),
@@ -153,8 +159,9 @@ def _read(
             if end == 0 and starts[0] == 0:  # the first part has no left context: it starts from zero
                 state = _restart_first(state)
             continue
-        losses = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
-        note(at, losses, out, torch.from_numpy(inside).to(device))
+        logits = logits.float()
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+        note(at, logits, losses, out, torch.from_numpy(inside).to(device))
         if progress is not None:
             progress(min(end, length), length)
 

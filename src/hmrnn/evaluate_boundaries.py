@@ -13,7 +13,7 @@ from torch import Tensor
 from hmrnn.boundary_scores import Row, compare, ends_of
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.evaluate import read_through
+from hmrnn.evaluate import entropy, read_through
 from hmrnn.models import LanguageModel
 from hmrnn.rnn import Output
 
@@ -30,6 +30,8 @@ class Found(NamedTuple):
     """(T, levels) bool: a segment of that level ends after the symbol. The last row, never asked for, is False."""
     surprise: np.ndarray
     """(T,) float32: bits needed for each symbol, given those before it; NaN for the first."""
+    expected: np.ndarray
+    """(T,) float32: bits that were to be expected for it, the entropy of the prediction; NaN for the first."""
 
 
 def find(
@@ -44,12 +46,13 @@ def find(
     T, levels = len(symbols), network.rnn.num_boundaries
     if levels == 0:
         raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
-    found = Found(np.zeros((T, levels), bool), np.full(T, math.nan, np.float32))
+    found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
 
-    def note(at: np.ndarray, losses: Tensor, out: Output, counted: Tensor) -> None:
+    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
         inside = counted.cpu().numpy()
         found.boundaries[at[inside]] = (out.boundaries > 0.5).cpu().numpy()[inside]
-        found.surprise[at[inside] + 1] = losses.cpu().numpy()[inside] / math.log(2)
+        for bits, nats in ((found.surprise, losses), (found.expected, entropy(logits))):
+            bits[at[inside] + 1] = nats.cpu().numpy()[inside] / math.log(2)
 
     read_through(network, symbols, note, streams=streams, warmup=warmup, progress=progress)
     return found
@@ -84,6 +87,7 @@ def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray
         {REMOVED: gold, LATER: later},
         [line.stop - line.start for line in lines],
         [found.surprise[line] for line in lines],
+        [found.expected[line] for line in lines],
         words=True,
     )
 
@@ -122,7 +126,8 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
 
 def _compare(found: Found, gold: dict[str, np.ndarray]) -> list[Row]:
     levels = [[ends_of(level)] for level in found.boundaries.T]
-    return compare(levels, {name: [ends] for name, ends in gold.items()}, [len(found.surprise)], [found.surprise])
+    length = len(found.surprise)
+    return compare(levels, {name: [ends] for name, ends in gold.items()}, [length], [found.surprise], [found.expected])
 
 
 def _are(vocabulary: Vocabulary, kind: Callable[[str], bool]) -> np.ndarray:

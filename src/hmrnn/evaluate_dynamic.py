@@ -93,7 +93,7 @@ def read_dynamically(
             state = state.detach()
             losses = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
             with torch.no_grad():
-                note(at, losses.detach(), out, torch.ones_like(targets, dtype=torch.bool))
+                note(at, logits.detach().float(), losses.detach(), out, torch.ones_like(targets, dtype=torch.bool))
             follower.follow(torch.autograd.grad(losses.mean(), parameters, materialize_grads=True))
             if progress is not None:
                 progress(begin + len(at), n)

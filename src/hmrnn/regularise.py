@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hmrnn.boundary_scores import uncertainty
 from hmrnn.config import Config, RegulariseConfig
 from hmrnn.errors import InputError
 from hmrnn.rnn import HMLSTM
@@ -112,27 +113,28 @@ def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
 
-def surprise_pull(reading: Reading, targets: Sequence[float], lag: int) -> Tensor:
+def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: str = "rise") -> Tensor:
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
 
     The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
-    where it is not. With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee
-    it; with 1 on that symbol, which it has then read. The gradient reaches the detectors through z at every step.
+    where it is not. With ``kind`` "expected" these are the steps at which the model is most uncertain of what follows.
+    With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee it; with 1 on that
+    symbol, which it has then read. The gradient reaches the detectors through z at every step.
     """
     surprise, z, active = reading.surprise, reading.boundaries, reading.active
     assert surprise is not None
-    rise = surprise.diff(dim=0, prepend=surprise[:1])  # (T, B)
+    height = surprise.diff(dim=0, prepend=surprise[:1]) if kind == "rise" else uncertainty(surprise, reading.expected)
     if lag:
-        rise = torch.cat([torch.zeros_like(rise[:1]), rise[:-1]])
+        height = torch.cat([torch.zeros_like(height[:1]), height[:-1]])
     if active is None:
-        active = torch.ones_like(rise, dtype=torch.bool)
-    rise = torch.where(active, rise, -torch.inf)
-    steepest = rise.flatten().sort(descending=True).values
+        active = torch.ones_like(height, dtype=torch.bool)
+    height = torch.where(active, height, -torch.inf)  # (T, B)
+    highest = height.flatten().sort(descending=True).values
     count = active.sum().clamp(min=1)
     pull = z.new_zeros(())
     for l, target in enumerate(targets):
-        least = steepest[(target * count).long().clamp(max=rise.numel() - 1)]
-        wanted = ((rise > least) & (rise > 0)).to(z.dtype)  # (T, B)
+        least = highest[(target * count).long().clamp(max=height.numel() - 1)]
+        wanted = ((height > least) & (height > 0)).to(z.dtype)  # (T, B)
         pull = pull + ((z[..., l] - wanted) ** 2 * active).sum() / count
     return pull
 
@@ -141,7 +143,7 @@ def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tenso
     """What is added to the loss for the detectors' sake."""
     pull = rate_prior(rates, r.rate_targets, r.rate_weight)
     if r.surprise_weight > 0:
-        pull = pull + r.surprise_weight * surprise_pull(reading, r.rate_targets, r.surprise_lag)
+        pull = pull + r.surprise_weight * surprise_pull(reading, r.rate_targets, r.surprise_lag, r.surprise_kind)
     return pull
 
 

@@ -39,6 +39,8 @@ class Reading(NamedTuple):
     """(T, B): False in the padding; None where there is none."""
     surprise: Tensor | None = None
     """(T, B): nats for what follows each step, without a gradient; may be None where regularise does not ask for it."""
+    expected: Tensor | None = None
+    """(T, B): the surprise that was to be expected there, the entropy of the prediction; None where it is not known."""
     probabilities: Tensor | None = None
     """(T, B, detectors): what the detectors' hard sigmoids say; may be None where regularise does not ask for it."""
 

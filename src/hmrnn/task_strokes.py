@@ -46,7 +46,7 @@ class StrokeTask:
         measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        return Reading(loss, out.boundaries, state, active, -log_density.detach(), out.probabilities)
+        return Reading(loss, out.boundaries, state, active, -log_density.detach(), None, out.probabilities)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

@@ -16,7 +16,7 @@ from hmrnn.config import Config
 from hmrnn.data.text import Corpus
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.evaluate import evaluate
+from hmrnn.evaluate import entropy, evaluate
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.task import Reading, Validation
@@ -81,10 +81,12 @@ class TextTask:
         inputs, targets = batch
         logits, out, state = network(inputs, state)
         logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
-        surprise = None
+        surprise = expected = None
         if self.config.regularise.surprise_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-        return Reading(F.cross_entropy(logits, wanted), out.boundaries, state, None, surprise, out.probabilities)
+            expected = entropy(logits.detach()).view_as(targets)
+        loss = F.cross_entropy(logits, wanted)
+        return Reading(loss, out.boundaries, state, None, surprise, expected, out.probabilities)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
