@@ -136,13 +136,11 @@ def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
     assert job(files[:1], tmp_path / "shards", share=(1, 2)).run() is None  # nothing to do
 
 
-def test_fewer_files_than_processes_are_noted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fewer_files_than_processes_are_noted_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", 50)
-    for rank in range(2):
-        assert job([path], tmp_path / "out", share=(rank, 2)).run() is None
-    assert capsys.readouterr().err.count("1 file for 2 processes") == 1
-    assert job([path], tmp_path / "alone").run() is None
-    assert capsys.readouterr().err == ""
+    first, second = (job([path], tmp_path / "out", share=(rank, 2)) for rank in range(2))
+    assert first.note.startswith("1 file for 2 processes: each file is read by one process")
+    assert second.note == job([path], tmp_path / "alone").note == ""
 
 
 def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
@@ -221,3 +219,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--streams", "2") == 0
     assert "wrote found/a.txt.jsonl" in capsys.readouterr().out
     assert "".join(line["text"] for line in lines(tmp_path / "found" / "a.txt.jsonl")) == tiny.text(300)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank, notes in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "shared", "--streams", "2") == 0
+        assert capsys.readouterr().err.count("hmrnn: 1 file for 2 processes") == notes

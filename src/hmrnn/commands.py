@@ -254,6 +254,8 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
         streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
+    if job.note:
+        print(f"hmrnn: {job.note}", file=sys.stderr)
     stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
     if stopped is not None:
         print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +88,7 @@ class Job:
         if len({path.name for path in every}) < len(every):
             raise InputError("two of the files have the same name, and so would their results; rename one")
         self.files = every[rank::world]
-        self.note = ""
+        self.note = ""  # for whoever started it
         if rank == 0 and len(every) < world:
             self.note = (
                 f"{len(every)} file{'s' * (len(every) > 1)} for {world} processes: each file is read by one process, "
@@ -103,8 +102,6 @@ class Job:
 
     def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
         """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
-        if self.note:
-            print(f"hmrnn: {self.note}", file=sys.stderr)
         if not resume and (self._plan.exists() or any(target.exists() for target in self.targets)):
             raise InputError(f"{self.out} already holds results; go on with them by --resume, or choose another --out")
         if resume and not self.work.exists() and not all(target.exists() for target in self.targets):
