@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
 from hmrnn import commands
@@ -26,6 +27,7 @@ from hmrnn.regularise import (
     bound_feedback,
     condition,
     control_rates,
+    decay,
     lacking_bias,
     rate_prior,
     start_gains,
@@ -208,6 +210,21 @@ def test_the_pull_of_surprise_by_hand() -> None:
     reading = Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), active, surprise, expected)
     (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "expected"), z)
     assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample"])
+@pytest.mark.parametrize("kind", ["rise", "expected"])
+def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary, kind: str) -> None:
+    """Else a GPU would have to be waited for, and no update could be captured. Tensors without numbers tell."""
+    rnn = HMLSTM(1, 2, boundary=boundary)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        z, other, good = torch.rand(5, 4, 2), torch.rand(5, 4), torch.ones((), dtype=torch.bool)
+        reading = Reading(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
+        surprise_pull(reading, (0.3, 0.1), 1, kind)
+        rate_prior(reading.rates(), (0.3, 0.1), 0.5)
+        control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), 0.05, good)
+        bound_feedback(rnn, 0.3, 0.5, good)
+        decay(rnn, good * 0.1)
 
 
 def test_detectors_go_where_the_surprise_is() -> None:

@@ -133,7 +133,7 @@ def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: st
     count = active.sum().clamp(min=1)
     pull = z.new_zeros(())
     for l, target in enumerate(targets):
-        least = highest[(target * count).long().clamp(max=height.numel() - 1)]
+        least = highest.take((target * count).long().clamp(max=height.numel() - 1))
         wanted = ((height > least) & (height > 0)).to(z.dtype)  # (T, B)
         pull = pull + ((z[..., l] - wanted) ** 2 * active).sum() / count
     return pull
@@ -163,7 +163,7 @@ def lacking_bias(reading: Reading, targets: Sequence[float], rnn: HMLSTM) -> Ten
     for l, target in enumerate(targets):
         if rnn.boundary == "step":
             highest = torch.where(active, values[..., l], -1.0).flatten().sort(descending=True).values
-            place = highest[torch.minimum((target * count).long(), count - 1)]
+            place = highest.take(torch.minimum((target * count).long(), count - 1))
             lacking.append((1 - 2 * place) / rnn.a)
         else:
             lacking.append((target - (values[..., l] * active).sum() / count) * 2 / rnn.a)

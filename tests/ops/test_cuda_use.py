@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -235,9 +236,16 @@ def test_in_inference_mode() -> None:
         assert_same(gradients(rnn, kept), gradients(rnn, x, "reference"))
 
 
-def test_a_captured_training_update_is_that_which_is_run() -> None:
+PULLED = {
+    "rate_targets": (0.4, 0.2), "rate_weight": 0.2, "rate_control": 0.05, "surprise_weight": 0.5,
+    "surprise_kind": "expected", "surprise_lag": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("detectors", [{}, PULLED], ids=["free", "pulled"])
+def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, Any]) -> None:
     """Embedding, output, loss, clipping, Adam and decay around the engine, in one graph of the trainer's."""
-    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, epochs=9, layer_norm=True)
+    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, epochs=9, layer_norm=True, **detectors)
     found = []
     for captured in (True, False):
         trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
