@@ -51,7 +51,8 @@ PTB = "--train.epochs 34 --train.cool-down 0.6 --train.patience 99 --regularise.
 PTB += " --regularise.dropout-output 0.25 --regularise.dropout-between 0.1 --regularise.dropout-embedding 0.1"
 # what gains of U and V begin with: for each family the best of three
 GAIN, GAIN_LSTM = "--train.recurrent-gain 0.3", "--train.recurrent-gain 1"
-STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48 --train.learning-rate 0.003"
+STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
+STROKES += " --train.learning-rate 0.003"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
 PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"

@@ -96,6 +96,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("regularise", "weight_decay", -1.0, "regularise.weight_decay must not be negative"),
     ("regularise", "rate_weight", -1.0, "regularise.rate_weight must not be negative"),
     ("regularise", "rate_control", -1.0, "regularise.rate_control must be at least 0 and less than 1; got -1.0"),
+    ("regularise", "rate_control", 1.0, "regularise.rate_control must be at least 0 and less than 1; got 1.0"),
     ("regularise", "rate_control", 0.1, "need regularise.rate_targets"),
     ("regularise", "surprise_weight", 0.1, "need regularise.rate_targets"),
     ("regularise", "surprise_weight", -0.1, "regularise.surprise_weight must not be negative"),
@@ -132,7 +133,8 @@ def test_json_that_does_not_fit() -> None:
         assert "\n" not in str(info.value)
 
 
-def test_a_shift_is_for_text() -> None:
-    strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(shift=True))
-    with pytest.raises(InputError, match=r"regularise\.shift is for text"):
+@pytest.mark.parametrize("what", [{"shift": True}, {"surprise_kind": "expected"}])
+def test_some_settings_are_for_text(what: dict[str, Any]) -> None:
+    strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(**what))
+    with pytest.raises(InputError, match=rf"regularise\.{next(iter(what))}.* is for text"):
         strokes.check()

@@ -33,9 +33,9 @@ from hmrnn.regularise import (
     start_gains,
     surprise_pull,
 )
-from hmrnn.rnn import HMLSTM, RECURRENT_GAIN
+from hmrnn.rnn import HMLSTM, RECURRENT_GAIN, Operation
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Reading
+from hmrnn.task import Reading, chances
 from hmrnn.train import read_metrics
 
 
@@ -85,12 +85,16 @@ def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
     assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
 
 
-def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it() -> None:
+@pytest.mark.parametrize("on_copy", ["evaluate", "hold"])
+def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy: str) -> None:
     """Its bias puts it far out of the linear range, where no gradient is."""
     rates = {}
     ways = (("prior", 20, {"rate_weight": 30.0}), ("control", 150, {"rate_weight": 0.0, "rate_control": 0.1}))
     for name, updates, how in ways:
-        trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), detector_bias=(-9.0,), engine="reference", **how))
+        config = tiny.config(
+            rate_targets=(0.3, 0.2), detector_bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how
+        )
+        trainer = tiny.trainer(config)
         places = [b.data_ptr() for b in trainer.model.rnn.b]
         for _ in range(updates):
             trainer.step()
@@ -171,7 +175,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
     numbers = torch.randn(50, 40, 2, generator=generator).clamp(-3, 3)
     before = numbers * torch.tensor([0.05, 0.001]) + torch.tensor([0.2, -0.1])  # (T, B, detectors)
     active = torch.arange(50)[:, None] < torch.arange(11, 51) if padded else None
-    reading = Reading(before.sum(), before, rnn.initial_state(40), active, probabilities=hard_sigmoid(before, 2.0))
+    reading = Reading(before.sum(), before, rnn.initial_state(40), active, chances=hard_sigmoid(before, 2.0))
     after = before + lacking_bias(reading, (0.3, 0.05), rnn)
     fires = (after > 0).float() if boundary == "step" else hard_sigmoid(after, 2.0)
     rates = fires.mean((0, 1)) if active is None else fires[active].mean(0)
@@ -181,7 +185,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
 def test_a_bias_that_cannot_be_seen_from_the_linear_range_lacks_the_way_to_its_end() -> None:
     rnn = HMLSTM(1, 2)
     far = torch.stack([torch.full((5, 4), -9.0), torch.full((5, 4), 9.0)], dim=-1)
-    reading = Reading(far.sum(), far, rnn.initial_state(4), probabilities=hard_sigmoid(far, 1.0))
+    reading = Reading(far.sum(), far, rnn.initial_state(4), chances=hard_sigmoid(far, 1.0))
     assert lacking_bias(reading, (0.3, 0.3), rnn).tolist() == [1.0, -1.0]
     assert lacking_bias(reading, (0.0, 1.0), rnn).tolist() == [1.0, -1.0]  # no index beyond the last
 
@@ -227,7 +231,33 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
         decay(rnn, good * 0.1)
 
 
-def test_detectors_go_where_the_surprise_is() -> None:
+@pytest.mark.parametrize("control", [0.0, 0.05])
+def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
+    trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), rate_weight=5.0, rate_control=control))
+    with mock.patch("hmrnn.trainer.control_rates"):
+        before = [b.detach().clone() for b in trainer.model.rnn.b]
+        for _ in range(5):
+            trainer.step()
+    moved = [(b != old).tolist() for b, old in zip(trainer.model.rnn.b, before)]
+    assert all(any(layer[:-1]) for layer in moved)
+    assert [layer[-1] for layer in moved[:2]] == [control == 0] * 2
+
+
+def test_chances_of_a_detector_that_holds_its_peace() -> None:
+    """Where its layer copies it cannot fire."""
+    torch.manual_seed(0)
+    for on_copy in ("evaluate", "hold"):
+        rnn = HMLSTM(3, 4, on_copy=on_copy)
+        out, _ = rnn(torch.randn(9, 5, 3))
+        given = chances(out, rnn)
+        copies = out.operations[..., :2] == Operation.COPY
+        assert torch.equal(given[~copies], out.probabilities[~copies])
+        assert copies.any()
+        assert bool((given[copies] == 0).all()) == (on_copy == "hold")
+
+
+@pytest.mark.parametrize("kind", ["rise", "expected"])
+def test_detectors_go_where_the_surprise_is(kind: str) -> None:
     """Three words without a letter in common, in random order: only what follows a word can surprise."""
     text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 3000))
     symbols = tiny.VOCABULARY.encode(text)
@@ -241,6 +271,7 @@ def test_detectors_go_where_the_surprise_is() -> None:
             rate_targets=(0.375, 0.1),
             rate_weight=weight,
             surprise_weight=weight,
+            surprise_kind=kind,
             engine="reference",
         )
         trainer = tiny.trainer(config, corpus)

@@ -144,12 +144,13 @@ def uncertainty(surprise: Any, expected: Any) -> Any:
     """How much each symbol speaks for an end before it: the more, the less the model knows how to go on.
 
     ``expected`` (T, ...), an array or a tensor, is the surprise that was to be expected of each symbol, the entropy of
-    the prediction, and ``surprise`` what it then was. A quarter of that counts, too, and a quarter of what was to be
-    expected of the symbol before is taken off, as a model that has lost its way is at a loss for a while. The quarters
-    were found on the validation part of Penn Treebank without its spaces.
+    the prediction, and ``surprise`` what it then was. The result is expected[t] + surprise[t] / 4 - expected[t-1] / 4:
+    a model that has lost its way is at a loss for a while. The quarters were found on the validation part of Penn
+    Treebank without its spaces (results/words-in-small). Before the first symbol counts what is expected of it.
     """
     result = expected + surprise / 4
     result[1:] -= expected[:-1] / 4
+    result[:1] -= expected[:1] / 4
     return result
 
 

@@ -12,6 +12,7 @@ from hmrnn.errors import InputError
 
 T = TypeVar("T")
 Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten"]
+SurpriseKind = Literal["rise", "expected"]
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes; the others are text."""
 
@@ -169,11 +170,11 @@ class RegulariseConfig:
     """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
     rate_control: float = 0.0
     """After each update, this share (such as 0.05) of what a detector's bias lacks for its target rate on that batch is
-    added to it; brings back a detector that the prior's gradient no longer reaches."""
+    added to it, and nothing else moves it; brings back a detector that the prior's gradient no longer reaches."""
     surprise_weight: float = 0.0
     """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
     say; no boundary is shown."""
-    surprise_kind: Literal["rise", "expected"] = "rise"
+    surprise_kind: SurpriseKind = "rise"
     """Of that pull. rise: where a symbol surprises more than the one before it. expected: where the model is most
     uncertain of what follows, mostly by the surprise that it expects (the entropy of its prediction); text only."""
     surprise_lag: Literal[0, 1] = 0

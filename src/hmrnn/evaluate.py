@@ -67,8 +67,8 @@ def evaluate(
 
 
 Note = Callable[[np.ndarray, Tensor, Tensor, Output, Tensor], None]
-"""Is told of each chunk: positions in the text (T, B), the losses of predicting the symbols that follow (T, B; nats),
-what the network gave, and which positions count (T, B)."""
+"""Is told of each chunk: positions in the text (T, B), the logits (T, B, symbols) and the losses (T, B; nats) of
+predicting the symbols that follow, what the network gave, and which positions count (T, B)."""
 
 
 def read_through(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.boundary_scores import uncertainty
-from hmrnn.config import Config, RegulariseConfig
+from hmrnn.config import Config, RegulariseConfig, SurpriseKind
 from hmrnn.errors import InputError
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Reading
@@ -113,7 +113,7 @@ def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
 
-def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: str = "rise") -> Tensor:
+def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise") -> Tensor:
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
 
     The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
@@ -155,8 +155,8 @@ def lacking_bias(reading: Reading, targets: Sequence[float], rnn: HMLSTM) -> Ten
     pre-activation that only ``target`` of the steps surpass, with the other sign. Beyond the linear range of the hard
     sigmoid, a pre-activation is taken for the end of that range. Draws and real values have their mean to be moved.
     """
-    assert reading.probabilities is not None
-    values = reading.probabilities.float()  # (T, B, detectors)
+    assert reading.chances is not None
+    values = reading.chances.float()  # (T, B, detectors)
     active = torch.ones_like(values[..., 0], dtype=torch.bool) if reading.active is None else reading.active
     count = active.sum().clamp(min=1)
     lacking = []
@@ -168,6 +168,13 @@ def lacking_bias(reading: Reading, targets: Sequence[float], rnn: HMLSTM) -> Ten
         else:
             lacking.append((target - (values[..., l] * active).sum() / count) * 2 / rnn.a)
     return torch.stack(lacking)
+
+
+def leave_to_control(rnn: HMLSTM) -> None:
+    """Take the gradient off the detectors' biases: control alone moves them, or the two would meet off the target."""
+    for b in list(rnn.b)[: rnn.num_boundaries]:
+        assert b.grad is not None
+        b.grad[-1] = 0
 
 
 @torch.no_grad()

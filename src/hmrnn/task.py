@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.ops import State
+from hmrnn.rnn import Operation, Output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +42,21 @@ class Reading(NamedTuple):
     """(T, B): nats for what follows each step, without a gradient; may be None where regularise does not ask for it."""
     expected: Tensor | None = None
     """(T, B): the surprise that was to be expected there, the entropy of the prediction; None where it is not known."""
-    probabilities: Tensor | None = None
-    """(T, B, detectors): what the detectors' hard sigmoids say; may be None where regularise does not ask for it."""
+    chances: Tensor | None = None
+    """(T, B, detectors): how likely each detector was to fire; may be None where regularise does not ask for it."""
 
     def rates(self) -> Tensor:
         """(detectors,): how often each detector fired, with its gradient."""
         if self.active is None:
             return self.boundaries.mean((0, 1))
         return (self.boundaries * self.active[..., None]).sum((0, 1)) / self.active.sum().clamp(min=1)
+
+
+def chances(out: Output, rnn: Any) -> Tensor:
+    """(T, B, detectors): what the detectors' hard sigmoids say, and 0 where one that holds its peace cannot fire."""
+    if rnn.num_boundaries == 0 or rnn.on_copy != "hold":
+        return out.probabilities
+    return torch.where(out.operations[..., : rnn.num_boundaries] == Operation.COPY, 0.0, out.probabilities)
 
 
 class Task(Protocol):

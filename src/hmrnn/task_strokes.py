@@ -15,7 +15,7 @@ from hmrnn.data.strokes import Scale, StrokeCorpus, counted
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.task import Reading, Validation
+from hmrnn.task import Reading, Validation, chances
 
 
 class StrokeTask:
@@ -46,7 +46,8 @@ class StrokeTask:
         measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        return Reading(loss, out.boundaries, state, active, -log_density.detach(), None, out.probabilities)
+        surprise, likely = -log_density.detach(), chances(out, self.model.rnn)
+        return Reading(loss, out.boundaries, state, active, surprise, chances=likely)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

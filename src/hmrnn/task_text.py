@@ -19,7 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, evaluate
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.task import Reading, Validation
+from hmrnn.task import Reading, Validation, chances
 
 
 class Streams:
@@ -84,9 +84,10 @@ class TextTask:
         surprise = expected = None
         if self.config.regularise.surprise_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
+        if self.config.regularise.surprise_kind == "expected":
             expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
-        return Reading(loss, out.boundaries, state, None, surprise, expected, out.probabilities)
+        return Reading(loss, out.boundaries, state, None, surprise, expected, chances(out, self.model.rnn))
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)

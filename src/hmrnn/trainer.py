@@ -28,6 +28,7 @@ from hmrnn.regularise import (
     decay,
     detector_pull,
     lacking_bias,
+    leave_to_control,
     prepare,
     start_rates,
 )
@@ -148,6 +149,8 @@ class Trainer:
             sums += torch.cat([reading.loss.detach()[None], rates.detach()]).double() / t.accumulate
             if r.rate_control > 0:
                 lacking += lacking_bias(reading, r.rate_targets, self.model.rnn) / t.accumulate
+        if r.rate_control > 0:
+            leave_to_control(self.model.rnn)
         good, norm = self.watch.note(sums[0], self.world)
         if self.device.type == "cpu" and not good:
             return

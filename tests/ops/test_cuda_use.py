@@ -280,7 +280,7 @@ def test_weight_drop_leaves_the_weights_of_pytorchs_networks_where_they_are(rnn:
 @pytest.mark.parametrize("boundary", ["step", "sample"])
 @pytest.mark.parametrize("step", [1, 2, 3, 9], ids=["run once", "run twice", "captured", "replayed"])
 def test_an_update_that_is_not_finite_changes_nothing(step: int, boundary: str) -> None:
-    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, boundary=boundary, epochs=9)
+    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, boundary=boundary, epochs=9, **PULLED)
     trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
     while trainer.progress.step < step:
         trainer.step()
