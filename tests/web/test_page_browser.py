@@ -367,7 +367,7 @@ def test_a_seed_that_javascript_cannot_count_to_is_not_sent(visit: Open) -> None
         page.fill(field, "9007199254740993")
         page.click(button)
         expect(page.locator(f"{field}:invalid")).to_be_focused()
-        assert sent == []
+        assert [url for url in sent if "/api/" in url] == []  # an icon may still be on its way
         page.fill(field, "9007199254740991")
         page.click(button)
         expect(page.locator(f"#{tab}-status")).to_have_text(re.compile("^5 (symbols|points)$"))
