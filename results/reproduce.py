@@ -51,6 +51,7 @@ PTB = "--train.epochs 34 --train.cool-down 0.6 --train.patience 99 --regularise.
 PTB += " --regularise.dropout-output 0.25 --regularise.dropout-between 0.1 --regularise.dropout-embedding 0.1"
 # what gains of U and V begin with: for each family the best of three
 GAIN, GAIN_LSTM = "--train.recurrent-gain 0.3", "--train.recurrent-gain 1"
+# slopes that grow by the preset's 0.004 an epoch would hardly be annealed in 38, so that row has 0.02
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"

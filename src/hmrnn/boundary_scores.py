@@ -133,11 +133,7 @@ def surprise_rises(surprise: ArrayLike) -> np.ndarray:
 def surprise_rises_most(surprises: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
     """As :func:`surprise_rises`, but only the steepest rises over all sequences, ``rate`` of them per position."""
     rises = [_rises(surprise) for surprise in surprises]
-    together = np.concatenate(rises) if rises else _NONE
-    count = min(round(rate * len(together)), int(np.count_nonzero(together > 0)))
-    steepest = np.zeros(len(together), bool)
-    steepest[np.argsort(-together, kind="stable")[:count]] = True
-    return _split(steepest, [len(rise) for rise in rises])
+    return _highest([np.where(rise > 0, rise, -np.inf) for rise in rises], rate)
 
 
 def uncertainty(surprise: Any, expected: Any) -> Any:
@@ -157,11 +153,7 @@ def uncertainty(surprise: Any, expected: Any) -> Any:
 def most_uncertain(surprises: Sequence[ArrayLike], expected: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
     """Ends where :func:`uncertainty` is highest over all sequences, ``rate`` of them per position."""
     pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(surprises, expected))
-    values = [uncertainty(*pair)[1:] for pair in pairs]
-    together = np.nan_to_num(np.concatenate(values) if values else _NONE.astype(float), nan=-np.inf)
-    highest = np.zeros(len(together), bool)
-    highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
-    return _split(highest & np.isfinite(together), [len(part) for part in values])
+    return _highest([np.nan_to_num(uncertainty(*pair)[1:], nan=-np.inf) for pair in pairs], rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,6 +329,14 @@ def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
     if array[0] < 1 or array[-1] > length:
         raise InputError(f"{what} ends must lie between 1 and the length, {length}; got {array[0]} to {array[-1]}")
     return array[array < length].astype(np.int64)
+
+
+def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
+    """Ends at the highest scores of all inner positions, ``rate`` of them; those of minus infinity are none."""
+    together = np.concatenate([np.zeros(0), *scores])
+    highest = np.zeros(len(together), bool)
+    highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
+    return _split(highest & (together > -np.inf), [len(part) for part in scores])
 
 
 def _split(flags: np.ndarray, positions: Sequence[int]) -> list[np.ndarray]:

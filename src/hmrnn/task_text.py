@@ -84,8 +84,8 @@ class TextTask:
         surprise = expected = None
         if self.config.regularise.surprise_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-        if self.config.regularise.surprise_kind == "expected":
-            expected = entropy(logits.detach()).view_as(targets)
+            if self.config.regularise.surprise_kind == "expected":
+                expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
         return Reading(loss, out.boundaries, state, None, surprise, expected, chances(out, self.model.rnn))
 

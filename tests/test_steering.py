@@ -1,0 +1,232 @@
+"""Detectors that are told how often to fire, and where: start rates, rate control, the pull of surprise."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import tiny
+from hmrnn.boundary import Boundary, hard_sigmoid
+from hmrnn.boundary_scores import score
+from hmrnn.config import ModelConfig
+from hmrnn.data import Corpus
+from hmrnn.evaluate_boundaries import find
+from hmrnn.models import LanguageModel
+from hmrnn.regularise import (
+    BELOW_ZERO,
+    bound_feedback,
+    control_rates,
+    decay,
+    lacking_bias,
+    rate_prior,
+    surprise_pull,
+)
+from hmrnn.rnn import HMLSTM, Operation
+from hmrnn.rundir import RunDirectory
+from hmrnn.task import Reading, chances
+
+
+@pytest.mark.parametrize("on_copy", ["evaluate", "hold"])
+def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy: str) -> None:
+    """Its bias puts it far out of the linear range, where no gradient is."""
+    rates = {}
+    ways = (("prior", 20, {"rate_weight": 30.0}), ("control", 150, {"rate_weight": 0.0, "rate_control": 0.1}))
+    for name, updates, how in ways:
+        config = tiny.config(
+            rate_targets=(0.3, 0.2), detector_bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how
+        )
+        trainer = tiny.trainer(config)
+        places = [b.data_ptr() for b in trainer.model.rnn.b]
+        for _ in range(updates):
+            trainer.step()
+        trainer.window_means()
+        for _ in range(20):
+            trainer.step()
+        rates[name] = trainer.window_means()[1]
+        assert [b.data_ptr() for b in trainer.model.rnn.b] == places  # where a captured update looks for them
+    assert rates["prior"] == [0.0, 0.0]
+    assert rates["control"] == pytest.approx([0.3, 0.2], abs=0.1)
+
+
+@pytest.mark.parametrize("how", [{}, {"layer_norm": True}, {"boundary": "soft"}, {"accumulate": 2}])
+def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) -> None:
+    """Their biases are all that is changed, once, before the first update."""
+    text = tiny.corpus(train=4000)
+    trainer, plain = (
+        tiny.trainer(tiny.config(batch_size=40, length=20, detector_rates=rates, **how), text)
+        for rates in ((0.7, 0.3), ())
+    )
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    with mock.patch.object(trainer, "update"):
+        trainer.step()
+        found = [b[-1].item() for b in trainer.model.rnn.b[:2]]
+        trainer.step()  # looks no more
+    assert [b[-1].item() for b in trainer.model.rnn.b[:2]] == found
+    after = trainer.model.state_dict()
+    assert {name for name in after if not torch.equal(after[name], before[name])} == {"rnn.b.0", "rnn.b.1"}
+    assert all(torch.equal(after[name][:-1], before[name][:-1]) for name in ("rnn.b.0", "rnn.b.1"))
+    assert trainer._first_rates().tolist() == pytest.approx([0.7, 0.3], abs=0.02)
+    assert plain._first_rates().tolist() != pytest.approx([0.7, 0.3], abs=0.1)
+
+
+def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() -> None:
+    """There the gradient would be multiplied by 316 at every step until something comes from below."""
+    text = tiny.corpus(train=4000)
+    config = tiny.config(batch_size=40, length=20, detector_rates=(0.3, 0.95), layer_norm=True)
+    trainer = tiny.trainer(config, text)
+    with mock.patch.object(trainer, "update"):
+        trainer.step()
+    biases = [b[-1].item() for b in trainer.model.rnn.b[:2]]
+    assert biases[1] == pytest.approx(BELOW_ZERO, abs=0.01)
+    assert biases[1] < 0
+    low, high = trainer._first_rates().tolist()
+    assert low == pytest.approx(0.3, abs=0.02)
+    assert high < 0.9
+
+
+def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
+    config = tiny.config(detector_rates=(0.7, 0.3))
+    tiny.run(tmp_path / "whole", config)
+    tiny.run(tmp_path / "parts", config, stop=lambda event: event["step"] == 3)
+    tiny.run(tmp_path / "parts", config, resume=True)
+    whole, parts = (RunDirectory(tmp_path / name).newest_state().weights for name in ("whole", "parts"))
+    assert all(torch.equal(weight, parts[name]) for name, weight in whole.items())
+
+
+def test_control_moves_the_detectors_biases_and_nothing_else() -> None:
+    model = LanguageModel(5, ModelConfig(embedding_size=3, hidden_size=(4,), output_size=3))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    control_rates(model.rnn, torch.tensor([math.nan, -0.1]), 0.5, torch.tensor(False))
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    control_rates(model.rnn, torch.tensor([0.3, -0.1]), 0.5, torch.tensor(True))
+    for name, p in model.named_parameters():
+        expected = before[name].clone()
+        if name in ("rnn.b.0", "rnn.b.1"):
+            expected[-1] += {"rnn.b.0": 0.15, "rnn.b.1": -0.05}[name]
+        assert torch.allclose(p, expected), name
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary, padded: bool) -> None:
+    """However far apart or close together the pre-activations lie, as long as they stay in the linear range."""
+    rnn = HMLSTM(1, 2, boundary=boundary)
+    rnn.slope = 2.0
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(50, 40, 2, generator=generator).clamp(-3, 3)
+    before = numbers * torch.tensor([0.05, 0.001]) + torch.tensor([0.2, -0.1])  # (T, B, detectors)
+    active = torch.arange(50)[:, None] < torch.arange(11, 51) if padded else None
+    reading = Reading(before.sum(), before, rnn.initial_state(40), active, chances=hard_sigmoid(before, 2.0))
+    after = before + lacking_bias(reading, (0.3, 0.05), rnn)
+    fires = (after > 0).float() if boundary == "step" else hard_sigmoid(after, 2.0)
+    rates = fires.mean((0, 1)) if active is None else fires[active].mean(0)
+    assert rates.tolist() == pytest.approx([0.3, 0.05], abs=0.001)
+
+
+def test_a_bias_that_cannot_be_seen_from_the_linear_range_lacks_the_way_to_its_end() -> None:
+    rnn = HMLSTM(1, 2)
+    far = torch.stack([torch.full((5, 4), -9.0), torch.full((5, 4), 9.0)], dim=-1)
+    reading = Reading(far.sum(), far, rnn.initial_state(4), chances=hard_sigmoid(far, 1.0))
+    assert lacking_bias(reading, (0.3, 0.3), rnn).tolist() == [1.0, -1.0]
+    assert lacking_bias(reading, (0.0, 1.0), rnn).tolist() == [1.0, -1.0]  # no index beyond the last
+
+
+def test_the_pull_of_surprise_by_hand() -> None:
+    """Two sequences of five steps, the second one padded after three; surprise is of the symbol after each step."""
+    surprise = torch.tensor([[1.0, 2.0], [5.0, 2.0], [1.0, 8.0], [2.0, 9.0], [9.0, 0.0]])
+    active = torch.tensor([[1, 1], [1, 1], [1, 1], [1, 0], [1, 0]]).bool()
+    z = torch.zeros(5, 2, 2, requires_grad=True)
+    rises = {0: [(4, 0), (2, 1), (1, 0)], 1: [(2, 0), (4, 0)]}  # the steepest; with a lag the rest lies beyond the end
+    for lag, steepest in rises.items():
+        wanted = torch.zeros(5, 2, 2)
+        for t, b in steepest:
+            wanted[t, b, 0] = 1  # 3 of 8 steps
+        if lag == 0:
+            wanted[4, 0, 1] = 1  # 1 of 8
+        else:
+            wanted[2, 0, 1] = 1
+        pull = surprise_pull(Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), active, surprise), (0.375, 0.125), lag)
+        assert pull.item() == pytest.approx(wanted.sum().item() / 8)
+        (gradient,) = torch.autograd.grad(pull, z)
+        torch.testing.assert_close(gradient, -2 * wanted / 8)
+    whole = surprise_pull(Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), None, surprise), (1.0, 0.0), 0)
+    assert whole.item() == pytest.approx(5 / 10)  # every step that is a rise, and none
+    expected = torch.tensor([[1.0, 1.0], [3.0, 1.0], [4.0, 1.0], [2.0, 9.0], [1.5, 9.0]])
+    reading = Reading(z.sum(), z, HMLSTM(1, 2).initial_state(2), active, surprise, expected)
+    (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "expected"), z)
+    assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
+
+
+@pytest.mark.parametrize("boundary", ["step", "sample"])
+@pytest.mark.parametrize("kind", ["rise", "expected"])
+def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary, kind: str) -> None:
+    """Else a GPU would have to be waited for, and no update could be captured. Tensors without numbers tell."""
+    rnn = HMLSTM(1, 2, boundary=boundary)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        z, other, good = torch.rand(5, 4, 2), torch.rand(5, 4), torch.ones((), dtype=torch.bool)
+        reading = Reading(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
+        surprise_pull(reading, (0.3, 0.1), 1, kind)
+        rate_prior(reading.rates(), (0.3, 0.1), 0.5)
+        control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), 0.05, good)
+        bound_feedback(rnn, 0.3, 0.5, good)
+        decay(rnn, good * 0.1)
+
+
+@pytest.mark.parametrize("control", [0.0, 0.05])
+def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
+    trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), rate_weight=5.0, rate_control=control))
+    with mock.patch("hmrnn.trainer.control_rates"):
+        before = [b.detach().clone() for b in trainer.model.rnn.b]
+        for _ in range(5):
+            trainer.step()
+    moved = [(b != old).tolist() for b, old in zip(trainer.model.rnn.b, before)]
+    assert all(any(layer[:-1]) for layer in moved)
+    assert [layer[-1] for layer in moved[:2]] == [control == 0] * 2
+
+
+def test_chances_of_a_detector_that_holds_its_peace() -> None:
+    """Where its layer copies it cannot fire."""
+    torch.manual_seed(0)
+    for on_copy in ("evaluate", "hold"):
+        rnn = HMLSTM(3, 4, on_copy=on_copy)
+        out, _ = rnn(torch.randn(9, 5, 3))
+        given = chances(out, rnn)
+        copies = out.operations[..., :2] == Operation.COPY
+        assert torch.equal(given[~copies], out.probabilities[~copies])
+        assert copies.any()
+        assert bool((given[copies] == 0).all()) == (on_copy == "hold")
+
+
+@pytest.mark.parametrize("kind", ["rise", "expected"])
+def test_detectors_go_where_the_surprise_is(kind: str) -> None:
+    """Three words without a letter in common, in random order: only what follows a word can surprise."""
+    text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 3000))
+    symbols = tiny.VOCABULARY.encode(text)
+    corpus = Corpus("words", tiny.VOCABULARY, *np.split(symbols, [6000, 6500]), replaced={})
+    ends = np.flatnonzero(np.isin(corpus.test, tiny.VOCABULARY.encode("beh"))) + 1
+    found = {}
+    for weight, updates in ((0.0, 60), (1.0, 180)):
+        config = tiny.config(
+            batch_size=16,
+            length=12,
+            rate_targets=(0.375, 0.1),
+            rate_weight=weight,
+            surprise_weight=weight,
+            surprise_kind=kind,
+            engine="reference",
+        )
+        trainer = tiny.trainer(config, corpus)
+        for _ in range(updates):
+            trainer.step()
+        fired = find(trainer.model.eval(), corpus.test).boundaries[:-1]
+        levels = [score(np.flatnonzero(level) + 1, ends[:-1], len(corpus.test)) for level in fired.T]
+        found[weight] = levels[0].f1, levels[1].precision
+    assert min(found[1.0]) > 0.95
+    assert found[0.0][0] < 0.8
