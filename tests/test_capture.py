@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hmrnn import capture
 from hmrnn.capture import CapturedUpdate
+from hmrnn.ops import cuda
 
 Batch = tuple[Tensor, ...]
 
@@ -72,6 +73,20 @@ def test_every_shape_has_its_graph(recorder: Recorder) -> None:
         update((torch.full((length,), float(k)), torch.zeros(1)))
     expected = ["run", "run", "run", "run", "replay", "run", "run", "replay", "replay", "replay"]
     assert recorder.events == [(what, float(k * n)) for k, (what, n) in enumerate(zip(expected, lengths))]
+
+
+def test_engines_capture_no_parts_of_updates_that_will_be_captured(recorder: Recorder) -> None:
+    seen = []
+
+    def look(batch: Batch) -> None:
+        seen.append(cuda._uncaptured.get())
+        recorder.update(batch)
+
+    update = CapturedUpdate(look)
+    for _ in range(CapturedUpdate.WARM_UP + 1):
+        update((torch.ones(2), torch.zeros(1)))
+    assert seen == [True] * CapturedUpdate.WARM_UP + [False]
+    assert not cuda._uncaptured.get()
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:

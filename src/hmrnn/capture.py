@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hmrnn.ops import cuda
+
 Batch = tuple[Tensor, ...]
 LIMIT = 32
 """How many shapes get a graph; a batch of yet another shape is run as it is."""
@@ -58,6 +60,8 @@ class CapturedUpdate:
 
     def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
+        # Gradients must be met first on the stream of the capture. What an engine captures by itself would be used
+        # twice and then only take memory, for long sequences gigabytes.
+        with torch.cuda.stream(self.stream), cuda.uncaptured():
             self.update(batch)
         torch.cuda.current_stream().wait_stream(self.stream)

@@ -196,6 +196,15 @@ def test_inside_a_capture_of_the_callers_nothing_is_taken_or_kept(
     assert device.idle == [known]
 
 
+def test_where_the_caller_says_so_nothing_is_captured_or_remembered(device: Device) -> None:
+    with cuda.uncaptured():
+        instances = [train(device, 3) for _ in range(3)]
+    assert not any(instance.graphs for instance in instances)
+    assert not device.idle
+    assert not train(device, 3).graphs  # as if it came for the first time
+    assert train(device, 3).graphs
+
+
 def test_graphs_that_load_weights_are_few_and_fit_their_place(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that lie where they lay are loaded by a graph; others by copies, and never by another's graph."""
     loaded: list[str] = []

@@ -13,6 +13,7 @@ shape, a bounded number of them. Inside a capture of the caller's, the same laun
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import importlib.util
@@ -43,6 +44,19 @@ REMEMBERED = 256
 """How many shapes a device remembers to have met."""
 STEPS_WITHOUT_GRADIENT = 128
 """Without a gradient a sequence is worked off this many steps at a time: memory does not grow with its length."""
+
+
+_uncaptured = contextvars.ContextVar("uncaptured", default=False)
+
+
+@contextlib.contextmanager
+def uncaptured() -> Iterator[None]:
+    """Calls within launch as they are, and leave nothing behind: for a caller who captures the next ones as a whole."""
+    token = _uncaptured.set(True)
+    try:
+        yield
+    finally:
+        _uncaptured.reset(token)
 
 
 @functools.cache
@@ -210,6 +224,8 @@ class Device:
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
                 return Lease(self.idle.pop(i), self)
+        if _uncaptured.get():
+            return Lease(Instance(Plan(spec, Lanes()), []), self)
         often = often or spec in self._met
         self._met.pop(spec, None)
         self._met[spec] = None
