@@ -99,15 +99,18 @@ def table_of_strokes(folder: Path) -> str:
 def table_of_boundaries(folder: Path) -> str:
     """How well the ends of segments match the spaces that were removed: boundary F1 at tolerance 0 / 1, and word F1."""
     head = [
-        "| model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most |",
-        "|---|---|---|---|---|---|---|",
+        "| model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most | most uncertain |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines = []
     for name, r in results(folder):
         scores = {score["name"]: score for score in r["test"]["boundaries"]}
         cells = [f"[{r['model']}]({folder.name}/{name})", str(r["seed"]), f"{r['test']['bits']:.4f}"]
         cells.append(", ".join(f"{rate:.3f}" for rate in r["test"]["rates"]))
-        for found in ("level 1", "level 2", "surprise rises most"):
+        for found in ("level 1", "level 2", "surprise rises most", "most uncertain"):
+            if found not in scores:  # a run from before this one was scored
+                cells.append("-")
+                continue
             strict, near = (scores[found]["tolerance"][t]["f1"] for t in "01")
             cells.append(f"{strict:.2f} / {near:.2f}, {scores[found]['words']['f1']:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
