@@ -174,7 +174,7 @@ def leave_to_control(rnn: HMLSTM) -> None:
     """Take the gradient off the detectors' biases: control alone moves them, or the two would meet off the target."""
     for b in list(rnn.b)[: rnn.num_boundaries]:
         assert b.grad is not None
-        b.grad[-1] = 0
+        b.grad[-1].zero_()  # not "= 0", which copies from the host and cannot be captured
 
 
 @torch.no_grad()
