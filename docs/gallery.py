@@ -1,9 +1,10 @@
 """Draws the pictures of docs/gallery.md, by the commands that stand in it.
 
-python docs/gallery.py --handwriting RUN --lines FILE [--text RUN] [--out docs/gallery]
+python docs/gallery.py --handwriting RUN --lines FILE --people RUN --written FILE [--text RUN] [--out docs/gallery]
 
-RUN is a run or checkpoint directory, FILE lines of strokes as `hmrnn data handwritten --archive FILE` writes them: they
-take the place of those named on the page. Without --handwriting and --lines, only the pictures of text are drawn.
+RUN is a run or checkpoint directory; --lines are lines of strokes as `hmrnn data handwritten --archive FILE` writes them,
+--written some as `hmrnn generate` does. They take the place of those named on the page; a picture for which a model or
+lines are not given is not drawn.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ def commands() -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--handwriting")
-    parser.add_argument("--lines")
+    for name in ("--handwriting", "--lines", "--people", "--written"):
+        parser.add_argument(name)
     parser.add_argument("--text", default="english-small")
     parser.add_argument("--out", type=Path, default=PAGE.with_suffix(""))
     arguments = parser.parse_args()
-    chosen = (arguments.handwriting, arguments.lines, arguments.text)
-    here = dict(zip(("runs/handwriting", "handwritten.npz", "english-small"), chosen))
+    here = {
+        "runs/handwriting": arguments.handwriting, "handwritten.npz": arguments.lines,
+        "runs/iamondb": arguments.people, "written.npz": arguments.written, "english-small": arguments.text,
+    }  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)
     for command in commands():
         words = [here.get(word, word) for word in command]

@@ -51,12 +51,18 @@ PTB = "--train.epochs 34 --train.cool-down 0.6 --train.patience 99 --regularise.
 PTB += " --regularise.dropout-output 0.25 --regularise.dropout-between 0.1 --regularise.dropout-embedding 0.1"
 # what gains of U and V begin with: for each family the best of three
 GAIN, GAIN_LSTM = "--train.recurrent-gain 0.3", "--train.recurrent-gain 1"
-# slopes that grow by the preset's 0.004 an epoch would hardly be annealed in 38, so that row has 0.02
+# slopes that grow by the preset's 0.004 an epoch would hardly be annealed in so few, so that row has 0.02
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
+HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --train.detector-feedback 0.3"
+HM_STROKES += " --train.skip-nonfinite"
+HM_STROKES += " --regularise.rate-targets 0.85 0.15 --regularise.rate-weight 0 --regularise.rate-control 0.05"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
 PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
+WORDS = "--train.epochs 16 --train.recurrent-gain 0.3 --train.detector-rates 0.9 0.21"
+WORDS += " --regularise.rate-targets 0.9 0.21 --regularise.rate-weight 0.2"
+WORDS += " --regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STILL = "--train.slope-rate 0"
 WIKIPEDIA = "--train.epochs 6 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 WIKIPEDIA_ROWS = {
@@ -81,6 +87,7 @@ TABLES = {
         {
             "free": Row(HM, ""),
             "prior": Row(f"{HM}, rate prior 0.22, 0.05", PRIOR),
+            "words": Row(f"{HM}, rate prior 0.9, 0.21, pulled to uncertainty", WORDS),
             "hold": Row(f"{HM}, hold", "--model.on-copy hold"),
             "hold-prior": Row(f"{HM}, hold, rate prior 0.22, 0.05", f"--model.on-copy hold {PRIOR}"),
         },
@@ -92,8 +99,8 @@ TABLES = {
         "IAM-OnDB, the paper's protocol", "iamondb", STROKES,
         {
             "lstm": Row("LSTM 3x400", "--model.rnn lstm"),
-            "hm": Row("HM-LSTM 3x400, step", STILL),
-            "hm-annealed": Row("HM-LSTM 3x400, step, slope annealed", "--train.slope-rate 0.02"),
+            "hm": Row("LN-HM-LSTM 3x400, step", f"{HM_STROKES} {STILL}"),
+            "hm-annealed": Row("LN-HM-LSTM 3x400, step, slope annealed", f"{HM_STROKES} --train.slope-rate 0.02"),
         },
         ("", "--boundaries"),
     ),
@@ -101,7 +108,7 @@ TABLES = {
         "IAM-OnDB, official split", "iamondb", f"{STROKES} --data.split official",
         {
             "lstm": Row("LSTM 3x400", "--model.rnn lstm"),
-            "hm-annealed": Row("HM-LSTM 3x400, step, slope annealed", "--train.slope-rate 0.02"),
+            "hm-annealed": Row("LN-HM-LSTM 3x400, step, slope annealed", f"{HM_STROKES} --train.slope-rate 0.02"),
         },
     ),
 }  # fmt: skip

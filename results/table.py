@@ -106,7 +106,7 @@ def table_of_boundaries(folder: Path) -> str:
     for name, r in results(folder):
         scores = {score["name"]: score for score in r["test"]["boundaries"]}
         cells = [f"[{r['model']}]({folder.name}/{name})", str(r["seed"]), f"{r['test']['bits']:.4f}"]
-        cells.append(", ".join(f"{rate:.3f}" for rate in r["test"]["rates"]))
+        cells.append(rates_of(r["test"]))
         for found in ("level 1", "level 2", "surprise rises most", "most uncertain"):
             if found not in scores:  # a run from before this one was scored
                 cells.append("-")

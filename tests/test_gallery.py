@@ -65,9 +65,10 @@ def test_the_script_draws_them_all(
     gallery: ModuleType, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(DOCS.parent)
-    short = [["20" if word in ("400", "500") else word for word in words] for words in gallery.commands()]
+    short = [["20" if word in ("400", "500", "700") else word for word in words] for words in gallery.commands()]
     monkeypatch.setattr(gallery, "commands", lambda: short)
-    chosen = ("--handwriting", models / "hand", "--lines", models / "lines.npz", "--text", models / "text")
+    hand, lines = models / "hand", models / "lines.npz"
+    chosen = ("--handwriting", hand, "--lines", lines, "--people", hand, "--written", lines, "--text", models / "text")
     run(gallery, monkeypatch, *chosen, "--out", tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
 
