@@ -2,9 +2,9 @@
 
 python docs/gallery.py --handwriting RUN --lines FILE --people RUN --written FILE [--text RUN] [--out docs/gallery]
 
-RUN is a run or checkpoint directory; --lines are lines of strokes as `hmrnn data handwritten --archive FILE` writes them,
---written some as `hmrnn generate` does. They take the place of those named on the page; a picture for which a model or
-lines are not given is not drawn.
+RUN is a run or checkpoint directory; --lines are lines of strokes as `hmrnn data handwritten --archive FILE` writes
+them, --written some as `hmrnn generate` does. They take the place of those named on the page; a picture for which a
+model or lines are not given is not drawn.
 """
 
 from __future__ import annotations
