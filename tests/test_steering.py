@@ -179,6 +179,20 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
         decay(rnn, good * 0.1)
 
 
+def test_control_falls_as_the_learning_rate_does() -> None:
+    """Here over the last half of the updates."""
+    config = tiny.config(rate_targets=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
+    trainer = tiny.trainer(config)
+    updates = trainer.task.chunks
+    with mock.patch("hmrnn.trainer.control_rates") as control:
+        for _ in range(updates):
+            trainer.step()
+    strengths = [call.args[2] for call in control.call_args_list]
+    expected = [0.05 * min(1.0, 2 * (updates - k) / updates) for k in range(updates)]
+    assert strengths == pytest.approx(expected)
+    assert strengths[-1] < 0.05
+
+
 @pytest.mark.parametrize("control", [0.0, 0.05])
 def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
     trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), rate_weight=5.0, rate_control=control))

@@ -170,7 +170,8 @@ class RegulariseConfig:
     """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
     rate_control: float = 0.0
     """After each update, this share (such as 0.05) of what a detector's bias lacks for its target rate on that batch is
-    added to it, and nothing else moves it; brings back a detector that the prior's gradient no longer reaches."""
+    added to it, and nothing else moves it; brings back a detector that the prior's gradient no longer reaches. It falls
+    as the learning rate does: no batch pulls at detectors that have settled."""
     surprise_weight: float = 0.0
     """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
     say; no boundary is shown."""

@@ -178,7 +178,7 @@ def leave_to_control(rnn: HMLSTM) -> None:
 
 
 @torch.no_grad()
-def control_rates(rnn: HMLSTM, lacking: Tensor, strength: float, good: Tensor) -> None:
+def control_rates(rnn: HMLSTM, lacking: Tensor, strength: float | Tensor, good: Tensor) -> None:
     """Move the detectors' biases by ``strength`` of what they lack; after an update that is not ``good`` by nothing.
 
     A prior has no gradient where a detector has left the linear range of its hard sigmoid; this brings it back.

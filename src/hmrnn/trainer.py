@@ -164,12 +164,12 @@ class Trainer:
         if self.device.type == "cuda":
             self.optimizer.found_inf.copy_(~good)  # type: ignore[attr-defined]
         self.optimizer.step()
+        rate = self.optimizer.param_groups[0]["lr"]
         if r.weight_decay > 0:
-            rate = self.optimizer.param_groups[0]["lr"]
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
         bound_feedback(self.model, t.detector_feedback, t.detector_recurrence, good)
         if r.rate_control > 0:
-            control_rates(self.model.rnn, self._mean(lacking), r.rate_control, good)
+            control_rates(self.model.rnn, self._mean(lacking), r.rate_control * (rate / t.learning_rate), good)
         if self.average is not None:
             self.average.update(good)
 
