@@ -28,7 +28,7 @@ import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from hmrnn.bench import captured, environment  # noqa: E402
-from hmrnn.ops import State, cuda, kernels, reference  # noqa: E402
+from hmrnn.ops import State, cuda, cuda_cache, kernels, reference  # noqa: E402
 from hmrnn.ops.cuda_gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda_layer import Spec  # noqa: E402
 from hmrnn.rnn import HMLSTM  # noqa: E402
@@ -191,7 +191,7 @@ def variant(parts: int | None = None, per_thread: int | None = None) -> Iterator
     finally:
         kernels.block = kept_block
         Spec.parts = kept_parts  # type: ignore[method-assign]
-        cuda._devices.clear()
+        cuda_cache._devices.clear()
 
 
 def compile_kernels(H: str, layer_norm: str, what: str) -> None:
@@ -229,12 +229,12 @@ def time_shape(B: int, H: int, layer_norm: bool, dense: bool = True) -> None:
     if dense:
         parts = {name: milliseconds(run, 10) for name, run in parts_of_a_step(step).items()}
         say("   ", ", ".join(f"{name} {value:.2f}" for name, value in parts.items()), "ms")
-    cuda._devices.clear()
+    cuda_cache._devices.clear()
 
 
 def parts_of_a_step(step: Step) -> dict[str, Callable[[], object]]:
     """The graphs of the last step, its weight gradients without the host's time, and the whole step so."""
-    instance = next(iter(cuda._devices.values())).idle[-1]
+    instance = next(iter(cuda_cache._devices.values())).idle[-1]
     plan = instance.plan
     fields = ("b", *(plan.layers[0].gains if plan.spec.norm else ()))
     wanted = [dict.fromkeys((*layer.reads, *fields), torch.float32) for layer in plan.layers]
@@ -260,7 +260,7 @@ def compare(B: int, H: int, layer_norm: bool, variants: list[dict[str, Any]]) ->
             step = step_of(B, H, layer_norm, dense=True)
             for _ in range(3):
                 step()
-            graphs = next(iter(cuda._devices.values())).idle[-1].graphs
+            graphs = next(iter(cuda_cache._devices.values())).idle[-1].graphs
             took = " ".join(f"{milliseconds(graph.replay, 10, 2):6.2f}" for graph in graphs.values())
             print(f"    {took}  {' '.join(f'{key}={value}' for key, value in chosen.items())}", flush=True)
 
@@ -281,7 +281,7 @@ def profile(B: int, H: int, layer_norm: bool) -> None:
     say(f"kernels of a step at {name_of(B, H, layer_norm)}:")
     for row in rows:
         print(f"    {row.device_time_total / 1e3:7.3f} ms {row.count:5d} × {row.device_time:6.1f} µs  {row.key[:90]}")
-    cuda._devices.clear()
+    cuda_cache._devices.clear()
 
 
 def profiles() -> None:
@@ -319,7 +319,7 @@ def long_sequence() -> None:
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
             took = milliseconds(run, 3, 2)
         say(f"evaluation of {steps} steps, B=16 H=512: {took:.1f} ms, {1e3 * took / steps:.1f} µs a step")
-    cuda._devices.clear()
+    cuda_cache._devices.clear()
 
 
 def checks() -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hmrnn import capture
 from hmrnn.capture import CapturedUpdate
-from hmrnn.ops import cuda
+from hmrnn.ops import cuda_cache
 
 Batch = tuple[Tensor, ...]
 
@@ -79,14 +79,14 @@ def test_engines_capture_no_parts_of_updates_that_will_be_captured(recorder: Rec
     seen = []
 
     def look(batch: Batch) -> None:
-        seen.append(cuda._uncaptured.get())
+        seen.append(cuda_cache._uncaptured.get())
         recorder.update(batch)
 
     update = CapturedUpdate(look)
     for _ in range(CapturedUpdate.WARM_UP + 1):
         update((torch.ones(2), torch.zeros(1)))
     assert seen == [True] * CapturedUpdate.WARM_UP + [False]
-    assert not cuda._uncaptured.get()
+    assert not cuda_cache._uncaptured.get()
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hmrnn.ops import cuda
+from hmrnn.ops import cuda_cache
 
 Batch = tuple[Tensor, ...]
 LIMIT = 32
@@ -62,6 +62,6 @@ class CapturedUpdate:
         self.stream.wait_stream(torch.cuda.current_stream())
         # Gradients must be met first on the stream of the capture. What an engine captures by itself would be used
         # twice and then only take memory, for long sequences gigabytes.
-        with torch.cuda.stream(self.stream), cuda.uncaptured():
+        with torch.cuda.stream(self.stream), cuda_cache.uncaptured():
             self.update(batch)
         torch.cuda.current_stream().wait_stream(self.stream)

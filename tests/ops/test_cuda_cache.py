@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from hmrnn.ops import cuda
-from hmrnn.ops.cuda import Device, Lease
+from hmrnn.ops import cuda_cache
+from hmrnn.ops.cuda_cache import Device, Instance, Lease
 from hmrnn.ops.cuda_layer import Spec
 
 SPEC = Spec(
@@ -62,13 +62,13 @@ class Stream:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    def captured(instance: cuda.Instance, launch: Callable[[], None]) -> Graph:
+    def captured(instance: Instance, launch: Callable[[], None]) -> Graph:
         graph = Graph()
         graph.launch = launch
         return graph
 
-    monkeypatch.setattr(cuda, "Plan", Plan)
-    monkeypatch.setattr(cuda.Instance, "_captured", captured)
+    monkeypatch.setattr(cuda_cache, "Plan", Plan)
+    monkeypatch.setattr(Instance, "_captured", captured)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
@@ -83,7 +83,7 @@ def call(device: Device, steps: int) -> Lease:
     return lease
 
 
-def train(device: Device, steps: int) -> cuda.Instance:
+def train(device: Device, steps: int) -> Instance:
     lease = call(device, steps)
     instance = lease.held[0]
     lease.backward()
@@ -131,27 +131,27 @@ def test_no_more_is_kept_than_said(device: Device) -> None:
     """Shapes come and go, many calls are pending at once: idle plans, streams and what is remembered stay bounded."""
     before = Stream.made
     for _ in range(3):
-        for steps in range(1, cuda.REMEMBERED + 50):
+        for steps in range(1, cuda_cache.REMEMBERED + 50):
             train(device, steps)
-            assert len(device.idle) <= cuda.KEPT + 1
-        assert len(device._met) <= cuda.REMEMBERED + 1
-    pending = [call(device, 3) for _ in range(cuda.STREAMS)]
-    assert device._streams_made <= cuda.STREAMS
+            assert len(device.idle) <= cuda_cache.KEPT + 1
+        assert len(device._met) <= cuda_cache.REMEMBERED + 1
+    pending = [call(device, 3) for _ in range(cuda_cache.STREAMS)]
+    assert device._streams_made <= cuda_cache.STREAMS
     assert not pending[-1].held[0].graphs  # no stream was left for it: it is launched
     held = [lease.held[0] for lease in pending]
     for lease in pending:
         lease.release()
     call(device, 3).release()
-    assert len(device.idle) <= cuda.KEPT + 1
+    assert len(device.idle) <= cuda_cache.KEPT + 1
     kept = [stream for instance in device.idle for stream in instance.streams]
     assert len({id(a) for a in kept + device.streams}) == len(kept + device.streams) == device._streams_made
     assert any(instance.graphs for instance in held)
-    assert Stream.made - before < 10 * cuda.STREAMS
+    assert Stream.made - before < 10 * cuda_cache.STREAMS
 
 
 def test_long_sequences_do_not_fill_the_memory(device: Device) -> None:
     """A quarter of it is for plans that nobody uses, and each of these takes a fifth."""
-    steps = int(2e8 / (1000 + 3 * cuda.STAGE_BYTES))
+    steps = int(2e8 / (1000 + 3 * cuda_cache.STAGE_BYTES))
     for length in range(steps, steps + 4):
         train(device, length)
         last = train(device, length)
@@ -161,10 +161,10 @@ def test_long_sequences_do_not_fill_the_memory(device: Device) -> None:
 
 
 def test_all_of_it_can_be_given_back(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_devices", {device.device: device})
+    monkeypatch.setattr(cuda_cache, "_devices", {device.device: device})
     known = [train(device, 3) for _ in range(2)][1]
     pending = call(device, 4)
-    cuda.forget()
+    cuda_cache.forget()
     assert not device.idle
     assert len(device.streams) == device._streams_made > 0
     assert pending.held
@@ -173,14 +173,14 @@ def test_all_of_it_can_be_given_back(device: Device, monkeypatch: pytest.MonkeyP
 
 
 def test_what_was_used_longest_ago_goes_first(device: Device) -> None:
-    def again(steps: int) -> cuda.Instance:
+    def again(steps: int) -> Instance:
         train(device, steps)
         return train(device, steps)
 
-    instances = [again(steps) for steps in range(1, cuda.KEPT + 1)]
+    instances = [again(steps) for steps in range(1, cuda_cache.KEPT + 1)]
     assert train(device, 1) is instances[0]
-    again(cuda.KEPT + 1)
-    again(cuda.KEPT + 2)
+    again(cuda_cache.KEPT + 1)
+    again(cuda_cache.KEPT + 2)
     assert train(device, 1) is instances[0]
     assert train(device, 2) is not instances[1]
 
@@ -197,7 +197,7 @@ def test_inside_a_capture_of_the_callers_nothing_is_taken_or_kept(
 
 
 def test_where_the_caller_says_so_nothing_is_captured_or_remembered(device: Device) -> None:
-    with cuda.uncaptured():
+    with cuda_cache.uncaptured():
         instances = [train(device, 3) for _ in range(3)]
     assert not any(instance.graphs for instance in instances)
     assert not device.idle
@@ -224,10 +224,10 @@ def test_graphs_that_load_weights_are_few_and_fit_their_place(device: Device, mo
 
     train(device, 3)
     instance = train(device, 3)
-    weights = [[(Weight(str(i)),)] for i in range(cuda.LOADS + 2)]
+    weights = [[(Weight(str(i)),)] for i in range(cuda_cache.LOADS + 2)]
     for w in [w for w in weights for _ in range(4)] + weights[::-1]:
         loaded.clear()
         instance.load_weights(w)  # type: ignore[arg-type]
         assert loaded
         assert set(loaded) == {w[0][0].name}
-    assert len(instance.loads) == cuda.LOADS
+    assert len(instance.loads) == cuda_cache.LOADS

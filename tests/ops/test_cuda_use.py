@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 import tiny
-from hmrnn.ops import Result, State, cuda, reference
+from hmrnn.ops import Result, State, cuda, cuda_cache, reference
 from hmrnn.rnn import HMLSTM
 from hmrnn.trainer import Trainer
 
@@ -94,14 +94,14 @@ def test_several_forwards_before_their_backwards(layer_norm: bool) -> None:
 def test_more_shapes_and_more_calls_than_are_kept() -> None:
     rnn = network()
     for _ in range(3):
-        for T in range(1, cuda.KEPT + 4):
+        for T in range(1, cuda_cache.KEPT + 4):
             (x,) = inputs(1, T=T)
             assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
     pending = [loss(rnn, x) for x in inputs(*[1] * 40)]
-    device = cuda._device(torch.device("cuda", torch.cuda.current_device()))
+    device = cuda_cache.on(torch.device("cuda", torch.cuda.current_device()))
     del pending
     run(rnn, inputs(1)[0])
-    assert len(device.idle) <= cuda.KEPT + 1
+    assert len(device.idle) <= cuda_cache.KEPT + 1
     (x,) = inputs(1)
     assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
 
@@ -118,7 +118,7 @@ def test_weights_and_slope_change_between_replays() -> None:
 
 def test_weights_that_move_in_memory() -> None:
     """Graphs load the weights of a few places; here there are more, each met often enough to be captured, and back."""
-    networks, (x,) = [network() for _ in range(cuda.LOADS + 2)], inputs(1)
+    networks, (x,) = [network() for _ in range(cuda_cache.LOADS + 2)], inputs(1)
     for i, rnn in enumerate(networks):
         with torch.no_grad():
             rnn.U[0].mul_(1 + i)
