@@ -1,6 +1,6 @@
 """Draws the pictures of docs/gallery.md, by the commands that stand in it.
 
-python docs/gallery.py --handwriting RUN --lines FILE --people RUN --written FILE [--text RUN] [--out docs/gallery]
+python docs/gallery.py [--handwriting RUN] [--lines FILE] [--people RUN] [--written FILE] [--text RUN] [--out FOLDER]
 
 RUN is a run or checkpoint directory; --lines are lines of strokes as `hmrnn data handwritten --archive FILE` writes
 them, --written some as `hmrnn generate` does. They take the place of those named on the page; a picture for which a

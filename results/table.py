@@ -31,12 +31,13 @@ def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     return sorted(found, key=lambda named: named[1]["test"].get("bits", -named[1]["test"].get("log_likelihood", 0)))
 
 
-def dead(rates: list[float]) -> bool:
-    return any(rate < SILENT or rate > ALWAYS for rate in rates)
+def dead(rate: float) -> bool:
+    """A level that is silent or fires always divides nothing."""
+    return rate < SILENT or rate > ALWAYS
 
 
 def rates_of(test: dict[str, Any]) -> str:
-    return (", ".join(f"{rate:.3f}" for rate in test["rates"]) or "-") + (" (dead)" if dead(test["rates"]) else "")
+    return ", ".join(f"{rate:.3f}{' (dead)' if dead(rate) else ''}" for rate in test["rates"]) or "-"
 
 
 def cost(r: dict[str, Any]) -> list[str]:

@@ -75,18 +75,22 @@ def test_every_shape_has_its_graph(recorder: Recorder) -> None:
     assert recorder.events == [(what, float(k * n)) for k, (what, n) in enumerate(zip(expected, lengths))]
 
 
-def test_engines_capture_no_parts_of_updates_that_will_be_captured(recorder: Recorder) -> None:
+def test_engines_capture_no_parts_of_updates_that_will_be_captured(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def look(batch: Batch) -> None:
         seen.append(cuda_cache._uncaptured.get())
         recorder.update(batch)
 
+    monkeypatch.setattr(capture, "LIMIT", 1)
     update = CapturedUpdate(look)
     for _ in range(CapturedUpdate.WARM_UP + 1):
         update((torch.ones(2), torch.zeros(1)))
     assert seen == [True] * CapturedUpdate.WARM_UP + [False]
-    assert not cuda_cache._uncaptured.get()
+    update((torch.ones(3), torch.zeros(1)))  # one of those that never are
+    assert seen[-1] is False
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:

@@ -174,7 +174,7 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
         reading = Reading(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
         surprise_pull(reading, (0.3, 0.1), 1, kind)
         rate_prior(reading.rates(), (0.3, 0.1), 0.5)
-        control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), 0.05, good)
+        control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), torch.tensor(0.05), good)
         bound_feedback(rnn, 0.3, 0.5, good)
         decay(rnn, good * 0.1)
 
@@ -191,6 +191,16 @@ def test_control_falls_as_the_learning_rate_does() -> None:
     expected = [0.05 * min(1.0, 2 * (updates - k) / updates) for k in range(updates)]
     assert strengths == pytest.approx(expected)
     assert strengths[-1] < 0.05
+
+
+def test_control_falls_where_the_learning_rate_is_divided() -> None:
+    config = tiny.config(rate_targets=(0.3, 0.2), rate_control=0.05, patience=1, divide_rate_by=10, divisions=1)
+    trainer = tiny.trainer(config)
+    trainer.judge(1.0)
+    trainer.judge(1.0)  # no better: a plateau
+    with mock.patch("hmrnn.trainer.control_rates") as control:
+        trainer.step()
+    assert control.call_args.args[2] == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize("control", [0.0, 0.05])

@@ -47,7 +47,10 @@ class CapturedUpdate:
         known = self.shapes.setdefault(key, _Shape())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
-            self._run(batch)
+            with (
+                cuda_cache.uncaptured()
+            ):  # an engine's own captures would be used twice, and stay in memory
+                self._run(batch)
             return
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
@@ -60,8 +63,6 @@ class CapturedUpdate:
 
     def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        # Gradients must be met first on the stream of the capture. What an engine captures by itself would be used
-        # twice and then only take memory, for long sequences gigabytes.
-        with torch.cuda.stream(self.stream), cuda_cache.uncaptured():
+        with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
             self.update(batch)
         torch.cuda.current_stream().wait_stream(self.stream)
