@@ -47,9 +47,7 @@ class CapturedUpdate:
         known = self.shapes.setdefault(key, _Shape())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
-            with (
-                cuda_cache.uncaptured()
-            ):  # an engine's own captures would be used twice, and stay in memory
+            with cuda_cache.uncaptured():  # an engine's own captures would be used twice, and stay in memory
                 self._run(batch)
             return
         if known.graph is None:
