@@ -13,10 +13,9 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +31,7 @@ from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.rnn import Operation
+from hmrnn.signals import asked_to_stop
 
 Progress = Callable[[int, int], None]
 
@@ -110,7 +110,7 @@ class Job:
             return None
         try:
             self.work.mkdir(parents=True, exist_ok=True)
-            with _signals() as asked:
+            with asked_to_stop() as asked:
                 lengths = self._encode(asked)
                 if lengths is not None and self._read(lengths, asked, save_every, progress):
                     self._finish(lengths)
@@ -306,22 +306,3 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM; a second one has its usual effect."""
-    asked: list[str] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def note(number: int, frame: Any) -> None:
-        asked.append(signal.Signals(number).name)
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

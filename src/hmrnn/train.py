@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from hmrnn.errors import InputError
 from hmrnn.rundir import RunDirectory
+from hmrnn.signals import asked_to_stop
 from hmrnn.trainer import Trainer
 
 
@@ -59,7 +60,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         run.save("last", p.step, trainer.snapshot(training=True))
         saved = time.monotonic()
 
-    with run.metrics(p.metrics_bytes) as write_line, _signals() as asked:
+    with run.metrics(p.metrics_bytes) as write_line, asked_to_stop() as asked:
         while p.finished is None:
             trainer.step()
             epoch_ends = p.chunk == 0
@@ -141,25 +142,6 @@ def processes(device: torch.device) -> Iterator[tuple[int, int]]:
         yield dist.get_rank(), dist.get_world_size()
     finally:
         dist.destroy_process_group()
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM; a second one has its usual effect."""
-    asked: list[str] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def note(number: int, frame: Any) -> None:
-        asked.append(signal.Signals(number).name)
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _agree(trainer: Trainer, asked: list[str], save_due: bool) -> tuple[str | None, bool]:
