@@ -87,3 +87,20 @@ def test_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         assert m["training_s"] > 0
         assert m["evaluation_s"] > 0
         assert m["training_peak_mib"] >= m["evaluation_peak_mib"] > 50
+
+
+def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server of its own is asked, and ended."""
+    page = tiny.script(BENCHMARKS / "page.py")
+    tiny.run(tmp_path / "run", tiny.config(epochs=1))
+    (tmp_path / "text.txt").write_text(tiny.text(50))
+    monkeypatch.setattr(page, "TEXT", tmp_path / "text.txt")
+    options = ["--model", tmp_path / "run", "--lengths", "10,80", "--repeats", "2", "--out", tmp_path / "page"]
+    monkeypatch.setattr(sys, "argv", ["page", *map(str, options)])
+    page.main()
+    assert "a symbol more, ms" in capsys.readouterr().out
+    measured = json.loads((tmp_path / "page.json").read_text())["measured"]
+    assert [m["symbols"] for m in measured] == [10, 80]
+    for m in measured:
+        assert 0 < m["first_s"] <= m["whole_s"]
+        assert m["one_more_s"] > 0
