@@ -46,8 +46,8 @@ class StrokeTask:
         measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        surprise, likely = -log_density.detach(), chances(out, self.model.rnn)
-        return Reading(loss, out.boundaries, state, active, surprise, chances=likely)
+        likely = chances(out, self.model.rnn) if self.config.regularise.rate_control > 0 else None
+        return Reading(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

@@ -87,7 +87,8 @@ class TextTask:
             if self.config.regularise.surprise_kind == "expected":
                 expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
-        return Reading(loss, out.boundaries, state, None, surprise, expected, chances(out, self.model.rnn))
+        likely = chances(out, self.model.rnn) if self.config.regularise.rate_control > 0 else None
+        return Reading(loss, out.boundaries, state, None, surprise, expected, likely)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
