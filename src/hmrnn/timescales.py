@@ -15,6 +15,79 @@ from hmrnn.errors import InputError
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
+class _Ticks(torch.autograd.Function):
+    """All steps of one clockwork layer. Weights get their gradient from one product for all the steps alike."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,  # (B, H), before the first step
+        U: Tensor,  # (H, H), in the precision of the products
+        gain: Tensor | None,  # (H,); None without layer norm
+        b: Tensor,  # (H,)
+        moves: Tensor | None,  # (T, B, H or 1): False where a unit that was computed stays as it was
+        size: int,  # of a module
+        *fed: Tensor,  # T of (B, rows): the products with W, of the modules that are computed
+    ) -> Tensor:
+        before, hidden = h, h.new_empty(len(fed), *h.shape)
+        sums, means, scales = [], [], []  # what layer norm saw
+        for t, product in enumerate(fed):
+            rows = product.shape[1]
+            s = torch.mm(h.to(U.dtype), U[:rows].t()) + product
+            if gain is not None:
+                normal, mean, scale = torch.native_layer_norm(s.view(-1, size), (size,), None, None, LAYER_NORM_EPS)
+                sums.append(s)
+                means.append(mean)
+                scales.append(scale)
+                s = torch.addcmul(b[:rows], normal.view_as(s), gain[:rows])
+            else:
+                s = s + b[:rows]
+            if moves is None:
+                torch.tanh(s, out=hidden[t, :, :rows])
+            else:
+                torch.where(moves[t, :, :rows], torch.tanh(s), h[:, :rows], out=hidden[t, :, :rows])
+            hidden[t, :, rows:] = h[:, rows:]
+            h = hidden[t]
+        ctx.save_for_backward(before, hidden, U, gain, moves, *sums, *means, *scales)
+        ctx.rows, ctx.size = [product.shape[1] for product in fed], size
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        before, hidden, U, gain, moves, *normed = ctx.saved_tensors
+        count, size = len(hidden), ctx.size
+        d_h = torch.zeros_like(before)
+        d_squashed: list[Tensor] = [d_h] * count  # of what tanh reads
+        d_fed: list[Tensor] = [d_h] * count
+        for t in reversed(range(count)):
+            rows = ctx.rows[t]
+            total = gradients[0][t] + d_h
+            d = total[:, :rows] if moves is None else total[:, :rows] * moves[t, :, :rows]
+            d_squashed[t] = d_s = torch.ops.aten.tanh_backward(d, hidden[t, :, :rows])
+            if gain is not None:
+                s, mean, scale = (normed[k * count + t] for k in range(3))
+                d_s = torch.ops.aten.native_layer_norm_backward(
+                    (d_s * gain[:rows]).view(-1, size), s.view(-1, size), (size,), mean, scale, None, None,
+                    [True, False, False],
+                )[0].view_as(s)  # fmt: skip
+            d_fed[t] = d_s
+            total[:, :rows] -= d  # the rest is of units that stayed as they were
+            d_h = torch.mm(d_s.to(U.dtype), U[:rows]) + total
+
+        d_U, d_b = torch.zeros_like(U), before.new_zeros(len(U))
+        d_gain = None if gain is None else torch.zeros_like(gain)
+        for rows in set(ctx.rows):
+            times = [t for t, r in enumerate(ctx.rows) if r == rows]
+            read = torch.cat([hidden[t - 1] if t > 0 else before for t in times])
+            d_U[:rows] += torch.mm(torch.cat([d_fed[t] for t in times]).to(U.dtype).t(), read.to(U.dtype))
+            d_s = torch.cat([d_squashed[t] for t in times])
+            d_b[:rows] += d_s.sum(0)
+            if d_gain is not None:
+                s, mean, scale = (torch.cat([normed[k * count + t] for t in times]) for k in range(3))
+                d_gain[:rows] += (d_s * ((s.view(-1, size) - mean) * scale).view_as(s)).sum(0)
+        return (d_h, d_U, d_gain, d_b, None, None, *d_fed)
+
+
 class ClockworkRNN(Baseline):
     r"""The clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014), stacked.
 
@@ -92,24 +165,18 @@ class ClockworkRNN(Baseline):
     def layer(
         self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        T, size = len(x), self.hidden_sizes[l] // self.num_modules
+        T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
         phase = self._phase(c)
-        due = [self.num_modules] * T if phase is None else [self._due(phase + t) for t in range(T)]
         moves = self._moves(c, T, lengths, phase is None)
         U = self._recurrent(l)
-        rows = {count: U[: count * size] for count in set(due)}
-        fed = self._fed(l, x, phase)
-
-        steps: list[Tensor] = []
-        for t, count in enumerate(due):
-            s = F.linear(h, rows[count]).to(h.dtype) + fed[t]
-            new = torch.cat([self._squash(l, s), h[:, count * size :]], dim=1)
-            h = new if moves is None else torch.where(moves[t], new, h)
-            steps.append(h)
-        hidden = torch.stack(steps)
+        if torch.is_autocast_enabled(device.type):
+            U = U.to(torch.get_autocast_dtype(device.type))
+        gain = self.gain[l] if self.layer_norm else None
+        hidden = _Ticks.apply(h, U, gain, self.b[l], moves, size, *self._fed(l, x, phase))
+        h = hidden[-1]
         clock = c.unflatten(1, (self.num_modules, size)) + (T if lengths is None else lengths[:, None, None])
         if lengths is not None:
-            hidden = hidden * (torch.arange(T, device=x.device)[:, None] < lengths)[..., None]
+            hidden = hidden * (torch.arange(T, device=device)[:, None] < lengths)[..., None]
         return hidden, h, (clock % self.periods[:, None]).flatten(1)
 
     def _phase(self, c: Tensor) -> int | None:
@@ -118,10 +185,6 @@ class ClockworkRNN(Baseline):
             return None
         earliest, latest = torch.stack(c[:, -1].aminmax()).tolist()
         return int(earliest) if earliest == latest else None
-
-    def _due(self, time: int) -> int:
-        """How many modules are due."""
-        return sum(time % 2**i == 0 for i in range(self.num_modules))
 
     def _moves(self, c: Tensor, T: int, lengths: Tensor | None, all_modules: bool) -> Tensor | None:
         """(T, B, H or 1): False where a unit that was computed must stay as it was; None if there is no such unit."""
@@ -153,14 +216,6 @@ class ClockworkRNN(Baseline):
                 products = F.linear(x[times.start :: stride], W[: count * size]).to(W.dtype)
                 fed[times.start :: stride] = products.unbind()
         return fed
-
-    def _squash(self, l: int, s: Tensor) -> Tensor:
-        """tanh, after layer normalisation and the bias."""
-        rows = s.shape[1]
-        if self.layer_norm:
-            size = self.hidden_sizes[l] // self.num_modules
-            s = F.layer_norm(s.unflatten(1, (-1, size)), (size,), eps=LAYER_NORM_EPS).flatten(1) * self.gain[l][:rows]
-        return torch.tanh(s + self.b[l][:rows])
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, modules={self.num_modules}, layer_norm={self.layer_norm}"
