@@ -60,9 +60,10 @@ HM_STROKES += " --regularise.rate-targets 0.85 0.15 --regularise.rate-weight 0 -
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
 PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
-WORDS = "--train.epochs 16 --train.recurrent-gain 0.3 --train.detector-rates 0.9 0.21"
-WORDS += " --regularise.rate-targets 0.9 0.21 --regularise.rate-weight 0.2"
-WORDS += " --regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
+# rates that detectors start at and are held near
+HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
+UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
+STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
 WIKIPEDIA = "--train.epochs 6 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 WIKIPEDIA_ROWS = {
@@ -80,6 +81,7 @@ TABLES = {
             "soft": Row(f"{HM}, soft", f"--model.boundary soft {STILL} {GAIN}"),
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
+            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", f"{GAIN} {HELD.format('0.9 0.6')}"),
         },
     ),
     "ptb-without-spaces": Table(
@@ -87,7 +89,17 @@ TABLES = {
         {
             "free": Row(HM, ""),
             "prior": Row(f"{HM}, rate prior 0.22, 0.05", PRIOR),
-            "words": Row(f"{HM}, rate prior 0.9, 0.21, pulled to uncertainty", WORDS),
+            "words": Row(
+                f"{HM}, rate prior 0.9, 0.21, pulled to uncertainty",
+                f"--train.epochs 16 {GAIN} {HELD.format('0.9 0.21')} {UNCERTAIN}",
+            ),
+            "words-few": Row(
+                f"{HM}, rate prior 0.9, 0.12, pulled to uncertainty", f"{STEERED} {HELD.format('0.9 0.12')} {UNCERTAIN}"
+            ),
+            "words-many": Row(
+                f"{HM}, rate prior 0.9, 0.3, pulled to uncertainty", f"{STEERED} {HELD.format('0.9 0.3')} {UNCERTAIN}"
+            ),
+            "words-prior": Row(f"{HM}, rate prior 0.9, 0.21, not pulled", f"{STEERED} {HELD.format('0.9 0.21')}"),
             "hold": Row(f"{HM}, hold", "--model.on-copy hold"),
             "hold-prior": Row(f"{HM}, hold, rate prior 0.22, 0.05", f"--model.on-copy hold {PRIOR}"),
         },

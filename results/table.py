@@ -119,7 +119,8 @@ def table_of_boundaries(folder: Path) -> str:
 
 
 TABLES = {"ptb": table, "ptb-gains": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries,
-          "iamondb": table_of_strokes, "iamondb-official": table_of_strokes}  # fmt: skip
+          "iamondb": table_of_strokes, "iamondb-dropout": table_of_strokes,
+          "iamondb-official": table_of_strokes}  # fmt: skip
 
 
 def filled(text: str) -> str:
