@@ -180,6 +180,9 @@ class RegulariseConfig:
     uncertain of what follows, mostly by the surprise that it expects (the entropy of its prediction); text only."""
     surprise_lag: Literal[0, 1] = 0
     """Of that pull. 0: boundaries come before the symbol that surprises. 1: on it, when it has been read."""
+    surprise_margin: float = 0.0
+    """Of that pull. Weight (such as 1) of a pull beyond the threshold, without which pre-activations may gather there
+    and cut elsewhere in another precision; 0: none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +243,7 @@ class Config:
             ("regularise.weight_decay", r.weight_decay),
             ("regularise.rate_weight", r.rate_weight),
             ("regularise.surprise_weight", r.surprise_weight),
+            ("regularise.surprise_margin", r.surprise_margin),
         ):
             if not number >= 0:
                 raise InputError(f"{name} must not be negative; got {number}")

@@ -113,13 +113,19 @@ def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
 
-def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise") -> Tensor:
+def surprise_pull(
+    reading: Reading, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise", margin: float = 0.0
+) -> Tensor:
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
 
     The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
     where it is not. With ``kind`` "expected" these are the steps at which the model is most uncertain of what follows.
     With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee it; with 1 on that
     symbol, which it has then read. The gradient reaches the detectors through z at every step.
+
+    A detector on the right side of its threshold is left there, and all pre-activations may shrink onto it, where a
+    rounding decides (results/english-tries). ``margin`` is the weight of a pull that goes on, to chances of 0.1 and
+    0.9: still in the linear range of the hard sigmoid, from which there is a way back.
     """
     surprise, z, active = reading.surprise, reading.boundaries, reading.active
     assert surprise is not None
@@ -135,7 +141,13 @@ def surprise_pull(reading: Reading, targets: Sequence[float], lag: int, kind: Su
     for l, target in enumerate(targets):
         least = highest.take((target * count).long().clamp(max=height.numel() - 1))
         wanted = ((height > least) & (height > 0)).to(z.dtype)  # (T, B)
-        pull = pull + ((z[..., l] - wanted) ** 2 * active).sum() / count
+        errors = (z[..., l] - wanted) ** 2
+        if margin > 0:
+            assert reading.chances is not None
+            error = reading.chances[..., l].detach() - (0.1 + 0.8 * wanted)
+            passed_on = z[..., l] - z[..., l].detach()  # zero, with the gradient of z, which is that of the chances
+            errors = errors + margin * (error**2 + 2 * error * passed_on)
+        pull = pull + (errors * active).sum() / count
     return pull
 
 
@@ -143,7 +155,8 @@ def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tenso
     """What is added to the loss for the detectors' sake."""
     pull = rate_prior(rates, r.rate_targets, r.rate_weight)
     if r.surprise_weight > 0:
-        pull = pull + r.surprise_weight * surprise_pull(reading, r.rate_targets, r.surprise_lag, r.surprise_kind)
+        surprising = surprise_pull(reading, r.rate_targets, r.surprise_lag, r.surprise_kind, r.surprise_margin)
+        pull = pull + r.surprise_weight * surprising
     return pull
 
 

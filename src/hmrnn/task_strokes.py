@@ -46,7 +46,8 @@ class StrokeTask:
         measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        likely = chances(out, self.model.rnn) if self.config.regularise.rate_control > 0 else None
+        r = self.config.regularise
+        likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
         return Reading(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
 
     def measure(self, loss: float) -> float:

@@ -82,12 +82,13 @@ class TextTask:
         logits, out, state = network(inputs, state)
         logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
         surprise = expected = None
-        if self.config.regularise.surprise_weight > 0:
+        r = self.config.regularise
+        if r.surprise_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-            if self.config.regularise.surprise_kind == "expected":
+            if r.surprise_kind == "expected":
                 expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
-        likely = chances(out, self.model.rnn) if self.config.regularise.rate_control > 0 else None
+        likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
         return Reading(loss, out.boundaries, state, None, surprise, expected, likely)
 
     def measure(self, loss: float) -> float:
