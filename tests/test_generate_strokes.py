@@ -29,6 +29,19 @@ def test_a_line_is_drawn_from_what_a_whole_pass_expects(model: StrokeModel) -> N
     np.testing.assert_allclose(model.scale.apply(line), expected, atol=1e-4)
 
 
+def test_many_lines_are_segmented_as_each_by_itself(model: StrokeModel) -> None:
+    lines = [line[:length] for line, length in zip(tiny_strokes.strokes(4), (30, 12, 2, 25))]
+    many = model.segment_many(lines, batch=3)
+    for line, found in zip(lines, many, strict=True):
+        alone = model.segment(line)
+        assert found.symbols == alone.symbols
+        np.testing.assert_allclose(found.probabilities, alone.probabilities, atol=1e-5)
+        np.testing.assert_allclose(found.norms, alone.norms, atol=1e-4)
+        np.testing.assert_allclose(found.bits, alone.bits, atol=1e-3)
+    with pytest.raises(InputError, match=r"^batch must be at least 1; got 0$"):
+        model.segment_many(lines, batch=0)
+
+
 def test_a_prime_is_read_first_and_not_returned(model: StrokeModel) -> None:
     prime = tiny_strokes.strokes(1)[0]
     line = model.generate(5, temperature=0, prime=prime)

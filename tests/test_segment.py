@@ -5,6 +5,7 @@ import json
 import math
 import re
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from rich.console import Console
 from hmrnn import InputError, Operation
 from hmrnn.config import ModelConfig
 from hmrnn.models import LanguageModel
-from hmrnn.segment import Segmentation, Updates, segment, visible
+from hmrnn.segment import Segmentation, Updates, segment, segment_many, visible
 
 U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -357,6 +358,29 @@ def test_segment_of_one_symbol_and_of_one_layer() -> None:
     assert segment(flat_network, indices(), "x" * 60).updates().saved == 0
 
 
+def test_many_sequences_are_segmented_as_each_by_itself() -> None:
+    """In float64, as side by side the sums are added up in another order."""
+    model = network().double()
+    sequences = [indices()[:length] for length in (9, 60, 1, 33, 9)]
+    symbols = [[chr(97 + i) for i in x] for x in sequences]
+    for batch, chunk in ((2, 7), (3, 512), (1, 512)):
+        progress = mock.Mock()
+        many = segment_many(model, sequences, symbols, batch=batch, chunk=chunk, progress=progress)
+        for x, shown, found in zip(sequences, symbols, many, strict=True):
+            alone = segment(model, x, shown)
+            assert found.symbols == tuple(shown)
+            np.testing.assert_array_equal(found.boundaries, alone.boundaries)
+            np.testing.assert_array_equal(found.operations, alone.operations)
+            for name in ("probabilities", "norms", "bits"):
+                np.testing.assert_allclose(getattr(found, name), getattr(alone, name), atol=1e-6)
+        told = [call.args for call in progress.call_args_list]
+        assert told == sorted(told)
+        assert told[-1] == (112, 112)
+    assert segment_many(model, [], []) == []
+    with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
+        segment_many(model, sequences, symbols, batch=0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "symbols", "chunk", "message"),
     [
@@ -366,7 +390,7 @@ def test_segment_of_one_symbol_and_of_one_layer() -> None:
         ([1, 2], "a", 512, "one string per index, 2; got 1"),
         ([1, 11], "ab", 512, "between 0 and 10; got 1 to 11"),
         ([-1, 2], "ab", 512, "between 0 and 10; got -1 to 2"),
-        ([1, 2], "ab", 0, "chunk must be at least 1"),
+        ([1, 2], "ab", 0, "chunk must be at least 1; got 32 and 0"),
     ],
 )
 def test_segment_says_what_is_wrong(wrong: list, symbols: str, chunk: int, message: str) -> None:

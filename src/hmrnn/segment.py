@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from rich.text import Text
-from torch import Tensor
+from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
@@ -302,7 +304,6 @@ class Segmentation:
         return "".join(parts) or f'<div style="{style}">{as_html(self.symbols)}</div>'
 
 
-@torch.no_grad()
 def segment(
     network: LanguageModel,
     indices: Sequence[int] | np.ndarray,
@@ -320,43 +321,92 @@ def segment(
         chunk: steps at a time, which bounds the memory; the state is carried over, so the result is the same.
         progress: is told how many steps of how many are done.
     """
+    return segment_many(network, [indices], [symbols], chunk=chunk, progress=progress)[0]
+
+
+def segment_many(
+    network: LanguageModel,
+    indices: Sequence[Sequence[int] | np.ndarray],
+    symbols: Sequence[Sequence[str]],
+    *,
+    batch: int = 32,
+    chunk: int = 512,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Segmentation]:
+    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side."""
+    if not isinstance(network.rnn, HMLSTM):
+        raise InputError(
+            f"a network without detectors finds no segments; got model.rnn {network.config.rnn}, train hm-lstm instead"
+        )
+    if batch < 1 or chunk < 1:
+        raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
+    sequences = [
+        _checked(sequence, shown, network.num_symbols) for sequence, shown in zip(indices, symbols, strict=True)
+    ]
+    found: dict[int, Segmentation] = {}
+    read, total = 0, sum(map(len, sequences))
+    with as_evaluated(network):
+        for places in by_length(sequences, batch):
+            group = [sequences[place] for place in places]
+            steps = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(sequence) for sequence in group])  # (T, B)
+            parts = []
+            for part in _read(network, steps.to(network.embedding.weight.device), chunk):
+                parts.append(part)
+                if progress is not None:
+                    progress(read + sum(min(len(parts) * chunk, len(sequence)) for sequence in group), total)
+            read += sum(map(len, group))
+            whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]  # padding changes nothing before it
+            for b, place in enumerate(places):
+                boundaries, probabilities, operations, norms, after = (a[: len(sequences[place]), b] for a in whole)
+                bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1]])
+                found[place] = Segmentation(tuple(symbols[place]), boundaries, probabilities, operations, norms, bits)
+    return [found[place] for place in range(len(sequences))]
+
+
+def by_length(sequences: Sequence[Any], batch: int) -> Iterator[list[int]]:
+    """The places of all sequences, ``batch`` of similar length at a time."""
+    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch]
+
+
+@contextlib.contextmanager
+def as_evaluated(network: nn.Module) -> Iterator[None]:
+    """In ``eval()`` and without gradients for a while; every module is left as it was."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _read(network: LanguageModel, steps: Tensor, chunk: int) -> Iterator[tuple[Tensor, ...]]:
+    """Boundaries, probabilities, operations, norms and the bits of the symbol after each step, (chunk, B, ...)."""
+    state: State | None = None
+    for start in range(0, len(steps), chunk):
+        now = steps[start : start + chunk]
+        logits, out, state = network(now, state)
+        following = torch.cat([steps[start + 1 : start + chunk + 1], steps[:1]])[: len(now)]  # nothing follows the last
+        bits = F.cross_entropy(logits.float().flatten(0, 1), following.flatten(), reduction="none") / math.log(2)
+        norms = torch.stack([h.float().norm(dim=-1) for h in out.hidden], dim=2)  # (chunk, B, L)
+        part = (out.boundaries > 0.5, out.probabilities.float(), out.operations, norms, bits.view_as(now))
+        yield tuple(a.cpu() for a in part)
+
+
+def _checked(indices: Sequence[int] | np.ndarray, symbols: Sequence[str], num_symbols: int) -> np.ndarray:
     sequence = np.asarray(indices)
     if sequence.ndim != 1 or sequence.dtype.kind not in "iu" or len(sequence) == 0:
         raise InputError(f"indices must be a sequence of one or more whole numbers; got {sequence.dtype} of shape "
                          f"{sequence.shape}")  # fmt: skip
     if len(sequence) != len(symbols):
         raise InputError(f"symbols must hold one string per index, {len(sequence)}; got {len(symbols)}")
-    if sequence.min() < 0 or sequence.max() >= network.num_symbols:
-        raise InputError(f"indices must lie between 0 and {network.num_symbols - 1}; "
+    if sequence.min() < 0 or sequence.max() >= num_symbols:
+        raise InputError(f"indices must lie between 0 and {num_symbols - 1}; "
                          f"got {sequence.min()} to {sequence.max()}")  # fmt: skip
-    if chunk < 1:
-        raise InputError(f"chunk must be at least 1; got {chunk}")
-    if not isinstance(network.rnn, HMLSTM):
-        raise InputError(
-            f"a network without detectors finds no segments; got model.rnn {network.config.rnn}, train hm-lstm instead"
-        )
-
-    whole = torch.from_numpy(sequence.astype(np.int64)).to(network.embedding.weight.device)
-    state: State | None = None
-    parts: list[tuple[Tensor, ...]] = []
-    bits = [whole.new_full((1,), math.nan, dtype=torch.float32)]
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        for start in range(0, len(whole), chunk):
-            logits, out, state = network(whole[start : start + chunk, None], state)
-            following = whole[start + 1 : start + chunk + 1]  # (chunk,), one less at the very end
-            log_p = torch.log_softmax(logits[: len(following), 0].float(), dim=-1)
-            bits.append(-log_p.gather(1, following[:, None])[:, 0] / math.log(2))
-            length = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)  # (chunk, L)
-            parts.append((out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], length))
-            if progress is not None:
-                progress(min(start + chunk, len(whole)), len(whole))
-    finally:
-        for module, training in modes.items():
-            module.training = training
-    boundaries, probabilities, operations, norms = (torch.cat(pieces).cpu().numpy() for pieces in zip(*parts))
-    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, torch.cat(bits).cpu().numpy())
+    return sequence.astype(np.int64)
 
 
 def _spans(ends: list[int]) -> list[tuple[int, int]]:

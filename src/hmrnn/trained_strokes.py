@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -35,7 +36,11 @@ class StrokeModel:
 
     def segment(self, line: np.ndarray) -> Segmentation:
         """The segments that the detectors find in a line, at every level; a point shows as o, a stroke's last as ^."""
-        return segment_strokes(self.network, self._strokes(line)[0], self.scale)
+        return self.segment_many([line])[0]
+
+    def segment_many(self, lines: Iterable[np.ndarray], *, batch: int = 32) -> list[Segmentation]:
+        """As :meth:`segment`, each line by itself, ``batch`` of similar length side by side."""
+        return segment_strokes(self.network, [self._strokes(line)[0] for line in lines], self.scale, batch)
 
     def generate(
         self,
