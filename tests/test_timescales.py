@@ -127,6 +127,23 @@ def test_clockwork_streaming_multiplies_only_the_rows_that_are_due() -> None:
     assert flops == [flops[1] * due for due in (3, 1, 2, 1)]
 
 
+@pytest.mark.parametrize("power", [1, 2], ids=["of a sum", "of squares"])
+def test_clockwork_refuses_second_derivatives(power: int) -> None:
+    rnn, x = clockwork(), inputs()
+    with pytest.raises(InputError, match="first derivatives only"):
+        torch.autograd.grad(rnn(x)[0].hidden[-1].pow(power).sum(), x, create_graph=True)
+
+
+def test_clockwork_under_compile() -> None:
+    rnn, x = clockwork(), inputs(4)
+
+    def loss(x: Tensor) -> Tensor:
+        return rnn(x)[0].hidden[-1].pow(2).sum()
+
+    got, want = (torch.autograd.grad(f(x), x)[0] for f in (torch.compile(loss, backend="aot_eager"), loss))
+    torch.testing.assert_close(got, want)
+
+
 def test_clockwork_has_no_weights_from_fast_to_slow() -> None:
     rnn = clockwork()
     assert [tuple(block.shape) for block in rnn.U[1]] == [(5, 15), (5, 10), (5, 5)]

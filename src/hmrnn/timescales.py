@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hmrnn.baselines import Baseline
 from hmrnn.checks import positive
 from hmrnn.errors import InputError
+from hmrnn.ops.interface import first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
@@ -53,6 +54,7 @@ class _Ticks(torch.autograd.Function):
         return hidden
 
     @staticmethod
+    @first_only("a ClockworkRNN gives first derivatives only; leave create_graph=True out")
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         before, hidden, U, gain, moves, *normed = ctx.saved_tensors
         count, size = len(hidden), ctx.size

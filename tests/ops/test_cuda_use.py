@@ -14,6 +14,7 @@ from torch.distributed import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 import tiny
+from hmrnn import InputError
 from hmrnn.ops import Result, State, cuda, cuda_cache, reference
 from hmrnn.rnn import HMLSTM
 from hmrnn.trainer import Trainer
@@ -195,6 +196,13 @@ def test_under_autocast() -> None:
         for a, b in zip(got, want):
             assert a.dtype == torch.float32
             assert (a - b).norm() <= 5e-2 * b.norm() + 1e-3
+
+
+def test_a_second_derivative_is_refused() -> None:
+    rnn, (x,) = network(), inputs(1)
+    with pytest.raises(InputError, match="first derivatives only"):
+        torch.autograd.grad(loss(rnn, x), rnn.U[0], create_graph=True)
+    assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])

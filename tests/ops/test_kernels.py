@@ -211,6 +211,13 @@ def test_weights_may_change_before_the_backward_pass() -> None:
 
 
 @interpreted
+def test_a_second_derivative_is_refused() -> None:
+    rnn, x = network()
+    with pytest.raises(InputError, match=r"first derivatives only.*engine='reference'"):
+        torch.autograd.grad(hidden(rnn, x, "cuda")[0].sum(), rnn.U[0], create_graph=True)
+
+
+@interpreted
 def test_under_compile() -> None:
     rnn, x = network()
     compiled = torch.compile(lambda x: sum(h.sum() for h in hidden(rnn, 2 * x, "cuda")), backend="eager")

@@ -215,6 +215,34 @@ def test_soft_boundaries_pass_a_finite_difference_check(layer_norm: bool, on_cop
     directions = torch.randn(len(flattened(result)[0]), 2, dtype=torch.float64)
     assert (result.probabilities - 0.5).abs().max() < 0.48  # away from the kinks of the hard sigmoid
     assert torch.autograd.gradcheck(outputs, tuple(inputs.values()), eps=1e-6, atol=1e-6, rtol=1e-4)
+    assert torch.autograd.gradgradcheck(outputs, tuple(inputs.values()), atol=1e-5, fast_mode=True)
+
+
+@pytest.mark.parametrize(("layer_norm", "on_copy"), [(False, "evaluate"), (True, "hold")])
+@pytest.mark.parametrize(
+    ("boundary", "forcing"), [("step", "free"), ("step", "all"), ("step", "straight-through"), ("soft", "free")]
+)
+def test_second_derivative_is_that_of_the_polynomial(
+    layer_norm: bool, on_copy: str, boundary: str, forcing: str
+) -> None:
+    sizes, steps, batch = (3, 4, 2), 5, 2
+    weights, state = random_weights(INPUT, sizes, layer_norm, detector=0.7), random_state(sizes, batch)
+    x = torch.randn(steps, batch, INPUT, dtype=torch.float64)
+    noise = torch.rand(steps, batch, 2, dtype=torch.float64)
+    forced = None if forcing == "free" else torch.randint(2, (steps, batch, 2)).double()
+    options = Options(SLOPE, boundary, on_copy, straight_through=forcing == "straight-through")
+    inputs = leaves(x, weights, state, forced)
+
+    found = []
+    result = flattened(hmlstm(x, weights, state, options, boundaries=forced, noise=noise, engine="reference"))
+    for outputs in (result, polynomial(x, weights, state, options, forced, noise)):
+        loss = sum(row.sum() for row in outputs)
+        first = torch.autograd.grad(loss, list(inputs.values()), create_graph=True, allow_unused=True)
+        found.append(gradients(tuple(g for g in first if g is not None and g.requires_grad), inputs))
+    for name, want in found[1].items():
+        torch.testing.assert_close(found[0][name], want, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
+        if name != "boundaries" or forcing != "straight-through":
+            assert want.abs().max() > 1e-4, f"{name} has no second derivative to compare"
 
 
 # Each use of z alone, against the formulas of a backward pass written by hand.

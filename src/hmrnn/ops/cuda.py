@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from hmrnn.errors import InputError
 from hmrnn.ops import cuda_cache
@@ -29,7 +28,7 @@ from hmrnn.ops.cuda_cache import Device, Lease
 from hmrnn.ops.cuda_cache import forget as forget
 from hmrnn.ops.cuda_gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda_layer import Spec
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
 STEPS_WITHOUT_GRADIENT = 128
 """Without a gradient a sequence is worked off this many steps at a time: memory does not grow with its length."""
@@ -109,7 +108,7 @@ class _Recurrence(torch.autograd.Function):
         )
 
     @staticmethod
-    @once_differentiable
+    @first_only("the engine 'cuda' gives first derivatives only; for create_graph=True choose engine='reference'")
     def backward(ctx: Any, *of: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         call, lease = ctx.call, ctx.lease

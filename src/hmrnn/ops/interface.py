@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hmrnn.boundary import Boundary, OnCopy
+from hmrnn.errors import InputError
+
+Backward = Callable[..., Any]
 
 
 class LayerWeights(NamedTuple):
@@ -80,3 +87,24 @@ class Result(NamedTuple):
     boundaries: Tensor  # (T, B, L-1)
     probabilities: Tensor  # (T, B, L-1), the detectors' z̃
     state: State
+
+
+def first_only(message: str) -> Callable[[Backward], Backward]:
+    """Make a backward pass raise InputError with ``message`` under ``create_graph=True``.
+
+    One written by hand gives first derivatives. ``once_differentiable`` alone says nothing where the gradient that
+    comes in wants none itself, as that of a sum: the graph just ends there, and second derivatives lack the rest.
+    """
+
+    def decorate(backward: Backward) -> Backward:
+        once: Backward = once_differentiable(backward)
+
+        @functools.wraps(backward)
+        def checked(ctx: Any, *grads: Any) -> Any:
+            if torch.is_grad_enabled():  # which autograd switches on for create_graph alone
+                raise InputError(message)
+            return once(ctx, *grads)
+
+        return checked
+
+    return decorate

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse_backward import backward
 from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, pick, put, replaced
@@ -104,7 +103,7 @@ class _Sparse(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
+    @first_only('engine "sparse" gives first derivatives only; for create_graph=True use engine="reference"')
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         s_z, *saved = ctx.saved_tensors
         with torch.autocast(s_z.device.type, enabled=False):
