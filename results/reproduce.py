@@ -1,6 +1,6 @@
 """The paper's tables again, on your own machine: trains rows of a table, evaluates them, records them in results/.
 
-    python results/reproduce.py ptb --path DIR --list               # the rows, as the commands they stand for
+    python results/reproduce.py ptb --list                          # the rows, as the commands they stand for
     python results/reproduce.py ptb --path DIR --device cuda        # all of them, one after another
     python results/reproduce.py ptb --path DIR --rows step --seeds 1 2 --jobs 2
 
@@ -210,7 +210,7 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--path", nargs="+", required=True, help="where the corpus is")
+    parser.add_argument("--path", nargs="+", help="where the corpus is; not needed with --list")
     parser.add_argument("--rows", nargs="+", help="rows to do; all of them if not given")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="rows to train at the same time")
@@ -225,6 +225,9 @@ def main() -> None:
     unknown = [name for name in rows if name not in TABLES[options.table].rows]
     if unknown:
         parser.error(f"{options.table} has no row {unknown[0]}; it has {', '.join(TABLES[options.table].rows)}")
+    if options.path is None and not options.list:
+        parser.error("--path is missing: say where the corpus is")
+    options.path = options.path or ["DIR"]
     wanted = [(options.table, name, seed) for seed in options.seeds for name in rows]
     if options.list:
         for table, name, seed in wanted:

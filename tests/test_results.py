@@ -53,7 +53,7 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
 def test_every_row_that_can_be_reproduced_is_a_command() -> None:
     for name, table in tiny.script(RESULTS / "reproduce.py").TABLES.items():
         done = subprocess.run(
-            [sys.executable, RESULTS / "reproduce.py", name, "--path", "corpus", "--list"],
+            [sys.executable, RESULTS / "reproduce.py", name, "--list"],
             capture_output=True,
             text=True,
         )
@@ -63,3 +63,6 @@ def test_every_row_that_can_be_reproduced_is_a_command() -> None:
             assert words[:2] == ["hmrnn", "train"]
             _, arguments = cli._train_arguments([*words[2:], "--out", "run"])
             Config(arguments.data, arguments.model, arguments.train, arguments.regularise).check()
+    done = subprocess.run([sys.executable, RESULTS / "reproduce.py", "ptb"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--path is missing" in done.stderr
