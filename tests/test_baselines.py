@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import ops
+from hmrnn import baselines, ops
 from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.errors import InputError
 from hmrnn.ops import State
@@ -313,3 +314,15 @@ def test_repr_names_the_sizes() -> None:
     assert repr(LSTM(3, 5, 2)) == "LSTM(3, 5, num_layers=2)"
     assert repr(ClockworkRNN(3, (4, 8), 2)) == "ClockworkRNN(3, (4, 8), num_layers=2, modules=4, layer_norm=False)"
     assert repr(LeakyRNN(3, 4, 1)) == "LeakyRNN(3, 4, num_layers=1, time_constant=64)"
+
+
+def test_only_the_warning_that_weights_lie_apart_is_kept_quiet() -> None:
+    """Which only a GPU gives; tests/ops/test_cuda_use.py trains with weight drop there."""
+    apart = "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted"
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with baselines._in_pieces():
+            warnings.warn(apart, stacklevel=1)
+            warnings.warn("another", stacklevel=1)
+        warnings.warn(apart, stacklevel=1)
+    assert [str(one.message) for one in heard] == ["another", apart]

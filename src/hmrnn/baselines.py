@@ -6,8 +6,9 @@ The networks with fixed time scales are in :mod:`hmrnn.timescales`.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -220,18 +221,29 @@ class _OfTorch(Baseline):
         """
         weights = [self._dropped(p) if name == "weight_hh_l0" else p for name, p in layer.named_parameters()]
         run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
+        quiet = _in_pieces() if h.is_cuda else contextlib.nullcontext()
         once: tuple[Any, ...] = (True, 1, 0.0, layer.training, False)  # biases, layers, dropout, training, one way
         if isinstance(x, Tensor):
-            steps, *after = run(x, self._before(h, c), weights, *once, False)
+            with quiet:
+                steps, *after = run(x, self._before(h, c), weights, *once, False)
         else:  # packed, the longest sequence first
             order, back = x.sorted_indices, x.unsorted_indices
-            data, *after = run(x.data, x.batch_sizes, self._before(h[order], c[order]), weights, *once)
+            with quiet:
+                data, *after = run(x.data, x.batch_sizes, self._before(h[order], c[order]), weights, *once)
             steps, after = x._replace(data=data), [a[:, back] for a in after]
         return steps, after[0][0], after[1][0] if len(after) > 1 else c
 
     @abstractmethod
     def _before(self, h: Tensor, c: Tensor) -> Any:
         """The state as PyTorch's layer takes it."""
+
+
+@contextlib.contextmanager
+def _in_pieces() -> Iterator[None]:
+    """Weights may lie apart in memory without a warning of cuDNN's: those left after weight drop are new every time."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
+        yield
 
 
 class LSTM(_OfTorch):
