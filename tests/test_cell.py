@@ -133,3 +133,10 @@ def test_bad_construction_is_named() -> None:
         HMLSTMCell(4, 6, boundary="hard")
     with pytest.raises(InputError, match=r"^on_copy must be one of hold, evaluate; got 'skip'$"):
         HMLSTMCell(4, 6, on_copy="skip")
+
+
+def test_reset_parameters_gives_the_slope_of_a_new_cell() -> None:
+    cell = HMLSTMCell(INPUT, 6, 5)
+    cell.a.fill_(torch.nan)
+    cell.reset_parameters()
+    assert cell.a == 1

@@ -39,6 +39,25 @@ LINES = Vocabulary("characters", tuple(sorted(set(TEXT))))
 HRNN = ModelConfig(rnn="hrnn", embedding_size=4, hidden_size=(6,), num_layers=4, output_size=5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_reset_parameters_fills_all_of_a_network_made_without_values(kind: str) -> None:
+    """Its slope, periods and rates, too."""
+    with torch.device("meta"):
+        rnn = KINDS[kind](3, 8, 2)
+    rnn = rnn.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*rnn.parameters(), *rnn.buffers()):
+            tensor.fill_(torch.nan)
+    for module in rnn.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    fresh = KINDS[kind](3, 8, 2)
+    assert all(a.isfinite().all() for a in rnn.parameters())
+    assert all(map(torch.equal, rnn.buffers(), fresh.buffers()))
+    assert rnn.slope == fresh.slope == 1
+    assert rnn(torch.randn(5, 2, 3))[0].hidden[-1].isfinite().all()
+
+
 def config(kind: str, **changes: object) -> hmrnn.config.Config:
     return tiny.config(rnn=kind, hidden_size=(8,), modules=2, **changes)
 

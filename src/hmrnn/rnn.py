@@ -170,7 +170,8 @@ class HMLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Orthogonal gate blocks, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V."""
+        """Orthogonal gates, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V; slope 1."""
+        self.a.fill_(1)
         for w in self.layers():
             _reset(w)
 
@@ -359,6 +360,8 @@ class HMLSTMCell(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """As in :class:`HMLSTM`."""
+        self.a.fill_(1)
         _reset(self.weights())
 
     def weights(self) -> LayerWeights:

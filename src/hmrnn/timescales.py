@@ -151,12 +151,13 @@ class ClockworkRNN(Baseline):
         self.b = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
         if layer_norm:
             self.gain = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
-        self.register_buffer("periods", 2.0 ** torch.arange(modules), persistent=False)
+        self.register_buffer("periods", torch.empty(modules), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal blocks, zero biases, unit gains."""
+        """Orthogonal blocks, zero biases, unit gains; the periods."""
+        self.periods.copy_(2.0 ** torch.arange(self.num_modules, device=self.periods.device))
         for l in range(self.num_layers):
             for block in (*self.U[l].parameters(), *self.W[l].chunk(self.num_modules)):
                 nn.init.orthogonal_(block)
@@ -256,14 +257,16 @@ class LeakyRNN(Baseline):
         self.W = nn.ParameterList(torch.empty(*sizes) for sizes in zip(self.hidden_sizes, below))
         self.b = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
         for l, size in enumerate(self.hidden_sizes):
-            place = torch.arange(size) / max(1, size - 1)  # from 0 to 1
-            self.register_buffer(f"rate_{l}", time_constant**-place, persistent=False)  # 1/τ
+            self.register_buffer(f"rate_{l}", torch.empty(size), persistent=False)  # 1/τ
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal matrices, zero biases."""
-        for l in range(self.num_layers):
+        """Orthogonal matrices, zero biases; the rates."""
+        for l, size in enumerate(self.hidden_sizes):
+            rate = self.get_buffer(f"rate_{l}")
+            place = torch.arange(size, device=rate.device) / max(1, size - 1)  # from 0 to 1
+            rate.copy_(self.time_constant**-place)
             nn.init.orthogonal_(self.U[l])
             nn.init.orthogonal_(self.W[l])
             nn.init.zeros_(self.b[l])
