@@ -224,7 +224,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "one bit": (lambda d: flip(d / "model.safetensors"), "model.safetensors is damaged"),
     "config edited": (lambda d: flip(d / "config.json"), "config.json is damaged"),
     "file missing": (lambda d: (d / "vocabulary.json").unlink(), "vocabulary.json cannot be read"),
-    "no manifest": (lambda d: (d / "manifest.json").unlink(), "holds no checkpoint"),
+    "no manifest": (lambda d: (d / "manifest.json").unlink(), "manifest.json cannot be read"),
     "manifest truncated": (lambda d: os.truncate(d / "manifest.json", 30), "manifest.json is damaged"),
     "other version": (lambda d: edit_manifest(d, lambda m: m.update(format=9)), "format 9, this hmrnn reads format 1"),
     "file not listed": (

@@ -61,6 +61,18 @@ def test_what_is_offered_works(run: Path, tmp_path: Path) -> None:
         hmrnn.load(tmp_path / "run")
 
 
+def test_the_best_without_its_manifest_is_not_replaced_unasked(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    best = checkpoint.find(tmp_path / "run")
+    (best / "manifest.json").unlink()
+    with pytest.raises(
+        InputError, match=r"manifest\.json cannot be read .*; (last-\d+) is whole; to use \1, name (\S+),"
+    ):
+        hmrnn.load(tmp_path / "run")
+    shutil.rmtree(best)
+    hmrnn.load(tmp_path / "run")
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     saved = tiny.trainer(tiny.config()).snapshot(training=False)
     for name, message in (("model.safetensors", "it is not a regular file"), ("manifest.json", "not a regular file")):

@@ -136,13 +136,15 @@ def _another(directory: Path, training: bool) -> str:
 
 
 def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
-    """The checkpoint that ``directory`` is, or the newest of the preferred kind in the run directory that it is."""
+    """The checkpoint that ``directory`` is, or the newest of the preferred kind in the run directory that it is.
+
+    That may be one which has lost its manifest: :func:`read` refuses it and names another, which is not taken unasked.
+    """
     if (directory / "manifest.json").exists():
         return directory
     if not directory.is_dir():
         raise InputError(f"no checkpoint at {directory}: expected a run directory or a checkpoint directory")
-    found = checkpoints(directory)
-    of_kind = [path for path in found if prefer in path.name] or found
+    of_kind = [path for path in _named(directory) if prefer in path.name] or checkpoints(directory)
     if not of_kind:
         raise InputError(f"{directory} holds no checkpoint (looked for manifest.json and best-*/ or last-*/)")
     return of_kind[-1]
@@ -150,8 +152,12 @@ def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
 
 def checkpoints(run: Path) -> list[Path]:
     """The whole checkpoints of a run directory, the newest last."""
+    return [path for path in _named(run) if (path / "manifest.json").exists()]
+
+
+def _named(run: Path) -> list[Path]:
+    """What has the name of a checkpoint that was written to its end, whole or not, the newest last."""
     found = [path for path in run.iterdir() if NAME.fullmatch(path.name) and path.suffix != ".new"]
-    found = [path for path in found if (path / "manifest.json").exists()]
     return sorted(found, key=lambda path: (int(path.stem.split("-")[1]), path.suffix != ".old"))
 
 
