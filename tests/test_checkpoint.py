@@ -289,3 +289,28 @@ def test_a_model_from_python(tmp_path: Path) -> None:
         loaded.stream("aü")  # before the first piece is asked for
     with pytest.raises(InputError, match="temperature"):
         loaded.stream("a", temperature=-1.0)
+
+
+@pytest.mark.parametrize("wrong", [["a"], 3, None, b"abc"], ids=repr)
+def test_what_is_no_text_is_named(tmp_path: Path, wrong: Any) -> None:
+    checkpoint.write(tmp_path / "best-00000001", model())
+    loaded = hmrnn.load(tmp_path)
+    for call in (loaded.segment, loaded.score):
+        with pytest.raises(InputError, match=f"^the text must be a str; got {type(wrong).__name__}"):
+            call(wrong)
+    for call in (loaded.generate, loaded.stream):
+        with pytest.raises(InputError, match=f"^the prompt must be a str; got {type(wrong).__name__}"):
+            call(wrong)
+    with pytest.raises(InputError, match=f"^line 2 must be a str; got {type(wrong).__name__}"):
+        list(loaded.score_lines(["abc", wrong]))
+    with pytest.raises(InputError, match=r"^length must be a whole number; got 'a'"):
+        loaded.generate("abc", "a")
+    for lines in ("abc", 3):
+        with pytest.raises(InputError, match=r"^the lines must be strings in a list"):
+            list(loaded.score_lines(lines))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"runs/demo", ["english-small"]], ids=repr)
+def test_what_is_no_name_of_a_model_is_named(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"^a model is named by the path of its directory, .*english-small"):
+        hmrnn.load(wrong)

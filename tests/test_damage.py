@@ -65,9 +65,7 @@ def test_the_best_without_its_manifest_is_not_replaced_unasked(run: Path, tmp_pa
     shutil.copytree(run, tmp_path / "run")
     best = checkpoint.find(tmp_path / "run")
     (best / "manifest.json").unlink()
-    with pytest.raises(
-        InputError, match=r"manifest\.json cannot be read .*; (last-\d+) is whole; to use \1, name (\S+),"
-    ):
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read .*; (last-\d+) is whole; to use \1, name"):
         hmrnn.load(tmp_path / "run")
     shutil.rmtree(best)
     hmrnn.load(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -117,6 +118,8 @@ def stream(
         top_p: draw from the fewest symbols that together have this probability.
         seed: the same seed gives the same symbols; None gives others each time.
     """
+    if not isinstance(length, Integral):
+        raise InputError(f"length must be a whole number; got {length!r}")
     if length < 0:
         raise InputError(f"length must not be negative; got {length}")
     if not 0 <= temperature < float("inf"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -78,6 +80,8 @@ def lifts(lines: list[np.ndarray]) -> float:
 
 def _check(points: int, samples: int, bias: float, temperature: float, seed: int | None) -> None:
     for name, value in (("points", points), ("samples", samples)):
+        if not isinstance(value, Integral):
+            raise InputError(f"{name} must be a whole number; got {value!r}")
         if value < 1:
             raise InputError(f"{name} must be at least 1; got {value}")
     for name, number in (("bias", bias), ("temperature", temperature)):

@@ -86,6 +86,7 @@ class TextModel:
         seed: int | None = None,
     ) -> Iterator[str]:
         """As :meth:`generate`, piece by piece as they are made; what is wrong with the request is said at once."""
+        _check_text("the prompt", prompt)
         start = self.vocabulary.encode(self._as_trained(prompt)) if prompt else np.zeros(0, dtype=np.int64)
         indices = stream(self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return self._pieces(indices)
@@ -110,7 +111,10 @@ class TextModel:
 
     def score_lines(self, lines: Iterable[str]) -> Iterator[Evaluation | None]:
         """As :meth:`score`, each line by itself; None for one of fewer than two symbols, which has none to predict."""
+        if isinstance(lines, str) or not isinstance(lines, Iterable):
+            raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
         for number, line in enumerate(lines, start=1):
+            _check_text(f"line {number}", line)
             try:
                 symbols = self.vocabulary.encode(self._as_trained(line))
             except InputError as error:
@@ -123,6 +127,7 @@ class TextModel:
         return self
 
     def _encode(self, text: str, verb: str) -> np.ndarray:
+        _check_text("the text", text)
         text = self._as_trained(text)
         if not text:
             raise InputError(f"there is nothing to {verb}: the text is empty")
@@ -135,6 +140,12 @@ class TextModel:
             return text
         space = is_space(code_points(text), self.vocabulary.kind).tolist()
         return "".join(symbol for symbol, removed in zip(text, space) if not removed)
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        hint = "; decode it first, as in text.decode()" if isinstance(text, bytes) else ""
+        raise InputError(f"{what} must be a str; got {type(text).__name__}{hint}")
 
 
 def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel | StrokeModel:

@@ -20,6 +20,11 @@ def names() -> list[str]:
 def find(source: str | Path) -> Path:
     """The directory that a name or a path means; InputError, with the nearest name there is, if it does not exist."""
     own = names()
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"a model is named by the path of its directory, or it is one that comes with hmrnn ({', '.join(own)}); "
+            f"got {source!r}"
+        )
     if isinstance(source, str) and source in own:
         return FOLDER / source
     path = Path(source)
