@@ -32,6 +32,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (work / "brief.txt").write_text("abc de " * 20)
     (work / "binary.txt").write_bytes(bytes(range(256)) * 9)
     (work / "latin1.txt").write_bytes("caf\xe9 ".encode("latin-1") * 50)
+    (work / "series.csv").write_text("1,2\n")
+    (work / "picture.png").write_bytes(b"\x89PNG\r\n")
+    points = "".join(f'<Point x="{k}" y="{k % 7}"/>' for k in range(400))
+    for form in ("a", "b", "c"):
+        (work / "iam" / "lineStrokes").mkdir(parents=True, exist_ok=True)
+        line = f"<WhiteboardCaptureSession><StrokeSet><Stroke>{points}</Stroke></StrokeSet></WhiteboardCaptureSession>"
+        (work / "iam" / "lineStrokes" / f"{form}01-000u-01.xml").write_text(line)
+    (work / "iam" / "a01-000u.txt").write_text("CSR:\n\na line\n")
     (work / "folder").mkdir()
     (work / "folder" / "thesis.tex").write_text("all of it")
     with pytest.MonkeyPatch.context() as patch:
@@ -78,8 +86,26 @@ TRAINING: dict[str, tuple[str, str]] = {
     "missing, by flag": ("train text --data.path nowhere", "there is no file nowhere"),
     "no file": ("train ptb", "format ptb needs data, and none was named"),
     "empty": ("train empty.txt", "empty.txt is empty"),
-    "too short": ("train short.txt", "short.txt is too short: it must hold at least "),
-    "too short for the batch": ("train brief.txt --train.batch-size 64", "but 64 streams of 100 need at least 6401"),
+    "too short": (
+        "train short.txt",
+        "short.txt is too short: it must hold at least 3557 symbols, so that the training ",
+    ),
+    "too short for the batch": (
+        "train brief.txt --train.batch-size 64",
+        "must hold at least 7113 symbols, so that the training part has 6401, one more than train.batch_size times",
+    ),
+    "too short for its parts": (
+        "train short.txt --train.batch-size 1 --train.length 3",
+        "short.txt is too short: it must hold at least 40 symbols, so that training, validation and test part have 2",
+    ),
+    "too short to show": ("data short.txt", "short.txt is too short: it must hold at least 40 symbols"),
+    "other series": ("train series.csv", "other time series are for hmrnn.HMSegmenter, in Python"),
+    "IAM-OnDB": ("train iam", "holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path iam"),
+    "IAM-OnDB without its sets": (
+        "data iamondb --path iam --split official",
+        "name them beside the lines with --path, or take --split paper",
+    ),
+    "IAM-OnDB without its place": ("data iamondb", "give lineStrokes-all.tar.gz, a folder or an archive with --path"),
     "binary": ("train binary.txt", "binary.txt is not UTF-8 text"),
     "not UTF-8": ("train latin1.txt", "latin1.txt is not UTF-8 text: byte 0xe9 at offset 3"),
     "folder without text": ("train folder", "folder is a directory without .txt files"),
@@ -162,6 +188,14 @@ USING: dict[str, tuple[str, str]] = {
     "a folder without streams": ("segment -m runs/story abc --out found", "--out is for --stream; give both"),
     "resumed without streams": ("segment -m runs/story abc --resume", "--resume is for --stream; give both"),
     "file not UTF-8": ("segment -m runs/story --file latin1.txt", "latin1.txt is not UTF-8 text"),
+    "picture": (
+        "segment -m runs/story --file picture.png",
+        "picture.png is not UTF-8 text: byte 0x89 at offset 0 (invalid start byte); convert it to UTF-8",
+    ),
+    "evaluate a picture": (
+        "evaluate -m runs/story --file picture.png",
+        "or read it as bytes with --data.bytes of hmrnn train",
+    ),
     "width": ("segment -m runs/story abc --width -3", "width must"),
     "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),
     "temperature": ("generate -m runs/story --temperature -1", "temperature must be 0 or more; got -1.0"),
@@ -179,6 +213,10 @@ USING: dict[str, tuple[str, str]] = {
     "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
     "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
     "figure": ("plot -m runs/story abc --figure 6", "invalid choice '6' for argument '--figure'"),
+    "figure of a text": (
+        "plot abc --figure 9",
+        "'--figure'. Expected one of 3, 4, 5, curves, timescales. (see hmrnn plot",
+    ),
     "figure's suffix": ("plot -m runs/story abc --out f.bmp", "a figure is written as .png, .svg, .pdf; got 'f.bmp'"),
     "figure's folder": ("plot -m runs/story abc --out no/f.png", "cannot write no/f.png"),
     "curves of what": ("plot -m folder --figure curves", "metrics.jsonl cannot be read"),

@@ -183,7 +183,7 @@ def test_conditions_of_detectors() -> None:
 def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "load_corpus", lambda config, progress: tiny.corpus())
+        patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
     lines = read_metrics(tmp_path / "metrics.jsonl")
     found = [line for line in lines if line["event"] == "detector"]

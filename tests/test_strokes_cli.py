@@ -193,7 +193,7 @@ def test_plot(run: Path) -> None:
         (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
         (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
         (("segment", "hand", "some text"), "this is a model of handwriting"),
-        (("segment", "hand"), "needs data, and none was named"),
+        (("segment", "hand"), "needs data, and none was named; give .* with --file"),
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
@@ -211,14 +211,15 @@ def test_plot(run: Path) -> None:
         (("plot", "text", "abc", "--figure", "5"), "--figure 5 draws handwriting"),
         (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
         (("generate", "text", "abc", "--prime", "{lines}"), "--prime is for handwriting"),
-        (("evaluate", "text", "--file", "{lines}"), "is not UTF-8|symbol"),
+        (("evaluate", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
+        (("segment", "hand", "--file", "{text}"), r"\.csv files, and from a line of IAM-OnDB \(.xml\)"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(
     arguments: tuple[str, ...], message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, model, *rest = arguments
-    filled = [word.format(lines=run / "lines.npz") for word in rest]
+    filled = [word.format(lines=run / "lines.npz", text=__file__) for word in rest]
     assert tiny.hmrnn(command, "-m", run / model, *filled) == 2
     err = capsys.readouterr().err
     assert re.search(message, err), err

@@ -86,7 +86,7 @@ def test_text_formats_are_text() -> None:
 def test_sequences_without_a_carried_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny.config(epochs=2, log_every=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "load_corpus", lambda config, progress: tiny.corpus())
+        patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path / "whole"), again="") == 0
     shown = capsys.readouterr().out
     assert "words: 12 of them\n" in shown

@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,9 +113,22 @@ def _kind(path: str) -> str:
     if endings & {".json", ".csv"} and not os.path.isdir(path):
         raise InputError(
             f"{path} may hold strokes or text: write strokes or text in its place, and the file after --data.path "
-            "(of hmrnn data: --path)"
+            "(of hmrnn data: --path); other time series are for hmrnn.HMSegmenter, in Python"
+        )
+    if _is_iamondb({os.path.basename(name) for name in names}) and not os.path.isfile(path):
+        raise InputError(
+            f"{path} holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path {shlex.quote(path)} "
+            f"(or hmrnn data iamondb --path {shlex.quote(path)})"
         )
     return "text"
+
+
+def _is_iamondb(names: set[str]) -> bool:
+    """Lines of IAM-OnDB, and no texts but those that come with them: transcripts and the official sets."""
+    texts = (name for name in names if name.endswith(".txt"))
+    return any(re.fullmatch(r"[^.].*-\d+\.xml|lineStrokes.*\.(tar|tgz).*", name) for name in names) and all(
+        re.fullmatch(r"(trainset|testset_[vtf]|[a-z]\d+-\d+[a-z]?)\.txt", name) for name in texts
+    )
 
 
 def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
@@ -181,13 +195,19 @@ def _one_line(box: str) -> str:
         if paragraph[0].startswith("Perhaps you meant") and len(paragraph) > 1:
             message += f"; did you mean {paragraph[1].split()[0].rstrip(',')}?"
             break
-    return message
+    return re.sub(r"Expected one of \(([^()]*)\)", _choices, message)
+
+
+def _choices(listed: re.Match[str]) -> str:
+    """tyro's list of values in the same order every time, without the None that stands for a flag left out."""
+    values = set(re.findall("'([^']*)'", listed[1])) - {"None"}
+    return f"Expected one of {', '.join(sorted(values))}"
 
 
 def _check_quotes(message: str, program: str) -> None:
     """InputError that says more, if what is wrong is a text without quotes: its first word is taken for all of it."""
     words = message.removeprefix("Unrecognized options: ").split(", ")
-    if words[0] != message and not any(re.match("--?[a-zA-Z]", word) for word in words):
+    if message.startswith("Unrecognized options: ") and not any(re.match("--?[a-zA-Z]", word) for word in words):
         shown = " ".join(words[:3]) + " ..." * (len(words) > 3)
         raise InputError(
             f'a text of several words must be in quotes, as in {program} "two words"; after the first came: {shown}'

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,7 +74,7 @@ def run_to_end(
         torch.set_num_threads(config.train.threads)
     device = choose_device(config.train.device)
     with processes(device) as (rank, world):
-        corpus = _first_of_all(rank, world, lambda: _load_data(config.data))
+        corpus = _first_of_all(rank, world, lambda: _load_data(config))
         run.writer = rank == 0
         trainer = Trainer(config, corpus, device, rank, world)
         with run.open(overwrite=overwrite):
@@ -90,9 +92,11 @@ def run_to_end(
     return 0
 
 
-def _load_data(config: DataConfig) -> Corpus | StrokeCorpus:
+def _load_data(config: Config) -> Corpus | StrokeCorpus:
     progress = display.bytes_progress("reading")
-    return load_strokes(config, progress) if config.format in STROKE_FORMATS else load_corpus(config, progress)
+    if config.data.format in STROKE_FORMATS:
+        return load_strokes(config.data, progress)
+    return load_corpus(config.data, progress, training=config.train.batch_size * config.train.length + 1)
 
 
 def _first_of_all(rank: int, world: int, read: Callable[[], Corpus | StrokeCorpus]) -> Corpus | StrokeCorpus:
@@ -118,6 +122,17 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
         raise InputError(f"--resume goes on with the run as it was; it cannot change {', '.join(differing)}")
 
 
+@contextlib.contextmanager
+def _own_flags(**own: str) -> Iterator[None]:
+    """What commands share advises flags of hmrnn train: say those of this command, as far as it has them."""
+    try:
+        yield
+    except InputError as error:
+        said = re.sub(r"--data\.([a-z-]+)", lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
+        raise InputError(said) from error
+
+
+@_own_flags(path="--path")
 def evaluate(arguments: flags.EvaluateArguments) -> int:
     dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
@@ -193,6 +208,8 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     """The text to evaluate as symbols of the model's vocabulary, where spaces were removed, and what to call it."""
     data = model.config.data
     if arguments.file:
+        for path in arguments.file:
+            flags.check_no_strokes(path)
         progress = display.bytes_progress("reading")
         symbols, spaces = read_symbols_and_spaces(
             arguments.file, model.vocabulary, data, progress, plain=arguments.plain
@@ -210,6 +227,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
 
+@_own_flags(path="--file")
 def segment(arguments: flags.SegmentArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
@@ -292,6 +310,7 @@ def generate(arguments: flags.GenerateArguments) -> int:
     return 0
 
 
+@_own_flags(path="--file")
 def plot(arguments: flags.PlotArguments) -> int:
     from hmrnn import figures, figures_lengths
 
@@ -340,6 +359,7 @@ def export(arguments: flags.ExportArguments) -> int:
     return 0
 
 
+@_own_flags(path="--path", split="--split")
 def data(arguments: flags.DataArguments) -> int:
     if arguments.text8_from is not None or arguments.prose_from is not None:
         return _from_dump(arguments)

@@ -151,6 +151,7 @@ class TextArguments(ModelArguments):
             raise _no_text()
         try:
             if self.file is not None:
+                check_no_strokes(self.file)
                 text = Path(self.file).read_bytes().decode("utf-8")
             else:
                 if isinstance(sys.stdin, io.TextIOWrapper):
@@ -160,9 +161,10 @@ class TextArguments(ModelArguments):
         except OSError as error:
             raise InputError(f"cannot read {self.file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            if self.file is not None and ".npz" in Path(self.file).suffixes:
-                raise InputError(f"{self.file} is a file of strokes, for a model of handwriting") from error
-            raise InputError(f"{self.file or 'standard input'} is not UTF-8 text: {error}") from error
+            byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if self.file else ""
+            raise InputError(
+                f"{self.file or 'standard input'} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8"
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,6 +390,12 @@ def _check_files(paths: Iterable[str]) -> None:
         if not os.path.exists(os.path.expanduser(path)):
             hint = did_you_mean(path, (), files=True)
             raise InputError(f"there is no file {path}, or it is out of reach; check the path{hint}")
+
+
+def check_no_strokes(path: str) -> None:
+    """InputError if a file that a model of text is to read holds strokes, by its name."""
+    if ".npz" in Path(path).suffixes:
+        raise InputError(f"{path} is a file of strokes, for a model of handwriting")
 
 
 def _no_text() -> InputError:

@@ -59,6 +59,11 @@ def read_strokes(path: str | Path) -> Strokes:
         from hmrnn.data.iamondb import read_line
 
         return read_line(path)
+    if not is_stroke_file(path):
+        raise InputError(
+            f"{path}: strokes are read from .npz, .json and .csv files, and from a line of IAM-OnDB (.xml); "
+            "convert it to one of them"
+        )
     return read_file(path, lambda count: None).strokes
 
 

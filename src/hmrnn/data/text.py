@@ -76,14 +76,15 @@ class _Entry:
     spaces: bool = False
 
 
-def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
+def load_corpus(config: DataConfig, progress: Progress | None = None, *, training: int = 2) -> Corpus:
     """The corpus that ``config`` names: from the cache, if its sources have not changed since they were read.
 
     Several files are read as one text. Formats without a split of their own give its first part to training, then come
     validation and test. A line end of any kind is read as one symbol, "\\n", and a byte order mark is dropped; where
     symbols are bytes, all stay as they are.
 
-    ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice.
+    ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice. A training
+    part of fewer symbols than ``training`` is an InputError, which says how many the whole text must hold.
     """
     Config(data=config).check()
     sources = find_sources(config)
@@ -97,12 +98,13 @@ def load_corpus(config: DataConfig, progress: Progress | None = None) -> Corpus:
     try:
         for _ in range(_ATTEMPTS):
             if corpus := _open(entry):
+                _split(config, sources, [len(corpus.train), len(corpus.valid), len(corpus.test)], training)
                 return corpus
             temporary = cache / f".{key}-{uuid.uuid4().hex}"
             try:
                 temporary.mkdir(parents=True)
                 report = count_progress(progress, 2 * sum(size for _, size, _ in state))
-                _write(temporary, config, sources, report)
+                _write(temporary, config, sources, report, training)
                 if _state(sources) != state:
                     raise InputError(f"{names(sources)} changed while it was read; try again when it is complete")
                 _publish(temporary, entry, key)
@@ -165,10 +167,10 @@ def read_symbols_and_spaces(
     return symbols, removed
 
 
-def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report: Report) -> None:
+def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report: Report, training: int) -> None:
     """Read the sources and write corpus.json, symbols.bin and perhaps spaces.bin."""
     first, counts = _scan(config, sources, report)
-    lengths = _split(config, sources, counts)
+    lengths = _split(config, sources, counts, training)
     ends = np.cumsum(lengths)
     unseen = np.flatnonzero((first >= ends[0]) & (first < _NEVER))
     if unseen.size and config.unseen == "error":
@@ -213,12 +215,20 @@ def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[
     return first, counts
 
 
-def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int]) -> tuple[int, int, int]:
-    """The lengths of training, validation and test part; InputError if one has no symbol to predict."""
+def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int], training: int) -> tuple[int, int, int]:
+    """The lengths of training, validation and test part; InputError if one has no symbol to predict.
+
+    It says the same of a training part with fewer than ``training`` symbols.
+    """
+    streams = f"so that the training part has {training}, one more than train.batch_size times train.length"
+    advice = "; give more text, or lower these"
     if config.format == "ptb":
-        for path, count in zip(sources, counts):
-            if count < 2:
-                raise InputError(f"{path} is too short: it must hold at least 2 symbols; it holds {count}")
+        for path, count, needed in zip(sources, counts, (training, 2, 2)):
+            if count < needed:
+                why, more = (f", {streams}", advice) if needed > 2 else ("", "")
+                raise InputError(
+                    f"{path} is too short: it must hold at least {needed} symbols{why}; it holds {count}{more}"
+                )
         return counts[0], counts[1], counts[2]
     total = sum(counts)
     if total == 0:
@@ -226,13 +236,17 @@ def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int]) -
     own_split = config.format in ("text8", "enwik8")
     # The decimal that was written is meant, not the binary fraction next to it.
     valid, test = (Fraction("0.05" if own_split else str(f)) for f in (config.valid_fraction, config.test_fraction))
-    needed = math.ceil(2 / min(valid, test, 1 - valid - test))
-    if total < needed:
-        raise InputError(
-            f"{names(sources)} is too short: it must hold at least {needed} symbols, so that training, validation and "
-            f"test part have 2 each; it holds {total}"
+    share = 1 - valid - test
+    parts = total - int(total * valid) - int(total * test), int(total * valid), int(total * test)
+    of_each, of_training = math.ceil(2 / min(valid, test, share)), math.ceil(training / share)
+    if total < of_each or parts[0] < training:
+        needed, why, more = max(
+            (of_each, "so that training, validation and test part have 2 each", ""), (of_training, streams, advice)
         )
-    return total - int(total * valid) - int(total * test), int(total * valid), int(total * test)
+        raise InputError(
+            f"{names(sources)} is too short: it must hold at least {needed} symbols, {why}; it holds {total}{more}"
+        )
+    return parts
 
 
 def _title(config: DataConfig) -> str:
