@@ -210,6 +210,23 @@ def test_detectors_that_come_back() -> None:
     assert changes() == []
 
 
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ((0.0018, 0.0027, 0.0018, 0.0039, 0.0041, 0.003, 0.0019), ["silent", "", "", "", "alive", "", "silent"]),
+        ((0.985, 0.975, 0.99, 0.961, 0.959, 0.97, 0.981), ["always", "", "", "", "alive", "", "always"]),
+        ((0.001, 0.99, 0.0, 0.5), ["silent", "always", "silent", "alive"]),
+    ],
+)
+def test_a_detector_close_to_a_limit_is_told_of_once(rates: tuple[float, ...], said: list[str]) -> None:
+    trainer = tiny.trainer(tiny.config())
+    for rate, expected in zip(rates, said):
+        trainer.epoch.copy_(torch.tensor([100, 100 * rate, 50]))
+        changes = trainer.changed_detectors()
+        assert [change["condition"] for change in changes] == [expected] * bool(expected)
+        assert all(change["message"] == advice(1, change["rate"]) for change in changes)
+
+
 def test_given_boundaries_are_nobodys_fault() -> None:
     text = dataclasses.replace(tiny.corpus(), train=np.full(220, 3, np.uint8))  # one word without an end
     trainer = tiny.trainer(tiny.config(rnn="hrnn"), text)

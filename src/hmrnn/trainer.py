@@ -20,6 +20,8 @@ from hmrnn.errors import InputError
 from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
 from hmrnn.regularise import (
+    ALWAYS,
+    SILENT,
     Average,
     advice,
     bound_feedback,
@@ -206,11 +208,12 @@ class Trainer:
             return []
         before = self.progress.conditions or ["alive"] * len(sums)
         rates = [total / updates for total in sums]
-        self.progress.conditions = [condition(rate) for rate in rates]
+        now = [_condition(rate, old) for rate, old in zip(rates, before)]
+        self.progress.conditions = now
         return [
-            {"layer": l, "condition": condition(rate), "rate": rate, "message": advice(l, rate)}
-            for l, (rate, old) in enumerate(zip(rates, before), start=1)
-            if condition(rate) != old
+            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate)}
+            for l, (rate, old, new) in enumerate(zip(rates, before, now), start=1)
+            if new != old
         ]
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
@@ -335,6 +338,13 @@ class Trainer:
         if self.config.train.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
+
+
+def _condition(rate: float, before: str) -> str:
+    """``condition``, but a detector counts as back only at twice the limit: rates close to it cross it to and fro."""
+    back = {"silent": rate > 2 * SILENT, "always": rate < 1 - 2 * (1 - ALWAYS)}
+    now = condition(rate)
+    return before if now == "alive" and not back.get(before, True) else now
 
 
 def _gather(part: Tensor, world: int) -> list[Tensor]:
