@@ -95,7 +95,8 @@ def test_figure5_colours_strokes_and_segments() -> None:
     words = " ".join(text.get_text() for text in figure.texts)
     assert f"{len(pen_ups(line))} strokes" in words
     assert "segments of z¹" in words
-    assert words.count("F1") == 6
+    assert words.count("F1") == 8
+    assert words.count("by chance F1") == 4  # for each level, exactly and within one point
     exact = against_pen_ups(found, line)[1][0]
     hits = exact.found * exact.gold / (len(line) - 1)
     assert f"by chance F1 {2 * hits / (exact.found + exact.gold):.0%}" in words

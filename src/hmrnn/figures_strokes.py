@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn import figures
+from hmrnn import boundary_scores, figures
 from hmrnn.boundary_scores import BoundaryScores
 from hmrnn.data.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
@@ -32,7 +32,7 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     """Figure 5 of the paper: a line (T, 3) drawn in the colours of its pen strokes, then in those of its segments.
 
     Beside each level stands how its segment ends agree with those of the strokes, exactly and within one point, and how
-    ends that are as many would by chance.
+    ends that are as many would by chance, at each tolerance.
     """
     if len(steps) != len(segmentation):
         raise InputError(f"steps must be the {len(segmentation)} points of the segmentation; got {len(steps)}")
@@ -44,13 +44,14 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     rows = [("pen strokes", strokes, f"{len(strokes)} strokes")]
     for level in levels:
         ends = segmentation.ends(level)
-        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(ends, scores[level])))
+        [row, *_] = boundary_scores.compare([[ends]], {"pen-ups": [pen_ups(steps)]}, [len(steps)])
+        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(ends, scores[level], row.chance)))
 
     points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
     width = _WIDTH - _SCORES
     around = 2 * _MARGIN * max(wide, high)
-    height = min(_MOST_INCHES, max(0.5, (width - 0.16) * (high + around) / (wide + around)))
+    height = min(_MOST_INCHES, max(0.85, (width - 0.16) * (high + around) / (wide + around)))
     title = 0.22
     total = len(rows) * (height + title) + 0.1
     with figures.styled():
@@ -107,14 +108,16 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
     axes.set_aspect("equal")
 
 
-def _scores(ends: list[int], scores: dict[int, BoundaryScores]) -> str:
+def _scores(ends: list[int], scores: dict[int, BoundaryScores], chance: dict[int, float]) -> str:
+    """``chance`` is that of random ends; without tolerance it is known exactly."""
     lines = [counted(len(ends), "segment")]
     for tolerance, score in scores.items():
         near = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point"
         lines += [near + ":", f"  P {_percent(score.precision)}  R {_percent(score.recall)}  F1 {_percent(score.f1)}"]
+        f1 = chance[tolerance]
         if tolerance == 0 and ends[-1] > 1:  # drawn from all places where one could be
-            chance = dataclasses.replace(score, hits=score.found * score.gold / (ends[-1] - 1))
-            lines.append(f"  by chance F1 {_percent(chance.f1)}")
+            f1 = dataclasses.replace(score, hits=score.found * score.gold / (ends[-1] - 1)).f1
+        lines.append(f"  by chance F1 {_percent(f1)}")
     return "\n".join(lines)
 
 

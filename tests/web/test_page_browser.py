@@ -189,6 +189,8 @@ def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     expect(page.locator("#draw-status")).to_have_text("24 points")
     expect(shown(page)).to_have_text([*("o" * 11 + "^") * 2])
     assert edges(page, 1)[-1] == 24
+    labels = page.locator("#draw-panels .row").first.locator(".label").all_inner_texts()
+    assert {label[0] for label in labels} == {"z", "h"}  # no row of bits: those of a density may be negative
     with page.expect_download() as download:
         page.get_by_role("button", name="Drawing (SVG)").click()
     assert Path(download.value.path()).read_text().count("<line") == 24

@@ -18,7 +18,7 @@ export class Panel {
       for (const other of others()) if (other !== this) other.view.moveTo(index, { quiet: true });
       at(index);
       inspect(this, index, place, keys);
-    });
+    }, { bits: model.unit !== "point" });
     this.legend = element("div", "legend");
     this.table = element("table");
     this.plain = element("details");

@@ -1,5 +1,5 @@
 // Rows of symbols; under each row the segments of every level as blocks, the norms of every layer as a heat map, and the
-// bits of each symbol as bars. Rows are filled when they come near the screen, so a long text costs little.
+// bits of each symbol as bars (of points there are none: those of a density may be negative). Rows are filled when they come near the screen, so a long text costs little.
 
 import { shown, superscript } from "/static/reading.js";
 
@@ -26,7 +26,8 @@ export function element(name, className = "", text = "") {
 
 export class View {
   // `onCursor(index | null, rectangle, keys)` is told which symbol the pointer or the keys are at.
-  constructor(label, onCursor) {
+  constructor(label, onCursor, { bits = true } = {}) {
+    this.bits = bits ? BITS : 0; // pixels
     this.root = element("div", "view");
     this.root.tabIndex = 0;
     this.root.setAttribute("role", "group");
@@ -79,7 +80,7 @@ export class View {
 
   get cell() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--cell")); }
   get gutter() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--gutter")); }
-  get height() { return TEXT + this.reading.levels * LEVEL + SPACE + this.reading.layers * HEAT + BITS; }
+  get height() { return TEXT + this.reading.levels * LEVEL + SPACE + this.reading.layers * HEAT + this.bits; }
 
   #columns() {
     return Math.max(10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
@@ -146,7 +147,8 @@ export class View {
     cells.append(canvas);
     const top = TEXT + reading.levels * LEVEL + SPACE;
     for (let l = 0; l < reading.layers; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
-    row.element.append(label("bits", top + reading.layers * HEAT + 3), cells);
+    if (this.bits) row.element.append(label("bits", top + reading.layers * HEAT + 3));
+    row.element.append(cells);
     this.#paint(row);
   }
 
@@ -191,7 +193,7 @@ export class View {
     const canvas = row.element.querySelector("canvas");
     const { cell, reading } = this;
     const scale = window.devicePixelRatio || 1;
-    const width = (row.end - row.start) * cell, height = reading.layers * HEAT + BITS;
+    const width = (row.end - row.start) * cell, height = reading.layers * HEAT + this.bits;
     canvas.width = Math.ceil(width * scale);
     canvas.height = Math.ceil(height * scale);
     canvas.style.width = `${width}px`;
@@ -206,6 +208,7 @@ export class View {
         context.fillStyle = norms[t] === null ? bars : colour((norms[t] - low) / (high - low));
         context.fillRect(x, l * HEAT, cell + 0.3, HEAT - 1);
       });
+      if (!this.bits) continue;
       const bits = Math.min(reading.bits[t] ?? 0, MOST_BITS) / MOST_BITS * (BITS - 3);
       context.fillStyle = bars;
       context.fillRect(x + 1.5, height - bits, cell - 3, bits);
