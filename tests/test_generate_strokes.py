@@ -8,7 +8,7 @@ import torch
 
 import tiny_strokes
 from hmrnn.errors import InputError
-from hmrnn.generate_strokes import lifts
+from hmrnn.generate_strokes import scribble
 from hmrnn.mixture import Mixture
 from hmrnn.trained_strokes import StrokeModel
 
@@ -117,5 +117,10 @@ def test_a_pen_out_of_control_is_not_drawn() -> None:
         wild.generate(3)
 
 
-def test_lifts_are_counted() -> None:
-    assert lifts([np.array([[0, 0, 0], [1, 1, 1.0]]), np.array([[0, 0, 1], [1, 1, 1.0]])]) == 0.75
+def test_scribble_is_told_from_writing() -> None:
+    lifted, down = np.tile([0, 0, 1.0], (15, 1)), np.tile([0, 0, 0.0], (5, 1))
+    warning = scribble([lifted, down])
+    assert warning is not None
+    assert warning.startswith("the pen is lifted after 75% of the points, which is scribble")
+    assert scribble([lifted, *[down] * 5]) is None
+    assert scribble([lifted]) is None  # too short to tell

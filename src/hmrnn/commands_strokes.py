@@ -19,14 +19,12 @@ from hmrnn.data.stroke_files import ENDINGS
 from hmrnn.data.strokes import counted
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
-from hmrnn.generate_strokes import lifts
+from hmrnn.generate_strokes import scribble
 from hmrnn.segment_strokes import against_pen_ups, pen_ups
 from hmrnn.trained_strokes import StrokeModel
 
 POINTS = 600
 """Written if --length does not say how many."""
-MOST_LIFTS = 0.4
-"""People lift the pen after a tenth of the points or fewer; a network that knows nothing, after half of them."""
 
 
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
@@ -127,12 +125,8 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     else:
         drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
     print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
-    if lifts(lines) > MOST_LIFTS:
-        print(
-            f"the pen is lifted after {lifts(lines):.0%} of the points, which is scribble: this model is untrained or "
-            "has diverged; train it longer, or use another checkpoint",
-            file=sys.stderr,
-        )
+    if warning := scribble(lines):
+        print(warning, file=sys.stderr)
     return 0
 
 

@@ -15,6 +15,9 @@ from hmrnn.models import HandwritingModel
 
 LARGEST_STEP = 1000.0
 """In deviations of the training steps; a pen that moves further at once is out of control."""
+MOST_LIFTS, FEWEST = 0.4, 20
+"""People lift the pen after a tenth of the points or fewer; a network that knows nothing, after half of them. With
+fewer than so many points nobody can tell."""
 MOST = 1000.0
 """Of bias and temperature; a temperature below its inverse is as good as 0."""
 
@@ -73,9 +76,16 @@ def write(
     return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
 
 
-def lifts(lines: list[np.ndarray]) -> float:
-    """Share of the points after which the pen is lifted."""
-    return float(np.concatenate(lines)[:, 2].mean())
+def scribble(lines: list[np.ndarray]) -> str | None:
+    """What to tell of lines whose pen is lifted too often to have been learned; None if it is not."""
+    points = np.concatenate(lines)
+    lifts = float(points[:, 2].mean())
+    if lifts <= MOST_LIFTS or len(points) < FEWEST:
+        return None
+    return (
+        f"the pen is lifted after {lifts:.0%} of the points, which is scribble: this model is untrained or has "
+        "diverged; train it longer, or use another checkpoint"
+    )
 
 
 def _check(points: int, samples: int, bias: float, temperature: float, seed: int | None) -> None:

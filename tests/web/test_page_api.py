@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from hmrnn.generate_strokes import scribble
 from hmrnn.segment import Segmentation
 from hmrnn.trained import TextModel
 from hmrnn.web import app as app_module
@@ -167,11 +168,18 @@ def test_a_drawing_is_brought_to_the_size_of_the_data(shelf: Shelf) -> None:
 
 
 def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shelf: Shelf) -> None:
-    *parts, _ = lines(client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3}))
+    *parts, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3}))
     steps = np.array([step for part in parts for step in part["steps"]])
     np.testing.assert_allclose(steps, shelf[3].model.generate(30, bias=1.0, seed=3), atol=1e-3)
     symbols = [symbol for part in parts for symbol in part["symbols"]]
     assert symbols == ["^" if up else "o" for up in steps[:, 2]]
+    assert end.get("warning") == scribble([steps])
+
+
+def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmrnn.generate_strokes.MOST_LIFTS", 0.01)
+    *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
+    assert "which is scribble: this model is untrained" in end["warning"]
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

@@ -199,7 +199,7 @@ def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     assert len(json.loads(Path(download.value.path()).read_text())["symbols"]) == 24
     page.fill("#points", "30")
     page.get_by_role("button", name="Let it write").click()
-    expect(page.locator("#draw-status")).to_have_text("30 points")
+    expect(page.locator("#draw-status")).to_have_text(re.compile("^30 points($|: .* which is scribble)"))
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#draw-panels .panel")).to_have_count(0)
 

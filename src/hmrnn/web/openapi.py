@@ -188,7 +188,12 @@ def _schemas(limits: Limits) -> dict[str, Schema]:
         "End": {
             "type": "object",
             "required": ["end", "count", "seconds"],
-            "properties": {"end": {"const": True}, "count": whole, "seconds": {"type": "number"}},
+            "properties": {
+                "end": {"const": True},
+                "count": whole,
+                "seconds": {"type": "number"},
+                "warning": {"type": "string", "description": "what is wrong with what was written, if anything is"},
+            },
         },
         "Error": {
             "type": "object",

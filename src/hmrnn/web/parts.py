@@ -23,6 +23,7 @@ from torch import Tensor
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader, sample, stream
+from hmrnn.generate_strokes import scribble
 from hmrnn.mixture import Mixture
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
@@ -304,6 +305,7 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     x = torch.from_numpy(model.scale.apply(np.zeros((1, 3)))).to(model.network.density.weight)
     watcher.step(x)
     steps: list[np.ndarray] = []
+    written: list[np.ndarray] = []
     rows = Rows()
     slice_began = time.monotonic()
     for position in range(points):
@@ -314,10 +316,12 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
         if time.monotonic() - slice_began > SLICE or position == points - 1:
             symbols = [LAST if step[2] > 0.5 else POINT for step in steps]
             yield rows.part(position + 1 - len(steps), symbols, steps=_rounded(np.stack(steps)))
+            written.append(np.stack(steps))
             steps = []
             slice_began = time.monotonic()
-    yield _end(points, began)
+    yield _end(points, began, scribble(written))
 
 
-def _end(count: int, began: float) -> bytes:
-    return line({"end": True, "count": count, "seconds": round(time.monotonic() - began, 3)})
+def _end(count: int, began: float, warning: str | None = None) -> bytes:
+    end = {"end": True, "count": count, "seconds": round(time.monotonic() - began, 3)}
+    return line(end if warning is None else {**end, "warning": warning})

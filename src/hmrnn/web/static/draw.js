@@ -160,9 +160,12 @@ export class Draw {
       fail: (error) => this.page.problem("draw", error.message),
     });
     try {
-      let from = 0;
+      let from = 0, warning = "";
       for await (const part of lines(path, request, stop.signal, () => { id("draw-status").textContent = "busy, waiting"; })) {
-        if (part.end) break;
+        if (part.end) {
+          warning = part.warning ? `: ${part.warning}` : "";
+          break;
+        }
         onPart(part);
         reading.add(part);
         this.reading = reading;
@@ -171,7 +174,7 @@ export class Draw {
         from = reading.length;
         this.#paint();
       }
-      id("draw-status").textContent = `${reading.length.toLocaleString("en")} points`;
+      id("draw-status").textContent = `${reading.length.toLocaleString("en")} points${warning}`;
     } catch (error) {
       if (error.name !== "AbortError") this.page.problem("draw", error.message);
     }
