@@ -173,10 +173,10 @@ def test_conditions_of_detectors() -> None:
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
-        "if it stays so, start again with a positive train.detector_bias, a rate prior or rate control "
-        "(regularise.rate_targets) or another slope schedule (train.slope_rate)"
+        "if it stays so, start again with a rate prior or rate control (regularise.rate_targets with rate_weight or "
+        "rate_control), other rates to start at (train.detector_rates) or another slope schedule (train.slope_rate)"
     )
-    assert "with a negative train.detector_bias" in advice(1, 0.99)
+    assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99)
     assert advice(1, 0.25) == "the detector of layer 1 finds segments again, at rate 0.2500"
 
 

@@ -62,6 +62,11 @@ class Watch:
         self.counts[:3] = 0
         return skipped
 
+    def from_the_start(self, step: int) -> bool:
+        """Whether the very first update was not finite, or none so far; ``step`` is the number of the last update."""
+        updates, bad, first, row = self.counts.tolist()
+        return row >= step or (bad > 0 and step - updates + first == 1)
+
     def trouble(self, step: int, skip: bool) -> str | None:
         """What went wrong, and at which update, if that ends the run; ``step`` is the number of the last update."""
         updates, bad, first, row = self.counts.tolist()

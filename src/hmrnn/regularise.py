@@ -258,10 +258,10 @@ def advice(layer: int, rate: float) -> str:
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads each of them",
         "alive": f"finds segments again, at rate {rate:.4f}",
     }[condition(rate)]
-    sign = {"silent": "positive", "always": "negative"}.get(condition(rate))
-    if sign is None:
+    if condition(rate) == "alive":
         return f"the detector of layer {layer} {what}"
     return (
-        f"the detector of layer {layer} {what}; if it stays so, start again with a {sign} train.detector_bias, a rate "
-        "prior or rate control (regularise.rate_targets) or another slope schedule (train.slope_rate)"
+        f"the detector of layer {layer} {what}; if it stays so, start again with a rate prior or rate control "
+        "(regularise.rate_targets with rate_weight or rate_control), other rates to start at (train.detector_rates) or "
+        "another slope schedule (train.slope_rate)"
     )
