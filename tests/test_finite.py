@@ -101,7 +101,7 @@ def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize(
     ("rnn", "lower"),
-    [("hm-lstm", "train.recurrent_gain, train.detector_feedback or train.detector_bias"),
+    [("hm-lstm", "train.detector_bias, train.recurrent_gain or train.detector_feedback"),
      ("lstm", "train.learning_rate or train.clip_norm")],
 )  # fmt: skip
 def test_before_the_first_step_no_smaller_step_is_advised(tmp_path: Path, rnn: Any, lower: str, skip: bool) -> None:

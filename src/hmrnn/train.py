@@ -48,7 +48,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
             skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by --train.skip-nonfinite"
             lower = "train.learning_rate or train.clip_norm"
             if not wrong and trainer.watch.from_the_start(p.step) and trainer.model.rnn.num_boundaries:
-                lower = "train.recurrent_gain, train.detector_feedback or train.detector_bias"  # no step has been made
+                lower = "train.detector_bias, train.recurrent_gain or train.detector_feedback"  # no step has been made
             advice = f"start again with a lower {lower}{skip}"
             if run.states():
                 advice += f" (the last checkpoint in {run.path} is intact, and --resume goes on from it)"
