@@ -19,7 +19,8 @@ from rich.console import Console
 from hmrnn import InputError, Operation
 from hmrnn.config import ModelConfig
 from hmrnn.models import LanguageModel
-from hmrnn.segment import Segmentation, Updates, segment, segment_many, visible
+from hmrnn.segment import segment, segment_many
+from hmrnn.segmentation import Segmentation, Updates, visible
 
 U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

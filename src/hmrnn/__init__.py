@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hmrnn.models import HandwritingModel, LanguageModel
     from hmrnn.ops import State
     from hmrnn.rnn import HMLSTM, HMLSTMCell, Operation, Output
-    from hmrnn.segment import Segmentation
+    from hmrnn.segmentation import Segmentation
     from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
     from hmrnn.trained_strokes import StrokeModel
@@ -45,7 +45,7 @@ _HOME = {
     "LanguageModel": "hmrnn.models",
     "Operation": "hmrnn.rnn",
     "Output": "hmrnn.rnn",
-    "Segmentation": "hmrnn.segment",
+    "Segmentation": "hmrnn.segmentation",
     "State": "hmrnn.ops",
     "StrokeModel": "hmrnn.trained_strokes",
     "TextModel": "hmrnn.trained",

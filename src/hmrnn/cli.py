@@ -106,6 +106,8 @@ def preset_for(target: str) -> tuple[str, Config]:
 
 def _kind(path: str) -> str:
     """What a file or a folder holds by its name, or by the names in it: "text" or "strokes"."""
+    from hmrnn.data.iamondb import is_iamondb
+
     names = [path] if not os.path.isdir(path) else [name for _, _, found in os.walk(path) for name in found]
     endings = {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix for name in names}
     if ".npz" in endings or (os.path.isdir(path) and endings & {".json", ".csv"} and ".txt" not in endings):
@@ -115,20 +117,12 @@ def _kind(path: str) -> str:
             f"{path} may hold strokes or text: write strokes or text in its place, and the file after --data.path "
             "(of hmrnn data: --path); other time series are for hmrnn.HMSegmenter, in Python"
         )
-    if _is_iamondb({os.path.basename(name) for name in names}) and not os.path.isfile(path):
+    if os.path.isdir(path) and is_iamondb(names):
         raise InputError(
             f"{path} holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path {shlex.quote(path)} "
             f"(or hmrnn data iamondb --path {shlex.quote(path)})"
         )
     return "text"
-
-
-def _is_iamondb(names: set[str]) -> bool:
-    """Lines of IAM-OnDB, and no texts but those that come with them: transcripts and the official sets."""
-    texts = (name for name in names if name.endswith(".txt"))
-    return any(re.fullmatch(r"[^.].*-\d+\.xml|lineStrokes.*\.(tar|tgz).*", name) for name in names) and all(
-        re.fullmatch(r"(trainset|testset_[vtf]|[a-z]\d+-\d+[a-z]?)\.txt", name) for name in texts
-    )
 
 
 def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:

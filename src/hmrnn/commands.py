@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +29,7 @@ from hmrnn.data import (
 )
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, own_flags
 from hmrnn.evaluate import evaluate as measure
 from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
@@ -122,17 +120,7 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
         raise InputError(f"--resume goes on with the run as it was; it cannot change {', '.join(differing)}")
 
 
-@contextlib.contextmanager
-def _own_flags(**own: str) -> Iterator[None]:
-    """What commands share advises flags of hmrnn train: say those of this command, as far as it has them."""
-    try:
-        yield
-    except InputError as error:
-        said = re.sub(r"--data\.([a-z-]+)", lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
-        raise InputError(said) from error
-
-
-@_own_flags(path="--path")
+@own_flags(path="--path")
 def evaluate(arguments: flags.EvaluateArguments) -> int:
     dynamic = _dynamic(arguments)
     model = load(arguments.model, device=choose_device(arguments.device))
@@ -227,7 +215,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
 
-@_own_flags(path="--file")
+@own_flags(path="--file")
 def segment(arguments: flags.SegmentArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
@@ -310,7 +298,7 @@ def generate(arguments: flags.GenerateArguments) -> int:
     return 0
 
 
-@_own_flags(path="--file")
+@own_flags(path="--file")
 def plot(arguments: flags.PlotArguments) -> int:
     from hmrnn import figures, figures_lengths
 
@@ -359,7 +347,7 @@ def export(arguments: flags.ExportArguments) -> int:
     return 0
 
 
-@_own_flags(path="--path", split="--split")
+@own_flags(path="--path", split="--split")
 def data(arguments: flags.DataArguments) -> int:
     if arguments.text8_from is not None or arguments.prose_from is not None:
         return _from_dump(arguments)

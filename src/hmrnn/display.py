@@ -14,7 +14,7 @@ from rich.table import Table
 from hmrnn.data.text import Corpus
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
-from hmrnn.segment import Segmentation
+from hmrnn.segmentation import Segmentation
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer
 

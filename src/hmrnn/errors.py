@@ -1,10 +1,12 @@
-"""The one error type that means: the caller can mend this; and the name that was probably meant."""
+"""The one error type that means: the caller can mend this; the name that was probably meant, and the flag to use."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 
 class InputError(ValueError):
@@ -27,3 +29,13 @@ def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> st
         there = os.listdir(here) if os.path.isdir(here) and os.access(here, os.R_OK) else []
         nearest = [os.path.join(folder, one) for one in difflib.get_close_matches(name, there, n=1)]
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+@contextlib.contextmanager
+def own_flags(**own: str) -> Iterator[None]:
+    """What commands share advises flags of hmrnn train: say those of this command, as far as it has them."""
+    try:
+        yield
+    except InputError as error:
+        said = re.sub(r"--data\.([a-z-]+)", lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
+        raise InputError(said) from error

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, Note, Sums
-from hmrnn.models import LanguageModel
+from hmrnn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 
 CLIP_NORM = 1.0
@@ -134,14 +134,10 @@ def _borrowed(network: LanguageModel) -> Iterator[tuple[list[Tensor], list[Tenso
     """The parameters, to be changed in place, and copies of them; whatever happens, the network is put back after."""
     parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
     trained = [p.detach().clone() for p in parameters]
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with evaluating(network), torch.inference_mode(False), torch.enable_grad():
             yield parameters, trained
     finally:
         with torch.no_grad():
             for p, start in zip(parameters, trained):
                 p.copy_(start)
-        for module, training in modes.items():
-            module.training = training

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.segment import Segmentation, visible
+from hmrnn.segmentation import Segmentation, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

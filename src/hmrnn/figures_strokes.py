@@ -14,8 +14,8 @@ from hmrnn.boundary_scores import BoundaryScores
 from hmrnn.data.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
-from hmrnn.segment import Segmentation
 from hmrnn.segment_strokes import against_pen_ups, pen_ups
+from hmrnn.segmentation import Segmentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from torch import Tensor
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.mixture import Mixture
-from hmrnn.models import HandwritingModel
+from hmrnn.models import HandwritingModel, evaluating
 
 LARGEST_STEP = 1000.0
 """In deviations of the training steps; a pen that moves further at once is out of control."""
@@ -58,10 +58,8 @@ def write(
     read = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
     unread = torch.from_numpy(scale.apply(read)).to(weight)[:, None].expand(-1, samples, -1)  # (n, B, 3)
     state = network.rnn.initial_state(samples)
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
     drawn = []
-    try:
+    with evaluating(network):
         for _ in range(points):
             for x in unread:
                 state = network.rnn.step(x, state).state
@@ -70,9 +68,6 @@ def write(
             drawn.append(mixture.sample(bias=bias, temperature=temperature, generator=generator))  # (B, 3)
             _check_jump(drawn[-1], temperature)
             unread = drawn[-1].to(weight)[None]
-    finally:
-        for module, training in modes.items():
-            module.training = training
     return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
 
 

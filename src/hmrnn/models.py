@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,18 @@ from hmrnn.rnn import Output
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """In ``eval()`` for a while; every module is left as it was."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def describe(network: LanguageModel | HandwritingModel) -> str:

@@ -12,8 +12,9 @@ from hmrnn import boundary_scores
 from hmrnn.boundary_scores import BoundaryScores
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.models import HandwritingModel
-from hmrnn.segment import Segmentation, as_evaluated, by_length
+from hmrnn.models import HandwritingModel, evaluating
+from hmrnn.segment import by_length
+from hmrnn.segmentation import Segmentation
 
 POINT, LAST = "o", "^"
 """How a point is shown in a Segmentation: one with another after it in its stroke, and the last of a stroke."""
@@ -31,7 +32,7 @@ def segment_strokes(
     if batch < 1:
         raise InputError(f"batch must be at least 1; got {batch}")
     found: dict[int, Segmentation] = {}
-    with as_evaluated(network):
+    with evaluating(network), torch.no_grad():
         for places in by_length(lines, batch):
             group = [torch.from_numpy(scale.apply(lines[place])) for place in places]
             points = torch.nn.utils.rnn.pad_sequence(group).to(network.density.weight)  # (T, B, 3)

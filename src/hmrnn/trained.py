@@ -23,7 +23,8 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
 from hmrnn.models import HandwritingModel, LanguageModel, describe
-from hmrnn.segment import Segmentation, segment, segment_many
+from hmrnn.segment import segment, segment_many
+from hmrnn.segmentation import Segmentation
 from hmrnn.trained_strokes import StrokeModel
 
 

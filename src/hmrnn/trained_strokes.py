@@ -14,8 +14,8 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
 from hmrnn.models import HandwritingModel, describe
-from hmrnn.segment import Segmentation
 from hmrnn.segment_strokes import segment_strokes
+from hmrnn.segmentation import Segmentation
 
 
 @dataclasses.dataclass(repr=False)

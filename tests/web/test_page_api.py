@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from hmrnn.generate_strokes import scribble
-from hmrnn.segment import Segmentation
+from hmrnn.segmentation import Segmentation
 from hmrnn.trained import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web.app import STATIC, application

@@ -48,6 +48,15 @@ _TARS = ("lineStrokes", "ascii", "task")  # what the archives of the official do
 _BATCH = 64  # files that a worker parses at a time
 _FEW = 8  # fewer batches are parsed faster than workers start
 
+
+def is_iamondb(names: Iterable[str]) -> bool:
+    """Whether files of these names are lines of IAM-OnDB, with no texts but transcripts and official sets."""
+    found = list(names)
+    lines = any(_LINE.fullmatch(name) or (is_tar(Path(name)) and name.startswith(_TARS[0])) for name in found)
+    texts = (name for name in found if name.endswith(".txt"))
+    return lines and all(_SPLIT.fullmatch(name) or _TRANSCRIPT.fullmatch(name) for name in texts)
+
+
 _Line = tuple[np.ndarray, np.ndarray]
 _Job = tuple[str, "bytes | Path"]
 
