@@ -108,7 +108,7 @@ class _Recurrence(torch.autograd.Function):
         )
 
     @staticmethod
-    @first_only('engine "cuda" gives first derivatives only; for create_graph=True use engine="reference"')
+    @first_only("the engine 'cuda' gives first derivatives only; for create_graph=True choose engine='reference'")
     def backward(ctx: Any, *of: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         call, lease = ctx.call, ctx.lease
