@@ -65,10 +65,14 @@ HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.ra
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
-WIKIPEDIA = "--train.epochs 6 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
+WIKIPEDIA = "--train.epochs 6 --train.batch-size 256 --train.learning-rate 0.0015 --train.cool-down 0.9"
+WIKIPEDIA += " --train.patience 99 --train.skip-nonfinite --train.validation-symbols 1000000 --regularise.shift"
 WIKIPEDIA_ROWS = {
-    "ln-lstm": Row("LN-LSTM 3x1024", "--model.rnn ln-lstm"),
-    "step-annealed": Row("LN-HM-LSTM 3x1024, step, slope annealed", "--train.slope-rate 0.4 --train.slope-max 3"),
+    "ln-lstm": Row("LN-LSTM 3x1024", f"--model.rnn ln-lstm {GAIN_LSTM}"),
+    "held": Row(
+        "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
+        f"{GAIN} {HELD.format('0.9 0.6')} --train.slope-rate 0.3 --train.slope-max 3",
+    ),
 }
 
 TABLES = {
