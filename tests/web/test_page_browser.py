@@ -178,17 +178,8 @@ def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) 
 
 def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     page = visit("#tab=draw")
-    pad = page.locator("#pad").bounding_box()
-    assert pad
-    for start in (40, 140):
-        page.mouse.move(pad["x"] + start, pad["y"] + 100)
-        page.mouse.down()
-        for k in range(12):
-            page.mouse.move(pad["x"] + start + 6 * k, pad["y"] + 100 + 15 * (k % 3))
-        page.mouse.up()
-    expect(page.locator("#draw-status")).to_have_text("24 points")
+    assert drawn(page)[-1] == 24
     expect(shown(page)).to_have_text([*("o" * 11 + "^") * 2])
-    assert edges(page, 1)[-1] == 24
     labels = page.locator("#draw-panels .row").first.locator(".label").all_inner_texts()
     assert {label[0] for label in labels} == {"z", "h"}  # no row of bits: those of a density may be negative
     with page.expect_download() as download:
@@ -204,11 +195,59 @@ def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     expect(page.locator("#draw-panels .panel")).to_have_count(0)
 
 
+def drawn(page: Page) -> list[int]:
+    """A zigzag by the mouse, in two strokes; the ends of the first level."""
+    pad = page.locator("#pad").bounding_box()
+    assert pad
+    for start in (40, 140):
+        page.mouse.move(pad["x"] + start, pad["y"] + 100)
+        page.mouse.down()
+        for k in range(12):
+            page.mouse.move(pad["x"] + start + 6 * k, pad["y"] + 100 + 15 * (k % 3))
+        page.mouse.up()
+    expect(page.locator("#draw-status")).to_have_text("24 points")
+    return edges(page, 1)
+
+
+def test_a_link_carries_a_drawing(visit: Open) -> None:
+    page = visit("#tab=draw")
+    ends = drawn(page)
+    code = page.locator("#strokes").input_value()
+    expect(page).to_have_url(re.compile(f"&z={code}$"))
+    other = visit(page.evaluate("location.hash"))
+    expect(other.locator("#draw-status")).to_have_text("24 points")
+    expect(shown(other)).to_have_text([*("o" * 11 + "^") * 2])
+    assert edges(other, 1) == ends
+    page.get_by_role("button", name="Clear").click()
+    expect(page).not_to_have_url(re.compile("z="))
+
+
+def test_a_drawing_is_coded_exactly(visit: Open) -> None:
+    page = visit("#tab=draw")
+    points = [{"x": x, "y": y, "up": up} for x, y, up in ((0, 0, 0), (3, -2, 0), (1919, 1079, 1), (-7, 500000, 0))]
+    code = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", points)
+    back = "c => import('/static/code.js').then(m => m.decoded(c, 4))"
+    assert re.fullmatch(r"[\w-]+", code)
+    assert page.evaluate(back, code) == points
+    assert page.evaluate(back, "") == []
+    too_many = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", [*points, points[0]])
+    for wrong in (too_many, code[:-1], code + "A", "é", "A.", "_" * 40, "_" * 3000):
+        assert page.evaluate(back, wrong) is None, wrong
+
+
+@pytest.mark.parametrize("code", ["%00", "AB!", "____", "A"])
+def test_a_link_with_a_broken_drawing_says_so(visit: Open, code: str) -> None:
+    page = visit(f"#tab=draw&z={code}")
+    expect(page.locator("#draw-problem")).to_contain_text("the drawing in the link cannot be read")
+    drawn(page)
+    expect(page.locator("#draw-problem")).to_be_hidden()
+
+
 def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path) -> None:
     with Server(open_shelf([runs / "small"]), Limits()).running() as server:
         page = visit("#tab=draw", server)
         expect(page.locator("#draw-problem")).to_contain_text("no handwriting checkpoint was given")
-        expect(page.locator("#draw-problem")).to_contain_text("hmrnn demo --handwriting")
+        expect(page.locator("#draw-problem")).to_contain_text("such as handwriting-small")
         expect(page.locator("#pad")).to_be_hidden()
         page.context.close()
     with Server(open_shelf([runs / "pen"]), Limits()).running() as server:

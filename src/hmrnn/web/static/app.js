@@ -8,10 +8,10 @@ import { Write } from "/static/write.js";
 const TABS = ["read", "write", "draw"];
 const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
   + "it was the epoch of belief, it was the epoch of incredulity.";
-const MOST = 6000; // characters of a text that a link still carries
+const MOST = 6000; // characters of a text, or letters of a drawing, that a link still carries
 const FIELDS = { // name in the link: id of the field
   m: "read-model", c: "read-other", t: "text", w: "write-model", p: "prompt", n: "length", k: "temperature", q: "top-p",
-  s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed",
+  s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed", z: "strokes",
 };
 const id = (name) => document.getElementById(name);
 
@@ -36,7 +36,7 @@ class Page {
     addEventListener("hashchange", () => this.#restore());
     this.#restore();
     if (!this.texts.length) {
-      const none = "no text checkpoint was given at start: use hmrnn explore -m RUN with one, such as that of hmrnn demo";
+      const none = "no text checkpoint was given at start: use hmrnn explore -m RUN with one, such as english-small";
       this.problem("read", none);
       this.problem("write", none);
       id("go").disabled = id("text").disabled = true;
@@ -118,7 +118,9 @@ class Page {
   async #share() {
     const link = this.#link();
     history.replaceState(null, "", link);
-    const left = id("text").value.length > MOST ? ` (without the text: a link carries ${MOST} characters)` : "";
+    const long = ["text", "prompt", "strokes"].filter((field) => id(field).value.length > MOST);
+    const what = { text: "the text", prompt: "the prompt", strokes: "the drawing" };
+    const left = long.length ? ` (without ${long.map((field) => what[field]).join(", ")}: too long for a link)` : "";
     try {
       await navigator.clipboard.writeText(link.href);
       this.#say(`link copied${left}`);

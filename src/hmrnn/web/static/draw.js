@@ -1,6 +1,8 @@
-// Draw: strokes in, their segments out; or strokes that the network makes up. Points are kept in the pad's pixels.
+// Draw: strokes in, their segments out; or strokes that the network makes up. Points are kept in the pad's pixels. What a
+// hand has drawn stands in the field "strokes", too, which the address of the page holds with all others.
 
 import { file, lines } from "/static/api.js";
+import { decoded, encoded } from "/static/code.js";
 import { Panel } from "/static/panel.js";
 import { Reading } from "/static/reading.js";
 
@@ -16,8 +18,8 @@ export class Draw {
     this.down = false;
     this.marked = null;
     if (!page.drawings.length) {
-      page.problem("draw", "no handwriting checkpoint was given at start: train one with hmrnn demo --handwriting, "
-        + "then use hmrnn explore -m with its folder");
+      page.problem("draw", "no handwriting checkpoint was given at start: use hmrnn explore -m RUN with one, such as "
+        + "handwriting-small");
       id("draw-body").hidden = true;
       return;
     }
@@ -29,6 +31,7 @@ export class Draw {
     id("draw-level").addEventListener("change", () => this.#paint());
     id("compose").addEventListener("click", () => this.#compose());
     id("wipe").addEventListener("click", () => this.#wipe());
+    id("strokes").addEventListener("input", () => this.#restore());
     this.pad = id("pad");
     this.pad.addEventListener("pointerdown", (event) => this.#start(event));
     this.pad.addEventListener("pointermove", (event) => this.#move(event));
@@ -45,6 +48,11 @@ export class Draw {
     const scale = devicePixelRatio || 1;
     this.pad.width = this.pad.clientWidth * scale;
     this.pad.height = this.pad.clientHeight * scale;
+    const { clientWidth, clientHeight } = this.pad;
+    if (this.restored && this.points.some(({ x, y }) => x > clientWidth || y > clientHeight)) {
+      this.points = this.#fitted(this.points); // drawn on a larger screen
+    }
+    this.restored = false;
     this.#paint();
   }
 
@@ -61,6 +69,7 @@ export class Draw {
     this.stop?.abort();
     this.points = [];
     this.reading = null;
+    this.#keep("");
     id("draw-panels").replaceChildren();
     id("draw-status").textContent = "";
     this.page.problem("draw", null);
@@ -83,7 +92,7 @@ export class Draw {
 
   #put({ clientX, clientY }) {
     const box = this.pad.getBoundingClientRect();
-    const point = { x: clientX - box.left, y: clientY - box.top, up: 0 };
+    const point = { x: Math.round(clientX - box.left), y: Math.round(clientY - box.top), up: 0 };
     const last = this.points[this.points.length - 1];
     if (last && !last.up && Math.hypot(point.x - last.x, point.y - last.y) < NEAR) return;
     if (this.points.length >= this.page.limits.points) return;
@@ -95,6 +104,27 @@ export class Draw {
     if (!this.down) return;
     this.down = false;
     this.points[this.points.length - 1].up = 1;
+    this.#keep(encoded(this.points));
+    this.#read();
+  }
+
+  #keep(code) {
+    id("strokes").value = code;
+    this.page.remember();
+  }
+
+  // The drawing that came with the address.
+  #restore() {
+    const points = decoded(id("strokes").value, this.page.limits.points);
+    if (points === null) {
+      this.#wipe();
+      this.page.problem("draw", "the drawing in the link cannot be read: the link was changed or cut off");
+      return;
+    }
+    this.points = points;
+    this.written = false;
+    this.restored = true;
+    this.resize();
     this.#read();
   }
 
@@ -108,7 +138,7 @@ export class Draw {
   }
 
   async #read() {
-    if (this.points.length < 2) return;
+    if (this.points.length < 2) return this.#paint();
     const reading = new Reading();
     await this.#follow("/api/strokes/read", this.#request(), reading, () => {});
   }

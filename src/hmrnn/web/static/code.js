@@ -1,0 +1,50 @@
+// A drawing as letters that an address can hold: the steps between its points, five bits to a letter, low bits first,
+// the sixth bit set where more follow. Points have whole coordinates; a step keeps its sign and the pen in its low bits.
+
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const FARTHEST = 1e6; // pixels from the corner of the pad, more than any screen has
+
+const folded = (step) => (step < 0 ? -2 * step - 1 : 2 * step);
+const unfolded = (number) => (number % 2 ? -(number + 1) / 2 : number / 2);
+
+function letters(number) {
+  let made = "";
+  for (; number > 31; number = Math.floor(number / 32)) made += LETTERS[32 + number % 32];
+  return made + LETTERS[number];
+}
+
+export function encoded(points) {
+  let x = 0, y = 0, made = "";
+  for (const point of points) {
+    made += letters(2 * folded(point.x - x) + point.up) + letters(folded(point.y - y));
+    ({ x, y } = point);
+  }
+  return made;
+}
+
+// The points, or null if the letters are not those of a drawing of at most so many.
+export function decoded(code, most) {
+  const numbers = [];
+  let number = 0, scale = 1;
+  for (const letter of code) {
+    const value = LETTERS.indexOf(letter);
+    if (value < 0) return null;
+    number += value % 32 * scale;
+    scale *= 32;
+    if (number > 4 * FARTHEST || scale > FARTHEST ** 2) return null;
+    if (value > 31) continue;
+    numbers.push(number);
+    number = 0;
+    scale = 1;
+  }
+  if (scale > 1 || numbers.length % 2 || numbers.length > 2 * most) return null;
+  const points = [];
+  let x = 0, y = 0;
+  for (let i = 0; i < numbers.length; i += 2) {
+    x += unfolded(Math.floor(numbers[i] / 2));
+    y += unfolded(numbers[i + 1]);
+    if (Math.max(Math.abs(x), Math.abs(y)) > FARTHEST) return null;
+    points.push({ x, y, up: numbers[i] % 2 });
+  }
+  return points;
+}
