@@ -6,6 +6,15 @@ from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, Trai
 
 _wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
+# segments of about five symbols, and of four of those, that end where the model is least sure of what follows
+_words = RegulariseConfig(
+    rate_targets=(0.19, 0.05),
+    rate_weight=0.0,
+    rate_control=0.02,
+    surprise_weight=0.3,
+    surprise_kind="expected",
+    surprise_margin=1.0,
+)
 
 PRESETS: dict[str, Config] = {
     "demo": Config(
@@ -22,8 +31,10 @@ PRESETS: dict[str, Config] = {
             skip_nonfinite=True,
             seed=3,
             log_every=20,
+            detector_rates=(0.19, 0.05),
+            recurrent_gain=0.3,
         ),
-        RegulariseConfig(rate_targets=(0.3, 0.08), rate_weight=0.5),
+        _words,
     ),
     "ptb": Config(DataConfig(format="ptb"), ModelConfig(), TrainConfig(slope_rate=0.04, slope_max=5.0)),
     "text8": Config(DataConfig(format="text8"), _wikipedia_model, _wikipedia_train),
@@ -43,16 +54,20 @@ PRESETS: dict[str, Config] = {
     ),
     "handwritten": Config(
         DataConfig(format="handwritten", lines=1200),
-        ModelConfig(hidden_size=(64,), output_size=64, layer_norm=False, mixtures=10),
+        ModelConfig(hidden_size=(64,), output_size=64, mixtures=10),
         TrainConfig(
             epochs=4,
             batch_size=24,
             learning_rate=0.006,
-            cool_down=0.6,
+            cool_down=0.9,
             patience=4,
-            detector_bias=(0.0, 1.0),
+            recurrent_gain=0.3,
+            detector_feedback=0.3,
             threads=1,
             log_every=15,
+        ),
+        RegulariseConfig(
+            rate_targets=(0.7, 0.09), rate_weight=0.0, rate_control=0.05, surprise_weight=0.05, surprise_margin=1.0
         ),
     ),
     "strokes": Config(
