@@ -30,13 +30,14 @@ def commands() -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--handwriting", "--lines", "--people", "--written"):
+    for name in ("--lines", "--people", "--written"):
         parser.add_argument(name)
+    parser.add_argument("--handwriting", default="handwriting-small")
     parser.add_argument("--text", default="english-small")
     parser.add_argument("--out", type=Path, default=PAGE.with_suffix(""))
     arguments = parser.parse_args()
     here = {
-        "runs/handwriting": arguments.handwriting, "handwritten.npz": arguments.lines,
+        "handwriting-small": arguments.handwriting, "handwritten.npz": arguments.lines,
         "runs/iamondb": arguments.people, "written.npz": arguments.written, "english-small": arguments.text,
     }  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,7 @@ HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.ra
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
+SHORT = "--train.epochs 12 --train.cool-down 0.9"
 WIKIPEDIA = "--train.batch-size 256 --train.learning-rate 0.0015 --train.cool-down 0.9 --train.patience 99"
 WIKIPEDIA += " --train.skip-nonfinite --train.validation-symbols 1000000 --regularise.shift"
 
@@ -85,7 +86,7 @@ TABLES = {
         "Penn Treebank, characters", "ptb", PTB,
         {
             "ln-lstm": Row("LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
-            "ln-cw-rnn": Row("LN-CW-RNN 3x512, 12 epochs", "--model.rnn cw-rnn --train.epochs 12 --train.cool-down 0.9"),
+            "ln-cw-rnn": Row("LN-CW-RNN 3x512, 12 epochs", f"--model.rnn cw-rnn {SHORT}"),
             "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} --train.skip-nonfinite"),
             "soft": Row(f"{HM}, soft", f"--model.boundary soft {STILL} {GAIN}"),
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),

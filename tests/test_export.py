@@ -237,6 +237,7 @@ def test_commands_use_it_where_no_model_is_named(
 
 def test_the_page_uses_it_where_no_model_is_named(folder: Path) -> None:
     shelf = pytest.importorskip("hmrnn.web.shelf")
-    (entry,) = shelf.open_shelf(flags.ExploreArguments().model).entries
-    assert entry.name == "english-small"
+    wanted, *_ = flags.ExploreArguments().model
+    (entry,) = shelf.open_shelf([wanted]).entries
+    assert entry.name == wanted == "english-small"
     assert entry.model.score(TEXT) == hmrnn.load("english-small").score(TEXT)

@@ -100,7 +100,7 @@ class EvaluateArguments(ModelArguments):
 
     def check(self) -> None:
         super().check()
-        if self.model in bundled.names() and not (self.file or self.path):
+        if self.model in set(bundled.names()) - {bundled.HANDWRITING} and not (self.file or self.path):
             raise InputError(f"{self.model} comes without its corpus: name a text by --file, or a run of yours by -m")
         if self.symbols < 0:
             raise InputError(f"--symbols must not be negative; got {self.symbols}")
@@ -272,7 +272,7 @@ class PlotArguments(TextArguments):
 class ExploreArguments:
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
 
-    model: Annotated[tuple[str, ...], _named("MODEL ...", "-m")] = (bundled.DEFAULT,)
+    model: Annotated[tuple[str, ...], _named("MODEL ...", "-m")] = (bundled.DEFAULT, bundled.HANDWRITING)
     """Run or checkpoint directories, or models that come with hmrnn, one or more; the page can read no others."""
     host: str = "127.0.0.1"
     """Address to listen on. Any but a loopback address lets others in."""

@@ -10,6 +10,8 @@ from hmrnn.errors import InputError, did_you_mean
 FOLDER = Path(__file__).parent
 DEFAULT = "english-small"
 """What commands use where no model is named."""
+HANDWRITING = "handwriting-small"
+"""The one of pen strokes, which the page offers beside the other. Its lines are built in, so it has its corpus."""
 
 
 def names() -> list[str]:
