@@ -178,6 +178,7 @@ def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) 
 
 def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     page = visit("#tab=draw")
+    expect(page.locator("#draw-level option:checked")).to_have_text("level 2")
     assert drawn(page)[-1] == 24
     expect(shown(page)).to_have_text([*("o" * 11 + "^") * 2])
     labels = page.locator("#draw-panels .row").first.locator(".label").all_inner_texts()

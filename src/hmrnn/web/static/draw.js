@@ -62,7 +62,7 @@ export class Draw {
     for (let level = 1; level < this.model.layers.length; level++) {
       id("draw-level").add(new Option(`level ${level}`, String(level - 1)));
     }
-    if (chosen) id("draw-level").value = chosen;
+    id("draw-level").value = chosen || id("draw-level").options.length - 1; // the longest segments, if none is chosen
   }
 
   #wipe() {

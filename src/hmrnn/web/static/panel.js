@@ -147,7 +147,8 @@ function header(scope, text) {
 
 export function facts(model) {
   const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)}M` : `${Math.round(model.parameters / 1e3)}k`;
-  return `${model.layers.length} layers of ${[...new Set(model.layers)].join(", ")}; ${size} parameters`;
+  const sizes = model.layers.every((units) => units === model.layers[0]) ? model.layers.slice(0, 1) : model.layers;
+  return `${model.layers.length} layers of ${sizes.join(", ")}; ${size} parameters`;
 }
 
 export function save(blob, name) {
