@@ -40,7 +40,8 @@ usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   --version  print the version
 
-Without -m, segment, generate, score, plot, explore and evaluate --file use english-small, which comes with hmrnn.
+Without -m, segment, generate, score, plot and evaluate --file use english-small, which comes with hmrnn; explore
+also has handwriting-small.
 """
 
 

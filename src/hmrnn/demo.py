@@ -57,7 +57,7 @@ def _quick(config: Config) -> Config:
     data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
     model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
     train = dataclasses.replace(config.train, epochs=1, batch_size=128, length=36, validation_symbols=2000)
-    return Config(data, model, train)
+    return Config(data, model, train, config.regularise)
 
 
 def _show_bits(model: TextModel, corpus: Corpus, quick: bool) -> None:

@@ -48,7 +48,7 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
 def _quick(config: Config) -> Config:
     data = dataclasses.replace(config.data, lines=20)
     model = ModelConfig(hidden_size=(12,), output_size=12, mixtures=3)
-    return Config(data, model, dataclasses.replace(config.train, epochs=1))
+    return Config(data, model, dataclasses.replace(config.train, epochs=1), config.regularise)
 
 
 def _show_likelihood(model: StrokeModel, corpus: StrokeCorpus) -> None:
@@ -89,7 +89,7 @@ def _show_segments(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> No
         count = sum(len(segments.ends(level)) for segments in found)
         length = sum(map(len, found)) / count
         rows.append((f"{level}", f"{length:.1f}", *(f"{score.f1:.3f}" for score in near.values())))
-    title = "\nWhere the segments end, beside where the pen was lifted (never asked for)"
+    title = "\nWhere the segments end, beside where the pen was lifted (it was never told to end there)"
     header = ("level", "points per segment", *(f"F1, tolerance {t}" for t in boundary_scores.TOLERANCES))
     display.print_table(title, header, rows)
     levels = range(1, found[0].levels + 1)

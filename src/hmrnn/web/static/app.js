@@ -96,17 +96,22 @@ class Page {
     const missing = [];
     for (const [name, field] of Object.entries(FIELDS)) {
       const value = values.get(name);
+      if (value === null && field === "strokes" && id(field).value) this.#set(field, ""); // a link without a drawing
       if (value === null) continue;
       const known = id(field).tagName !== "SELECT" || [...id(field).options].some((option) => option.value === value);
-      if (known) id(field).value = value;
-      else missing.push(value);
-      id(field).dispatchEvent(new Event("input"));
+      if (!known) missing.push(value);
+      this.#set(field, known ? value : id(field).value);
     }
     if (!values.size) id("text").value = this.#example();
     id("notice").hidden = missing.length === 0;
     id("notice").textContent = `the link names ${missing.join(", ")}, which this page was not started with`;
     this.open(TABS.includes(values.get("tab")) ? values.get("tab") : "read");
     this.reader.open();
+  }
+
+  #set(field, value) {
+    id(field).value = value;
+    id(field).dispatchEvent(new Event("input"));
   }
 
   // Something to look at, in symbols that the first model knows.

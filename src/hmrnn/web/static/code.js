@@ -1,5 +1,5 @@
 // A drawing as letters that an address can hold: the steps between its points, five bits to a letter, low bits first,
-// the sixth bit set where more follow. Points have whole coordinates; a step keeps its sign and the pen in its low bits.
+// the sixth bit set where more follow. Points are rounded to pixels; a step keeps its sign and the pen in its low bits.
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const FARTHEST = 1e6; // pixels from the corner of the pad, more than any screen has
@@ -16,8 +16,9 @@ function letters(number) {
 export function encoded(points) {
   let x = 0, y = 0, made = "";
   for (const point of points) {
-    made += letters(2 * folded(point.x - x) + point.up) + letters(folded(point.y - y));
-    ({ x, y } = point);
+    const [right, down] = [Math.round(point.x), Math.round(point.y)];
+    made += letters(2 * folded(right - x) + point.up) + letters(folded(down - y));
+    [x, y] = [right, down];
   }
   return made;
 }

@@ -49,7 +49,7 @@ export class Draw {
     this.pad.width = this.pad.clientWidth * scale;
     this.pad.height = this.pad.clientHeight * scale;
     const { clientWidth, clientHeight } = this.pad;
-    if (this.restored && this.points.some(({ x, y }) => x > clientWidth || y > clientHeight)) {
+    if (this.restored && this.points.some(({ x, y }) => Math.min(x, y) < 0 || x > clientWidth || y > clientHeight)) {
       this.points = this.#fitted(this.points); // drawn on a larger screen
     }
     this.restored = false;
@@ -62,18 +62,24 @@ export class Draw {
     for (let level = 1; level < this.model.layers.length; level++) {
       id("draw-level").add(new Option(`level ${level}`, String(level - 1)));
     }
-    id("draw-level").value = chosen || id("draw-level").options.length - 1; // the longest segments, if none is chosen
+    const last = id("draw-level").options.length - 1; // the longest segments, if no level is chosen that there is
+    id("draw-level").value = chosen !== "" && chosen <= last ? chosen : last;
   }
 
   #wipe() {
+    this.#clear();
+    this.#keep("");
+    this.#paint();
+  }
+
+  #clear() {
     this.stop?.abort();
     this.points = [];
     this.reading = null;
-    this.#keep("");
+    this.written = false;
     id("draw-panels").replaceChildren();
     id("draw-status").textContent = "";
     this.page.problem("draw", null);
-    this.#paint();
   }
 
   #start(event) {
@@ -92,7 +98,8 @@ export class Draw {
 
   #put({ clientX, clientY }) {
     const box = this.pad.getBoundingClientRect();
-    const point = { x: Math.round(clientX - box.left), y: Math.round(clientY - box.top), up: 0 };
+    const within = (place, most) => Math.min(Math.max(Math.round(place), 0), Math.floor(most));
+    const point = { x: within(clientX - box.left, box.width), y: within(clientY - box.top, box.height), up: 0 };
     const last = this.points[this.points.length - 1];
     if (last && !last.up && Math.hypot(point.x - last.x, point.y - last.y) < NEAR) return;
     if (this.points.length >= this.page.limits.points) return;
@@ -116,13 +123,14 @@ export class Draw {
   // The drawing that came with the address.
   #restore() {
     const points = decoded(id("strokes").value, this.page.limits.points);
+    this.#clear();
+    this.#levels(); // the link may have chosen another model
     if (points === null) {
       this.#wipe();
-      this.page.problem("draw", "the drawing in the link cannot be read: the link was changed or cut off");
+      this.page.problem("draw", "the drawing in the link cannot be read: the link was changed or cut off, or it has too many points");
       return;
     }
     this.points = points;
-    this.written = false;
     this.restored = true;
     this.resize();
     this.#read();
