@@ -1,4 +1,4 @@
-"""english-small, the model that comes with the package, is what its card says."""
+"""The models that come with the package are whole, and english-small is what its card says."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from hmrnn.trained import TextModel
 FOLDER = bundled.FOLDER / "english-small"
 HELD_OUT = Path(__file__).parent / "held_out.txt"
 ROOT = Path(__file__).parents[1]
-LARGEST = 10_000_000
-"""Bytes that it may take."""
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +34,23 @@ def card() -> str:
     return (FOLDER / "README.md").read_text()
 
 
-def test_it_is_there_whole_and_small() -> None:
-    assert bundled.DEFAULT in bundled.names()
-    names = {path.name for path in FOLDER.iterdir()}
-    assert names == {"README.md", "config.json", "manifest.json", "model.safetensors", "vocabulary.json"}
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= LARGEST
-    weights = checkpoint.read(FOLDER).weights
+@pytest.mark.parametrize(
+    ("name", "reads", "largest"),
+    [(bundled.DEFAULT, "vocabulary.json", 10_000_000), (bundled.HANDWRITING, "scale.json", 2_000_000)],
+)
+def test_it_is_there_whole_and_small(name: str, reads: str, largest: int) -> None:
+    assert name in bundled.names()
+    folder = bundled.FOLDER / name
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"README.md", "config.json", "manifest.json", "model.safetensors", reads}
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= largest
+    weights = checkpoint.read(folder).weights
     assert {weight.dtype for weight in weights.values() if weight.dim() > 0} == {torch.float16}
 
 
-def test_it_tells_nothing_of_the_machine_that_made_it() -> None:
-    data = checkpoint.read(FOLDER).config.data
+@pytest.mark.parametrize("name", bundled.names())
+def test_it_tells_nothing_of_the_machine_that_made_it(name: str) -> None:
+    data = checkpoint.read(bundled.FOLDER / name).config.data
     assert data.cache is None
     assert all(Path(path).name == path for path in data.path)
 

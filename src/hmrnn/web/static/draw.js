@@ -85,7 +85,6 @@ export class Draw {
   #start(event) {
     if (event.button) return;
     if (this.written) this.#wipe(); // what the network wrote makes room for what a hand writes
-    this.written = false;
     this.down = true;
     this.pad.setPointerCapture(event.pointerId);
     this.#put(event);
@@ -126,8 +125,10 @@ export class Draw {
     this.#clear();
     this.#levels(); // the link may have chosen another model
     if (points === null) {
-      this.#wipe();
-      this.page.problem("draw", "the drawing in the link cannot be read: the link was changed or cut off, or it has too many points");
+      this.#keep("");
+      this.#paint();
+      this.page.problem("draw", "the drawing in the link cannot be read: the link was changed or cut off, "
+        + "or it has too many points");
       return;
     }
     this.points = points;
