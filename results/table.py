@@ -120,6 +120,7 @@ def table_of_boundaries(folder: Path) -> str:
 
 TABLES = {"ptb": table, "ptb-gains": table, "ptb-search": table, "ptb-without-spaces": table_of_boundaries,
           "enwik8": table, "text8": table, "iamondb": table_of_strokes, "iamondb-dropout": table_of_strokes,
+          "iamondb-weight-drop": table_of_strokes,
           "iamondb-official": table_of_strokes}  # fmt: skip
 
 

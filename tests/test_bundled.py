@@ -89,6 +89,20 @@ def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel
     assert all(0.002 < rate < 0.98 for rate in found.rates), "a level is dead"
 
 
+def test_its_levels_are_words_and_groups_of_them(card: str, model: TextModel) -> None:
+    """The card's F1 on the six paragraphs: a segment of level 1 ends after every space, and nearly nowhere else."""
+    text = HELD_OUT.read_text().removesuffix("\n")
+    found = model.segment(text)
+    words = {k + 1 for k, symbol in enumerate(text) if symbol in " \n"}
+    level_1, level_2 = ({end for end in found.ends(level) if end < len(text)} for level in (1, 2))
+    hits = len(level_1 & words)
+    f1 = 2 * hits / (len(level_1) + len(words))
+    assert f"the F1 of level 1 is {f1:.2f}" in card
+    assert f1 > 0.95
+    assert len(level_2 & words) / len(level_2) > 0.95
+    assert 5 * len(level_2) < len(level_1)
+
+
 def test_half_precision_costs_nothing(card: str) -> None:
     (_, small), (_, whole) = bits(card, "the test part of its corpus"), bits(card, "the same, before the weights were")
     assert small == pytest.approx(whole, abs=0.002)
@@ -101,6 +115,14 @@ def test_it_prefers_english(model: TextModel) -> None:
     words = model.score("Sea the into and city the through flows river the.").bits
     letters = model.score("ehT revir swolf hguorht eht ytic dna otni eht aes.").bits
     assert english + 0.3 < words < letters - 0.3
+
+
+def test_the_readme_shows_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "README.md").read_text()
+    (shown,) = re.findall(r"<!-- english-small segment -->\n```text\n(.*?)```", page, re.DOTALL)
+    (text,) = re.findall(r'^hmrnn segment "(.*)"$', page, re.MULTILINE)
+    assert tiny.hmrnn("segment", text) == 0
+    assert capsys.readouterr().out == shown
 
 
 def test_commands_answer_without_a_model_named(
