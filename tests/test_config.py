@@ -10,7 +10,7 @@ import pytest
 
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.presets import PRESETS
+from hmrnn.presets import PRESETS, follow
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -138,3 +138,37 @@ def test_some_settings_are_for_text(what: dict[str, Any]) -> None:
     strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(**what))
     with pytest.raises(InputError, match=rf"regularise\.{next(iter(what))}.* is for text"):
         strokes.check()
+
+
+@pytest.mark.parametrize(
+    ("model", "rates"),
+    [
+        ({}, (0.19, 0.05)),
+        ({"num_layers": 2}, (0.19,)),
+        ({"num_layers": 4}, (0.19, 0.05, 0.0132)),
+        ({"num_layers": 1}, ()),
+        ({"rnn": "ln-lstm"}, ()),
+        ({"rnn": "hrnn"}, ()),
+    ],
+    ids=str,
+)
+def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tuple[float, ...]) -> None:
+    preset = PRESETS["text"]
+    config = follow(dataclasses.replace(preset, model=dataclasses.replace(preset.model, **model)), preset)
+    config.check()
+    assert config.train.detector_rates == config.regularise.rate_targets == rates
+    assert (config.regularise.rate_control > 0) == (config.regularise.surprise_weight > 0) == (rates != ())
+
+
+def test_rates_that_were_asked_for_stay() -> None:
+    preset = PRESETS["text"]
+    asked = dataclasses.replace(preset, regularise=dataclasses.replace(preset.regularise, rate_targets=(0.4, 0.1)))
+    assert follow(asked, preset).regularise == asked.regularise
+    fewer = dataclasses.replace(asked, model=dataclasses.replace(preset.model, num_layers=2))
+    with pytest.raises(InputError, match=r"rate_targets must hold 1 rates"):
+        follow(fewer, preset).check()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_follows_itself(name: str) -> None:
+    assert follow(PRESETS[name], PRESETS[name]) == PRESETS[name]

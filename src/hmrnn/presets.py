@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TypeVar
+
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+
+C = TypeVar("C", bound=Config)
 
 _wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
@@ -78,6 +83,35 @@ PRESETS: dict[str, Config] = {
     "text": Config(
         DataConfig(format="text"),
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
-        TrainConfig(epochs=20, batch_size=32),
+        TrainConfig(epochs=20, batch_size=32, detector_rates=(0.19, 0.05), recurrent_gain=0.3),
+        _words,
     ),
 }
+
+
+def follow(config: C, preset: Config) -> C:
+    """``config``, made from ``preset`` by changing some of it, with the preset's rates as its network needs them.
+
+    A preset has rates for the two detectors of three layers. Fewer layers take the first of them, more go on in the
+    same ratio, and a network that detects nothing has neither rates nor what pulls to them. Rates that differ from the
+    preset's were asked for and stay as they are.
+    """
+    model, train, regularise = config.model, config.train, config.regularise
+    detectors = max(0, model.num_layers - 1) if model.rnn == "hm-lstm" else 0
+    if train.detector_rates == preset.train.detector_rates:
+        train = dataclasses.replace(train, detector_rates=_as_many(train.detector_rates, detectors))
+    if regularise.rate_targets and regularise.rate_targets == preset.regularise.rate_targets:
+        targets = _as_many(regularise.rate_targets, detectors)
+        regularise = dataclasses.replace(regularise, rate_targets=targets)
+        if not targets:
+            regularise = dataclasses.replace(regularise, rate_control=0.0, surprise_weight=0.0)
+    return dataclasses.replace(config, train=train, regularise=regularise)
+
+
+def _as_many(rates: tuple[float, ...], detectors: int) -> tuple[float, ...]:
+    """The first of the rates, and further ones in the ratio of the last two."""
+    if not rates:
+        return ()
+    ratio = rates[-1] / rates[-2]
+    further = (round(rates[-1] * ratio**k, 4) for k in range(1, detectors - len(rates) + 1))
+    return (*rates[:detectors], *further)
