@@ -242,6 +242,18 @@ def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["symbols"] == ["\\xce", "\\xb1", "\\xce", "\\xb2"]
 
 
+@pytest.mark.parametrize(("flags", "rates"), [(["--model.num-layers", 2], (0.19,)), (["--model.rnn", "ln-lstm"], ())])
+def test_rates_of_the_preset_follow_the_network(work: Path, flags: list[object], rates: tuple[float, ...]) -> None:
+    """What a text of one's own is pulled to is for three layers; another network is trained all the same."""
+    small = ["--model.hidden-size", 6, "--model.output-size", 6, "--train.length", 10, "--train.batch-size", 16]
+    arguments = ["train", "story.txt", "--out", f"runs/followed-{len(rates)}", "--no-report", "--train.epochs"]
+    assert tiny.hmrnn(*arguments, 1, *small, *flags) == 0
+    assert tiny.hmrnn(*arguments, 2, "--resume") == 0
+    config = RunDirectory(work / arguments[3]).config()
+    assert config.train.detector_rates == config.regularise.rate_targets == rates
+    assert config.regularise.surprise_weight == (0.3 if rates else 0)
+
+
 def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["train", "story.txt", "--out", "runs/again", "--train.epochs"]
     flags = tiny.flags(tiny.config(length=10, batch_size=16))

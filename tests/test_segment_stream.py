@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +134,31 @@ def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
         assert job(files, tmp_path / "shards", streams=1, share=(rank, 2)).run() is None
     for target in whole.targets:
         assert target.read_bytes() == (tmp_path / "shards" / target.name).read_bytes()
-    assert job(files[:1], tmp_path / "shards", share=(1, 2)).run() is None  # nothing to do
 
 
-def test_fewer_files_than_processes_are_noted_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", 50)
-    first, second = (job([path], tmp_path / "out", share=(rank, 2)) for rank in range(2))
-    assert first.note.startswith("1 file for 2 processes: each file is read by one process")
-    assert second.note == job([path], tmp_path / "alone").note == ""
+def test_one_file_is_shared_by_all_processes(tmp_path: Path) -> None:
+    """Each reads some of its parts, the first joins what all have written; stopped while it waits, it goes on."""
+    path = write(tmp_path / "a.txt", 400)
+    whole = job([path], tmp_path / "whole", streams=5)
+    assert whole.run() is None
+    shares = [job([path], tmp_path / "shared", streams=5, share=(rank, 3)) for rank in range(3)]
+    first, second, third = shares
+    assert [share.joins for share in shares] == [True, False, False]
+    read: list[int] = []
+    assert third.run(progress=lambda done, total: read.append(total)) is None
+    assert set(read) == {80}
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert first.run() == "SIGTERM"
+    assert not first.targets[0].exists()
+    assert second.run() is None
+    assert job([path], tmp_path / "shared", streams=5, share=(2, 3)).run(resume=True) is None
+    with pytest.raises(InputError, match="not those"):
+        job([path], tmp_path / "shared", streams=5, share=(0, 4)).run(resume=True)
+    assert job([path], tmp_path / "shared", streams=5, share=(0, 3)).run(resume=True) is None
+    assert first.targets[0].read_bytes() == whole.targets[0].read_bytes()
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["a.txt.jsonl"]
+    for rank in range(3):
+        assert job([path], tmp_path / "shared", streams=5, share=(rank, 3)).run(resume=True) is None
 
 
 def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
@@ -220,7 +238,9 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "wrote found/a.txt.jsonl" in capsys.readouterr().out
     assert "".join(line["text"] for line in lines(tmp_path / "found" / "a.txt.jsonl")) == tiny.text(300)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank, notes in (("0", 1), ("1", 0)):
+    for rank, said in (("1", ""), ("0", "wrote shared/a.txt.jsonl\n")):
         monkeypatch.setenv("RANK", rank)
         assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "shared", "--streams", "2") == 0
-        assert capsys.readouterr().err.count("hmrnn: 1 file for 2 processes") == notes
+        assert capsys.readouterr().out == said
+    alone, shared = (tmp_path / out / "a.txt.jsonl" for out in ("found", "shared"))
+    assert shared.read_bytes() == alone.read_bytes()

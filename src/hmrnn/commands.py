@@ -260,13 +260,11 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
         streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
-    if job.note:
-        print(f"hmrnn: {job.note}", file=sys.stderr)
     stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
     if stopped is not None:
         print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")
         return 128 + signal.Signals[stopped]
-    for target in job.targets:
+    for target in job.targets if job.joins else ():
         print(f"wrote {target}")
     return 0
 

@@ -3,6 +3,9 @@
 Every file is cut into parts, and parts are read side by side, in rounds of ``streams``. Each part but a file's first
 begins ``warmup`` symbols early, to build up its state. All parts of a round move in step, so that round and chunk say
 where a job stands. What it needs to go on lies in a folder beside the results until they are complete.
+
+Several processes share the files among them; where there are fewer files than processes, they share the parts, and the
+first process joins what all have written.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class Job:
 
     Args:
         network, vocabulary, config: of the model; files are read in its format (as text if that is the manual).
-        files: what to read; under torchrun each process takes every world-th.
+        files: what to read; of several processes each takes every world-th file, or part where there are fewer files.
         out: the folder of the results: for ``a.txt`` it will hold ``a.txt.jsonl``.
         streams: parts read side by side, and the most parts a file is cut into. 1 reads every file from end to end.
         warmup: symbols of left context that a part reads, unless it is a file's first.
@@ -87,13 +90,9 @@ class Job:
         every = [path for one in each for path in find_files(one)]
         if len({path.name for path in every}) < len(every):
             raise InputError("two of the files have the same name, and so would their results; rename one")
-        self.files = every[rank::world]
-        self.note = ""  # for whoever started it
-        if rank == 0 and len(every) < world:
-            self.note = (
-                f"{len(every)} file{'s' * (len(every) > 1)} for {world} processes: each file is read by one process, "
-                "so some have nothing to do; cut the files into more, or start fewer processes"
-            )
+        self._share = share if len(every) < world else (0, 1)  # of the parts
+        self.files = every if self._share[1] > 1 else every[rank::world]
+        self.joins = self._share[0] == 0  # whether the results are there once this process is done
         self.network, self.vocabulary, self.out = network, vocabulary, out
         self.streams, self.warmup, self.chunk, self.plain = streams, warmup, chunk, plain
         self.work = out / f".work-{rank}"
@@ -112,8 +111,9 @@ class Job:
             self.work.mkdir(parents=True, exist_ok=True)
             with asked_to_stop() as asked:
                 lengths = self._encode(asked)
-                if lengths is not None and self._read(lengths, asked, save_every, progress):
-                    self._finish(lengths)
+                if lengths is not None and self._read(lengths, asked, save_every, progress) and self._others(asked):
+                    if self.joins:
+                        self._finish(lengths)
                     return None
             return asked[0]
         except InputError:
@@ -158,7 +158,7 @@ class Job:
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
         files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
         options = [self.streams, self.warmup, self.chunk, *["plain"] * self.plain]
-        return {"weights": weights, "files": files, "options": options}
+        return {"weights": weights, "files": files, "options": options, "share": list(self._share)}
 
     def _parts(self, lengths: Sequence[int]) -> list[Part]:
         parts = []
@@ -171,10 +171,11 @@ class Job:
 
     def _read(self, lengths: list[int], asked: list[str], save_every: float, progress: Progress | None) -> bool:
         """Read what is left; False if a signal stopped it."""
-        parts = self._parts(lengths)
+        rank, world = self._share
+        parts = self._parts(lengths)[rank::world]
         rounds = [parts[k : k + self.streams] for k in range(0, len(parts), self.streams)]
         at_round, at_chunk, state = self._restore()
-        total, done = sum(lengths), sum(part.stop - part.start for part in parts[: at_round * self.streams])
+        total, done = _symbols_in(parts), _symbols_in(parts[: at_round * self.streams])
         for number, lanes in enumerate(rounds[at_round:], start=at_round):
             longest = max(part.stop - part.start for part in lanes)
             warm = any(part.start for part in lanes)
@@ -194,7 +195,7 @@ class Job:
                         return False
                 self._save(number + 1, 0, None, files)
             at_chunk, state = 0, None
-            done += sum(part.stop - part.start for part in lanes)
+            done += _symbols_in(lanes)
         return True
 
     @torch.inference_mode()
@@ -243,8 +244,22 @@ class Job:
             result[first - part.start - begin : after - part.start - begin] = here
         return result
 
-    def _lines(self, part: Part) -> Path:
-        return self.work / f"{part.file}-{part.start}.jsonl"
+    def _lines(self, part: Part, work: Path | None = None) -> Path:
+        return (work or self.work) / f"{part.file}-{part.start}.jsonl"
+
+    def _works(self) -> list[Path]:
+        """The folders of all processes that have a share in the parts; this one's own where it has all of them."""
+        world = self._share[1]
+        return [self.out / f".work-{rank}" for rank in range(world)] if world > 1 else [self.work]
+
+    def _others(self, asked: list[str]) -> bool:
+        """Say that this process has read its parts; the first waits for the others. False if a signal came first."""
+        _write(self.work / "done", b"")
+        while self.joins and not all((work / "done").exists() for work in self._works()):
+            if asked:
+                return False
+            time.sleep(0.1)
+        return True
 
     def _save(self, number: int, chunk: int, state: State | None, files: Sequence[BinaryIO]) -> None:
         for file in files:
@@ -278,18 +293,24 @@ class Job:
 
     def _finish(self, lengths: Sequence[int]) -> None:
         """Join the lines of each file's parts, then clear up."""
-        parts = self._parts(lengths)
+        works = self._works()
+        parts = list(enumerate(self._parts(lengths)))
         for k, target in enumerate(self.targets):
             whole = self.work / f"{k}.whole"
             with open(whole, "wb") as file:
-                for part in parts:
+                for number, part in parts:
                     if part.file == k:
-                        with open(self._lines(part), "rb") as lines:
+                        with open(self._lines(part, works[number % len(works)]), "rb") as lines:
                             shutil.copyfileobj(lines, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(whole, target)
-        shutil.rmtree(self.work)
+        for work in works:
+            shutil.rmtree(work)
+
+
+def _symbols_in(parts: Sequence[Part]) -> int:
+    return sum(part.stop - part.start for part in parts)
 
 
 def _restart(state: State, keep: Sequence[bool]) -> State:
