@@ -16,14 +16,11 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-TEXT = """key not in d
-    Equivalent to "not key in d".
-
-iter(d)
-    Return an iterator over the keys of the dictionary. This is a shortcut for "iter(d.keys())".
-
-clear()
-    Remove all items from the dictionary."""
+TEXT = (
+    "When the boats came back in the evening, the whole town was waiting on the pier. Nobody said a word until the "
+    "last rope had been made fast; then somebody laughed, and all at once everyone was talking about the storm, the "
+    "price of herring and the new harbour master, who had not come down to see it."
+)
 
 
 def main() -> None:
@@ -61,6 +58,8 @@ def take(address: str, chromium: str, text: str, arguments: argparse.Namespace) 
             device_scale_factor=1.5,
         )
         page.goto(address)
+        expect(page.locator("#read-status")).to_have_text(re.compile("^read in"), timeout=60_000)  # what it begins with
+        page.fill("#text", "")
         page.fill("#text", text)
         expect(page.locator("#read-status")).to_have_text(re.compile("^read in"), timeout=60_000)
         expect(page.locator(".symbols span").nth(len(text) - 1)).to_be_attached()

@@ -167,6 +167,19 @@ def test_rates_that_were_asked_for_stay() -> None:
     fewer = dataclasses.replace(asked, model=dataclasses.replace(preset.model, num_layers=2))
     with pytest.raises(InputError, match=r"rate_targets must hold 1 rates"):
         follow(fewer, preset).check()
+    same = dataclasses.replace(preset, model=dataclasses.replace(preset.model, num_layers=4))
+    for name in ("train.detector_rates", "regularise.rate_targets"):
+        with pytest.raises(InputError, match=rf"{name} must hold 3 rates"):
+            follow(same, preset, {name}).check()
+
+
+def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:
+    preset = PRESETS["text"]
+    biased = dataclasses.replace(preset, train=dataclasses.replace(preset.train, detector_bias=(0.0, -0.5)))
+    config = follow(biased, preset)
+    config.check()
+    assert config.train.detector_rates == ()
+    assert config.regularise == preset.regularise
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -144,7 +144,25 @@ def test_a_terminal_shows_progress_and_what_is_faster(
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         assert tiny.hmrnn(command, "-m", "model", text) == 0
         err = capsys.readouterr().err
-        assert (f"\r{what} 100%\r" in err) == terminal
+        assert (f"\r{what} \u2501" in err and " 100.0%\033[K\r" in err) == terminal
         assert (f"1,120 symbols, read one after the other; hmrnn {hint} reads parts" in err) == (
             len(text) > 3 and terminal
         )
+
+
+def test_a_long_reading_says_how_long_the_rest_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed one, too: by what was read since it went on."""
+    clock = iter([0.0, 1.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show = display.steps_progress("segmenting")
+    assert show is not None
+    for done in (500_000, 501_000, 510_000, 900_000, 1_000_000):
+        show(done, 1_000_000)
+    shown = capsys.readouterr().err.split("\r")
+    assert [line.split("%")[1].removesuffix("\033[K").strip() for line in shown if "%" in line] == [
+        "", "", "8 min left", "5 s left", "0 s left",
+    ]  # fmt: skip
+    assert display._duration(3 * 3600 + 61) == "3 h 01 min"

@@ -161,6 +161,14 @@ def test_one_file_is_shared_by_all_processes(tmp_path: Path) -> None:
         assert job([path], tmp_path / "shared", streams=5, share=(rank, 3)).run(resume=True) is None
 
 
+def test_a_shared_job_goes_on_where_one_process_had_not_begun(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", 400)
+    assert job([path], tmp_path / "shared", share=(1, 2)).run() is None
+    assert not (tmp_path / "shared" / ".work-0").exists()
+    assert job([path], tmp_path / "shared", share=(0, 2)).run(resume=True) is None
+    assert "".join(line["text"] for line in lines(tmp_path / "shared" / "a.txt.jsonl")) == path.read_text()
+
+
 def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(tiny.text(50) + "\N{LATIN SMALL LETTER A WITH ACUTE}")

@@ -140,7 +140,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     target, flags = rest[0], rest[1:]
     name, config = preset_for(target)
     first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))
-    first = follow(first, config)
+    first = follow(first, config, {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags})
     out = first.out or f"runs/{name}"
     if first.resume:  # flags change the run's own config, not the preset
         from hmrnn.rundir import RunDirectory

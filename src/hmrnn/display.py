@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -94,20 +95,37 @@ def _rates(rates: list[float] | tuple[float, ...]) -> str:
 
 
 def bytes_progress(what: str) -> Callable[[int, int], None] | None:
-    """A function that shows how far a file is read; None where nobody watches."""
-    return _percent(what) if sys.stderr.isatty() else None
+    """A function that shows how far a file is read, and how long the rest will take; None where nobody watches."""
+    return _bar(what) if sys.stderr.isatty() else None
 
 
 steps_progress = bytes_progress
 
 
-def _percent(what: str) -> Callable[[int, int], None]:
+def _bar(what: str) -> Callable[[int, int], None]:
+    start: tuple[float, int] | None = None
+
     def show(done: int, total: int) -> None:
+        nonlocal start
+        now = time.monotonic()
+        start = start or (now, done)  # what a resumed job had done before took no time of this one
+        share = done / max(total, 1)
+        bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
+        left = ""
+        if now - start[0] > 2 and done > start[1]:
+            left = f"  {_duration((total - done) * (now - start[0]) / (done - start[1]))} left"
         end = "\r\033[K" if done >= total else ""
-        sys.stderr.write(f"\r{what} {100 * done / max(total, 1):3.0f}%{end}")
+        sys.stderr.write(f"\r{what} {bar} {100 * share:5.1f}%{left}\033[K{end}")
         sys.stderr.flush()
 
     return show
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:

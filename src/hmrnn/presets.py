@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import TypeVar
 
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
@@ -89,18 +90,21 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def follow(config: C, preset: Config) -> C:
+def follow(config: C, preset: Config, asked: Collection[str] = ()) -> C:
     """``config``, made from ``preset`` by changing some of it, with the preset's rates as its network needs them.
 
     A preset has rates for the two detectors of three layers. Fewer layers take the first of them, more go on in the
-    same ratio, and a network that detects nothing has neither rates nor what pulls to them. Rates that differ from the
-    preset's were asked for and stay as they are.
+    same ratio, and a network that detects nothing has neither rates nor what pulls to them. Where detectors are given a
+    bias, it takes the place of rates to start at. Rates that differ from the preset's, or whose names are ``asked`` for
+    (such as "train.detector_rates"), stay as they are.
     """
     model, train, regularise = config.model, config.train, config.regularise
     detectors = max(0, model.num_layers - 1) if model.rnn == "hm-lstm" else 0
-    if train.detector_rates == preset.train.detector_rates:
-        train = dataclasses.replace(train, detector_rates=_as_many(train.detector_rates, detectors))
-    if regularise.rate_targets and regularise.rate_targets == preset.regularise.rate_targets:
+    if train.detector_rates == preset.train.detector_rates and "train.detector_rates" not in asked:
+        rates = () if train.detector_bias else _as_many(train.detector_rates, detectors)
+        train = dataclasses.replace(train, detector_rates=rates)
+    same = regularise.rate_targets == preset.regularise.rate_targets and "regularise.rate_targets" not in asked
+    if regularise.rate_targets and same:
         targets = _as_many(regularise.rate_targets, detectors)
         regularise = dataclasses.replace(regularise, rate_targets=targets)
         if not targets:

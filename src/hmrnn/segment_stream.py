@@ -103,9 +103,12 @@ class Job:
         """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
         if not resume and (self._plan.exists() or any(target.exists() for target in self.targets)):
             raise InputError(f"{self.out} already holds results; go on with them by --resume, or choose another --out")
-        if resume and not self.work.exists() and not all(target.exists() for target in self.targets):
+        complete = all(target.exists() for target in self.targets)
+        if resume and not complete and not any(work.exists() for work in self._works()):
             raise InputError(f"there is nothing to go on with in {self.out}; start without --resume")
-        if not self.files or (resume and not self.work.exists()):
+        if not self.files or (resume and complete and not self.work.exists()):
+            return None
+        if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining it already
             return None
         try:
             self.work.mkdir(parents=True, exist_ok=True)

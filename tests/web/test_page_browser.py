@@ -13,6 +13,9 @@ import pytest
 from pages import Server
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+import hmrnn
+from hmrnn import bundled
+from hmrnn.data import plain
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
@@ -302,15 +305,33 @@ def test_bad_input_is_explained_and_mended(visit: Open) -> None:
     problem = page.locator("#read-problem")
     expect(problem).to_contain_text("3 symbols that training never showed")
     expect(page.locator(".panel")).to_have_class(re.compile("stale"))
-    page.get_by_role("button", name="Leave them out").click()
-    expect(page.locator("#text")).to_have_value("dog ")
+    page.get_by_role("button", name="Write it plainly").click()
+    expect(page.locator("#text")).to_have_value("dog e")
     expect(problem).to_be_hidden()
-    expect(shown(page)).to_have_text([*"dog "])
+    expect(shown(page)).to_have_text([*"dog e"])
     page.click("#tab-write")
     page.fill("#prompt", "É")
     page.click("#go")
     expect(page.locator("#write-problem")).to_contain_text("training never showed")
     expect(page.locator("#go")).to_be_enabled()
+
+
+def test_signs_of_the_page_are_those_of_plain() -> None:
+    script = (Path(hmrnn.__file__).parent / "web" / "static" / "plain.js").read_text()
+    (signs,) = re.findall(r"^const SIGNS = (\{.*?\});$", script, re.MULTILINE | re.DOTALL)
+    assert str.maketrans(json.loads(signs)) == plain._SIGNS
+
+
+def test_typographic_text_is_mended_as_plain_does(visit: Open) -> None:
+    """With the bundled model, which reads ASCII: what --plain makes of it, and only brackets are left out."""
+    text = "He said \u201cno\u201d \u2013 a na\u00efve caf\u00e9\u2014or Stra\u00dfe\u2026 \u2019tis \ufb01ne [1]."
+    with Server(open_shelf([bundled.FOLDER / bundled.DEFAULT]), Limits()).running() as server:
+        page = visit(server=server)
+        page.fill("#text", text)
+        page.get_by_role("button", name="Write it plainly").click()
+        expect(page.locator("#text")).to_have_value(plain.plain(text).replace("[1]", "1"))
+        expect(page.locator("#read-problem")).to_be_hidden()
+        expect(page.locator("#read-status")).to_have_text(re.compile(r"^read in \d+ ms$"))
 
 
 def test_text_never_becomes_html(visit: Open) -> None:

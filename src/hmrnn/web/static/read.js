@@ -2,6 +2,7 @@
 
 import { file, lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
+import { inKnownSymbols } from "/static/plain.js";
 import { Reading } from "/static/reading.js";
 
 const PATIENT = 2000; // symbols: a request for no more than these is let finish when the text changes meanwhile
@@ -116,14 +117,10 @@ export class Read {
     document.getElementById("mend").hidden = !(error.error === "bad request" && alphabet);
   }
 
-  // Leave out what a model has never seen, or put it in lower case where that is known.
   #mend() {
     for (const { panel } of this.panels) {
       const { alphabet } = panel.model;
-      if (!alphabet) continue;
-      const known = new Set(alphabet);
-      this.text.value = [...this.text.value]
-        .map((symbol) => known.has(symbol) ? symbol : known.has(symbol.toLowerCase()) ? symbol.toLowerCase() : "").join("");
+      if (alphabet) this.text.value = inKnownSymbols(this.text.value, new Set(alphabet));
     }
     this.changed();
   }
