@@ -171,6 +171,9 @@ def test_rates_that_were_asked_for_stay() -> None:
     for name in ("train.detector_rates", "regularise.rate_targets"):
         with pytest.raises(InputError, match=rf"{name} must hold 3 rates"):
             follow(same, preset, {name}).check()
+    lstm = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn="lstm"))
+    with pytest.raises(InputError, match=r"surprise_weight need regularise\.rate_targets"):
+        follow(lstm, preset, {"regularise.surprise_weight"}).check()
 
 
 def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:

@@ -108,7 +108,9 @@ def follow(config: C, preset: Config, asked: Collection[str] = ()) -> C:
         targets = _as_many(regularise.rate_targets, detectors)
         regularise = dataclasses.replace(regularise, rate_targets=targets)
         if not targets:
-            regularise = dataclasses.replace(regularise, rate_control=0.0, surprise_weight=0.0)
+            control = regularise.rate_control if "regularise.rate_control" in asked else 0.0
+            pull = regularise.surprise_weight if "regularise.surprise_weight" in asked else 0.0
+            regularise = dataclasses.replace(regularise, rate_control=control, surprise_weight=pull)
     return dataclasses.replace(config, train=train, regularise=regularise)
 
 
