@@ -10,7 +10,7 @@ import pytest
 
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.presets import PRESETS, follow
+from hmrnn.presets import PRESETS, fit_rates
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -154,7 +154,7 @@ def test_some_settings_are_for_text(what: dict[str, Any]) -> None:
 )
 def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tuple[float, ...]) -> None:
     preset = PRESETS["text"]
-    config = follow(dataclasses.replace(preset, model=dataclasses.replace(preset.model, **model)), preset)
+    config = fit_rates(dataclasses.replace(preset, model=dataclasses.replace(preset.model, **model)), preset)
     config.check()
     assert config.train.detector_rates == config.regularise.rate_targets == rates
     assert (config.regularise.rate_control > 0) == (config.regularise.surprise_weight > 0) == (rates != ())
@@ -163,28 +163,28 @@ def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tupl
 def test_rates_that_were_asked_for_stay() -> None:
     preset = PRESETS["text"]
     asked = dataclasses.replace(preset, regularise=dataclasses.replace(preset.regularise, rate_targets=(0.4, 0.1)))
-    assert follow(asked, preset).regularise == asked.regularise
+    assert fit_rates(asked, preset).regularise == asked.regularise
     fewer = dataclasses.replace(asked, model=dataclasses.replace(preset.model, num_layers=2))
     with pytest.raises(InputError, match=r"rate_targets must hold 1 rates"):
-        follow(fewer, preset).check()
+        fit_rates(fewer, preset).check()
     same = dataclasses.replace(preset, model=dataclasses.replace(preset.model, num_layers=4))
     for name in ("train.detector_rates", "regularise.rate_targets"):
         with pytest.raises(InputError, match=rf"{name} must hold 3 rates"):
-            follow(same, preset, {name}).check()
+            fit_rates(same, preset, {name}).check()
     lstm = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn="lstm"))
     with pytest.raises(InputError, match=r"surprise_weight need regularise\.rate_targets"):
-        follow(lstm, preset, {"regularise.surprise_weight"}).check()
+        fit_rates(lstm, preset, {"regularise.surprise_weight"}).check()
 
 
 def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:
     preset = PRESETS["text"]
     biased = dataclasses.replace(preset, train=dataclasses.replace(preset.train, detector_bias=(0.0, -0.5)))
-    config = follow(biased, preset)
+    config = fit_rates(biased, preset)
     config.check()
     assert config.train.detector_rates == ()
     assert config.regularise == preset.regularise
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_follows_itself(name: str) -> None:
-    assert follow(PRESETS[name], PRESETS[name]) == PRESETS[name]
+def test_the_rates_of_a_preset_fit_it(name: str) -> None:
+    assert fit_rates(PRESETS[name], PRESETS[name]) == PRESETS[name]

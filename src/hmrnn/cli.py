@@ -19,7 +19,7 @@ from hmrnn import __version__
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
-from hmrnn.presets import PRESETS, follow
+from hmrnn.presets import PRESETS, fit_rates
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     target, flags = rest[0], rest[1:]
     name, config = preset_for(target)
     first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))
-    first = follow(first, config, {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags})
+    first = fit_rates(first, config, {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags})
     out = first.out or f"runs/{name}"
     if first.resume:  # flags change the run's own config, not the preset
         from hmrnn.rundir import RunDirectory

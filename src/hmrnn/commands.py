@@ -260,7 +260,8 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
         streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
-    stopped = job.run(resume=arguments.resume, progress=display.steps_progress("segmenting"))
+    progress = display.steps_progress("segmenting") if rank == 0 else None
+    stopped = job.run(resume=arguments.resume, progress=progress)
     if stopped is not None:
         print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")
         return 128 + signal.Signals[stopped]

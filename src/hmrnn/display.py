@@ -113,7 +113,7 @@ def _bar(what: str) -> Callable[[int, int], None]:
         bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
         left = ""
         if now - start[0] > 2 and done > start[1]:
-            left = f"  {_duration((total - done) * (now - start[0]) / (done - start[1]))} left"
+            left = f"  {duration((total - done) * (now - start[0]) / (done - start[1]))} left"
         end = "\r\033[K" if done >= total else ""
         sys.stderr.write(f"\r{what} {bar} {100 * share:5.1f}%{left}\033[K{end}")
         sys.stderr.flush()
@@ -121,11 +121,10 @@ def _bar(what: str) -> Callable[[int, int], None]:
     return show
 
 
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:

@@ -90,7 +90,7 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def follow(config: C, preset: Config, asked: Collection[str] = ()) -> C:
+def fit_rates(config: C, preset: Config, asked: Collection[str] = ()) -> C:
     """``config``, made from ``preset`` by changing some of it, with the preset's rates as its network needs them.
 
     A preset has rates for the two detectors of three layers. Fewer layers take the first of them, more go on in the

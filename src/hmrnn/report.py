@@ -16,6 +16,7 @@ from hmrnn import figures
 from hmrnn.boundary_scores import TOLERANCES, table
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
+from hmrnn.display import duration
 from hmrnn.errors import InputError
 from hmrnn.evaluate_boundaries import against_removed_spaces, against_white_space, find
 from hmrnn.figures_lengths import timescales
@@ -90,7 +91,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
     ]
     if train:
         speed = float(np.median([line["symbols_per_second"] for line in train]))
-        rows.append(("training", f"{_duration(progress.get('seconds', 0.0))}, {speed:,.0f} symbols per second"))
+        rows.append(("training", f"{duration(progress.get('seconds', 0.0))}, {speed:,.0f} symbols per second"))
     rows.append(("end", str(progress.get("finished") or "not finished")))
     cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
     return f"<h2>Results</h2><table>{cells}</table>"
@@ -172,12 +173,6 @@ def _picture(title: str, figure: Figure, caption: str) -> str:
         f'<h2>{html.escape(title)}</h2><figure><img alt="{shown}" style="width: {width}" '
         f'src="data:image/svg+xml;base64,{source}"><figcaption>{shown}</figcaption></figure>'
     )
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _replace(path: Path, page: str) -> Path:

@@ -256,7 +256,9 @@ class Job:
         return [self.out / f".work-{rank}" for rank in range(world)] if world > 1 else [self.work]
 
     def _others(self, asked: list[str]) -> bool:
-        """Say that this process has read its parts; the first waits for the others. False if a signal came first."""
+        """Where parts are shared, say that this process has read its own; the first waits. False if a signal came."""
+        if self._share[1] == 1:
+            return True
         _write(self.work / "done", b"")
         while self.joins and not all((work / "done").exists() for work in self._works()):
             if asked:

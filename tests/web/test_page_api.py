@@ -122,6 +122,14 @@ def test_segmentation_is_the_json_of_the_library(client: TestClient, shelf: Shel
     assert response.json() == shelf[0].model.segment("a fox").to_dict()
 
 
+def test_plain_is_a_text_that_the_model_can_read(client: TestClient) -> None:
+    text = "\u201cNa\u00efve\u201d \u2014 [1]"
+    for index, expected in ((0, "naive  "), (2, text)):  # raw reads bytes, of which any text is made
+        answer = client.post("/api/plain", json={"text": text, "model": index})
+        assert answer.json() == {"text": expected}
+        assert client.post("/api/segmentation", json={"text": expected, "model": index}).status_code == 200
+
+
 def test_figure_is_an_svg(client: TestClient) -> None:
     response = client.post("/api/figure", json={"text": "<script>alert"})
     assert response.headers["content-type"] == "image/svg+xml"

@@ -5,85 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browsing import Open, edges, needed, shown, write
 from pages import Server
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import expect
 
-import hmrnn
 from hmrnn import bundled
 from hmrnn.data import plain
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install one, such as Debian's chromium")
+pytestmark = needed
 
 TEXT = "the quick brown fox jumps over the lazy dog and then it sleeps"
-PATIENCE = 30_000  # milliseconds
-expect.set_options(timeout=PATIENCE)
-
-Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def site(shelf: Shelf) -> Iterator[Server]:
-    with Server(shelf, Limits()).running() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser: Browser, site: Server) -> Iterator[Open]:
-    """Opens the page as a new visitor; at the end nothing may have gone wrong in it or been asked of another host."""
-    complaints: list[str] = []
-    contexts = []
-
-    def open_page(fragment: str = "", server: Server = site, **options: object) -> Page:
-        context = browser.new_context(**options)  # type: ignore[arg-type]
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: "Content Security" in message.text and complaints.append(message.text))
-        page.on(
-            "request", lambda request: request.url.startswith((server.url, "blob:")) or complaints.append(request.url)
-        )
-        page.goto(f"{server.url}/{fragment}")
-        expect(page.locator("html[data-ready]")).to_be_attached()
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def write(page: Page, text: str) -> None:
-    page.fill("#text", text)
-    expect(shown(page)).to_have_text([*text.replace("\n", "⏎")])
-    expect(page.locator("#read-status")).to_have_text(re.compile(r"^read in \d+ ms$"))
-
-
-def shown(page: Page, panel: int = 0) -> Locator:
-    """The symbols of a panel."""
-    return page.locator("section:not([hidden]) .panel").nth(panel).locator(".symbols span")
-
-
-def edges(page: Page, level: int) -> list[int]:
-    """Where the blocks of a level end, as the page has drawn them, counted in symbols."""
-    blocks = page.locator(f".panel .level-{level} .block").evaluate_all("blocks => blocks.map(block => block.last)")
-    return sorted(set(blocks))
 
 
 def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
@@ -179,98 +115,6 @@ def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) 
     expect(shown(page)).to_have_count(written)
 
 
-def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
-    page = visit("#tab=draw")
-    expect(page.locator("#draw-level option:checked")).to_have_text("level 2")
-    assert drawn(page)[-1] == 24
-    expect(shown(page)).to_have_text([*("o" * 11 + "^") * 2])
-    labels = page.locator("#draw-panels .row").first.locator(".label").all_inner_texts()
-    assert {label[0] for label in labels} == {"z", "h"}  # no row of bits: those of a density may be negative
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Drawing (SVG)").click()
-    assert Path(download.value.path()).read_text().count("<line") == 24
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Segmentation (JSON)").click()
-    assert len(json.loads(Path(download.value.path()).read_text())["symbols"]) == 24
-    page.fill("#points", "30")
-    page.get_by_role("button", name="Let it write").click()
-    expect(page.locator("#draw-status")).to_have_text(re.compile("^30 points($|: .* which is scribble)"))
-    page.get_by_role("button", name="Clear").click()
-    expect(page.locator("#draw-panels .panel")).to_have_count(0)
-
-
-def drawn(page: Page) -> list[int]:
-    """A zigzag by the mouse, in two strokes; the ends of the first level."""
-    pad = page.locator("#pad").bounding_box()
-    assert pad
-    for start in (40, 140):
-        page.mouse.move(pad["x"] + start, pad["y"] + 100)
-        page.mouse.down()
-        for k in range(12):
-            page.mouse.move(pad["x"] + start + 6 * k, pad["y"] + 100 + 15 * (k % 3))
-        page.mouse.up()
-    expect(page.locator("#draw-status")).to_have_text("24 points")
-    return edges(page, 1)
-
-
-def test_a_link_carries_a_drawing(visit: Open) -> None:
-    page = visit("#tab=draw")
-    ends = drawn(page)
-    code = page.locator("#strokes").input_value()
-    expect(page).to_have_url(re.compile(f"&z={code}$"))
-    other = visit(page.evaluate("location.hash"))
-    expect(other.locator("#draw-status")).to_have_text("24 points")
-    expect(shown(other)).to_have_text([*("o" * 11 + "^") * 2])
-    assert edges(other, 1) == ends
-    page.get_by_role("button", name="Clear").click()
-    expect(page).not_to_have_url(re.compile("z="))
-
-
-def test_a_drawing_goes_on_on_a_smaller_screen(visit: Open) -> None:
-    """There it is made to fit, and what is added has a link of its own."""
-    wide = [{"x": 700 + 20 * k, "y": 100 + 15 * (k % 3), "up": k % 10 // 9} for k in range(20)]
-    page = visit("#tab=read")
-    code = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", wide)
-    page = visit(f"#tab=draw&z={code}", viewport={"width": 360, "height": 800})
-    expect(page.locator("#draw-status")).to_have_text("20 points")
-    pad = page.locator("#pad").bounding_box()
-    assert pad
-    page.mouse.move(pad["x"] + 30, pad["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(pad["x"] + 60, pad["y"] + 40)
-    page.mouse.move(pad["x"] + 900, pad["y"] + 40)  # off the pad
-    page.mouse.up()
-    expect(page.locator("#draw-status")).to_have_text("23 points")
-    more = page.locator("#strokes").input_value()
-    points = page.evaluate("c => import('/static/code.js').then(m => m.decoded(c, 99))", more)
-    assert len(points) == 23
-    assert all(0 <= point["x"] <= 360 for point in points)
-    page.evaluate("location.hash = '#tab=draw'")  # a link without a drawing
-    expect(page.locator("#draw-panels .panel")).to_have_count(0)
-    assert page.locator("#strokes").input_value() == ""
-
-
-def test_a_drawing_is_coded_exactly(visit: Open) -> None:
-    page = visit("#tab=draw")
-    points = [{"x": x, "y": y, "up": up} for x, y, up in ((0, 0, 0), (3, -2, 0), (1919, 1079, 1), (-7, 500000, 0))]
-    code = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", points)
-    back = "c => import('/static/code.js').then(m => m.decoded(c, 4))"
-    assert re.fullmatch(r"[\w-]+", code)
-    assert page.evaluate(back, code) == points
-    assert page.evaluate(back, "") == []
-    too_many = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", [*points, points[0]])
-    for wrong in (too_many, code[:-1], code + "A", "é", "A.", "_" * 40, "_" * 3000):
-        assert page.evaluate(back, wrong) is None, wrong
-
-
-@pytest.mark.parametrize("code", ["%00", "AB!", "____", "A"])
-def test_a_link_with_a_broken_drawing_says_so(visit: Open, code: str) -> None:
-    page = visit(f"#tab=draw&z={code}")
-    expect(page.locator("#draw-problem")).to_contain_text("the drawing in the link cannot be read")
-    drawn(page)
-    expect(page.locator("#draw-problem")).to_be_hidden()
-
-
 def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path) -> None:
     with Server(open_shelf([runs / "small"]), Limits()).running() as server:
         page = visit("#tab=draw", server)
@@ -314,12 +158,6 @@ def test_bad_input_is_explained_and_mended(visit: Open) -> None:
     page.click("#go")
     expect(page.locator("#write-problem")).to_contain_text("training never showed")
     expect(page.locator("#go")).to_be_enabled()
-
-
-def test_signs_of_the_page_are_those_of_plain() -> None:
-    script = (Path(hmrnn.__file__).parent / "web" / "static" / "plain.js").read_text()
-    (signs,) = re.findall(r"^const SIGNS = (\{.*?\});$", script, re.MULTILINE | re.DOTALL)
-    assert str.maketrans(json.loads(signs)) == plain._SIGNS
 
 
 def test_typographic_text_is_mended_as_plain_does(visit: Open) -> None:

@@ -30,6 +30,24 @@ def plain(text: str) -> str:
     return _DASH.sub(" - ", letters).translate(_SIGNS)
 
 
+def in_symbols(text: str, known: Iterable[object]) -> str:
+    """``text`` in symbols of ``known`` alone: others as :func:`plain` has them, or in lower case, or left out.
+
+    Example::
+
+        >>> in_symbols("Crème — [1]", " -1cemr")
+        'creme - 1'
+    """
+    symbols = {str(symbol) for symbol in known}
+    if not symbols & {"\u2014", "\u2015"}:
+        text = _DASH.sub(" - ", text)
+
+    def nearest(symbol: str) -> str:
+        return next((each for each in (symbol, symbol.lower()) if each in symbols), "")
+
+    return "".join(one if one in symbols else "".join(map(nearest, plain(one))) for one in text)
+
+
 def plain_blocks(blocks: Iterable[str]) -> Iterator[str]:
     """As :func:`plain`, of a text that comes in blocks: what a dash at the edge of one becomes depends on the next.
 

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hmrnn import __version__
+from hmrnn.data.plain import in_symbols
 from hmrnn.errors import InputError
 from hmrnn.web import openapi, parts
 from hmrnn.web.guard import LOOPBACK, Guard
@@ -94,6 +95,7 @@ def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str]
         *(Route(path, page.static, methods=["GET"]) for path in page.files),
         Route("/api/models", page.models, methods=["GET"]),
         Route("/api/read", page.read, methods=["POST"]),
+        Route("/api/plain", page.plain, methods=["POST"]),
         Route("/api/segmentation", page.segmentation, methods=["POST"]),
         Route("/api/figure", page.figure, methods=["POST"]),
         Route("/api/write", page.write, methods=["POST"]),
@@ -161,6 +163,15 @@ class _Page:
             return parts.write(self.shelf.of_kind(wanted.model, "text"), wanted.prompt, wanted.length, **how)
 
         return Answer(self, request, WriteRequest, work, NDJSON)
+
+    async def plain(self, request: Request) -> ASGIApp:
+        def work(wanted: ReadRequest) -> Iterator[bytes]:
+            _at_most("text", len(wanted.text), self.limits.text)
+            vocabulary = self.shelf.of_kind(wanted.model, "text").vocabulary
+            every = vocabulary.kind == "bytes"  # any text is made of them
+            yield msgspec.json.encode({"text": wanted.text if every else in_symbols(wanted.text, vocabulary.symbols)})
+
+        return Answer(self, request, ReadRequest, work, "application/json")
 
     async def segmentation(self, request: Request) -> ASGIApp:
         def work(wanted: ReadRequest) -> Iterator[bytes]:

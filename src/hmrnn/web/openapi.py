@@ -35,6 +35,13 @@ def description(limits: Limits) -> Schema:
                 "application/x-ndjson",
                 _ref("Line"),
             ),
+            "/api/plain": _post(
+                "plain",
+                "A text in symbols that a model knows: others without accents, in plain signs, or left out",
+                "ReadRequest",
+                "application/json",
+                {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+            ),
             "/api/segmentation": _post(
                 "segmentation",
                 "The same as one object, as `hmrnn segment --json` writes it",

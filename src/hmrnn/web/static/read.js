@@ -1,8 +1,7 @@
 // Read: the text is sent while it is typed. One request at a time; what the network has read before a change stays shown.
 
-import { file, lines } from "/static/api.js";
+import { file, lines, plain } from "/static/api.js";
 import { Panel } from "/static/panel.js";
-import { inKnownSymbols } from "/static/plain.js";
 import { Reading } from "/static/reading.js";
 
 const PATIENT = 2000; // symbols: a request for no more than these is let finish when the text changes meanwhile
@@ -117,12 +116,14 @@ export class Read {
     document.getElementById("mend").hidden = !(error.error === "bad request" && alphabet);
   }
 
-  #mend() {
-    for (const { panel } of this.panels) {
-      const { alphabet } = panel.model;
-      if (alphabet) this.text.value = inKnownSymbols(this.text.value, new Set(alphabet));
+  // In symbols that all of the models know.
+  async #mend() {
+    try {
+      for (const { panel } of this.panels) this.text.value = await plain({ model: panel.model.model, text: this.text.value });
+      this.changed();
+    } catch (error) {
+      this.page.problem("read", error.message);
     }
-    this.changed();
   }
 }
 
