@@ -37,7 +37,7 @@ PRESETS: dict[str, Config] = {
             skip_nonfinite=True,
             seed=3,
             log_every=20,
-            detector_rates=(0.19, 0.05),
+            detector_rates=_words.rate_targets,
             recurrent_gain=0.3,
         ),
         _words,
@@ -84,7 +84,7 @@ PRESETS: dict[str, Config] = {
     "text": Config(
         DataConfig(format="text"),
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
-        TrainConfig(epochs=20, batch_size=32, detector_rates=(0.19, 0.05), recurrent_gain=0.3),
+        TrainConfig(epochs=20, batch_size=32, detector_rates=_words.rate_targets, recurrent_gain=0.3),
         _words,
     ),
 }
