@@ -67,13 +67,14 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on the address, with one line about it where there is none to be had."""
+    """A socket on the address, with one line about it where there is none to be had. Who comes early waits in line."""
     try:
         family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, number)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
+            listener.listen()
         except OSError:
             listener.close()
             raise
