@@ -54,7 +54,7 @@ GAIN, GAIN_LSTM = "--train.recurrent-gain 0.3", "--train.recurrent-gain 1"
 # slopes that grow by the preset's 0.004 an epoch would hardly be annealed in so few, so that row has 0.02
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
-STROKES_DROPPED = "--train.epochs 30 --train.cool-down 0.9 --regularise.weight-drop 0.1"
+STROKES_DROPPED = "--train.epochs 50 --train.cool-down 0.9 --regularise.weight-drop 0.1"
 HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --train.detector-feedback 0.3"
 HM_STROKES += " --train.skip-nonfinite"
 HM_STROKES += " --regularise.rate-targets 0.85 0.15 --regularise.rate-weight 0 --regularise.rate-control 0.05"
