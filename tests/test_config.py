@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS, fit_rates
+
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -31,6 +35,32 @@ def test_presets_are_the_papers_settings() -> None:
     for config in (wikipedia, PRESETS["text8"]):
         assert (config.model.hidden_size, config.model.output_size) == ((1024,), 2048)
         assert (config.train.batch_size, config.train.learning_rate) == (128, 0.001)
+
+
+BEST = {
+    "ptb-best": "ptb/held-seed1",
+    "enwik8-best": "enwik8/held-dropped-seed1",
+    "iamondb-best": "iamondb-weight-drop/hm-annealed-seed2",
+}
+OF_A_MACHINE = {"path", "device", "precision", "checkpoint_every", "log_every", "seed"}
+
+
+@pytest.mark.parametrize(("name", "row"), BEST.items())
+def test_presets_of_the_best_results_have_their_settings(name: str, row: str) -> None:
+    recorded = json.loads((RESULTS / row / "config.json").read_text())
+    preset = json.loads(to_json(PRESETS[name]))
+    for part, settings in recorded.items():
+        for field, value in settings.items():
+            assert field in OF_A_MACHINE or preset[part][field] == value, f"{part}.{field}"
+
+
+@pytest.mark.parametrize(("name", "row"), BEST.items())
+def test_presets_of_the_best_results_are_of_the_best_hm_lstm(name: str, row: str) -> None:
+    best = json.loads((RESULTS / row / "result.json").read_text())
+    measure = "bits" if "bits" in best["test"] else "log_likelihood"
+    others = [json.loads(path.read_text()) for path in RESULTS.glob("*/*/result.json")]
+    rivals = [r["test"][measure] for r in others if r["data"] == best["data"] and "HM-LSTM" in r["model"]]
+    assert best["test"][measure] == (min if measure == "bits" else max)(rivals)
 
 
 def test_every_field_is_explained() -> None:

@@ -130,7 +130,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     if not rest or rest[0].startswith("-"):
         if rest and rest[0] in ("-h", "--help"):
             print(
-                "usage: hmrnn train demo|ptb|text8|enwik8|iamondb|handwritten|strokes|PATH [OPTIONS]; PATH is a text "
+                f"usage: hmrnn train PRESET|PATH [OPTIONS]; PRESET is one of {', '.join(PRESETS)}; PATH is a text "
                 "file, a folder of them, or strokes (.npz); the options, with the defaults of ptb:\n"
             )
             parse(TrainArguments, ["--help"], "hmrnn train ptb", _with_run_flags(PRESETS["ptb"]))

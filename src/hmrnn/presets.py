@@ -1,4 +1,4 @@
-"""The paper's settings, and the demo's, as configs. Names are what ``hmrnn train NAME`` takes."""
+"""The paper's settings, the demo's and those of our best results, as configs: what ``hmrnn train NAME`` takes."""
 
 from __future__ import annotations
 
@@ -86,6 +86,61 @@ PRESETS: dict[str, Config] = {
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
         TrainConfig(epochs=20, batch_size=32, detector_rates=_words.rate_targets, recurrent_gain=0.3),
         _words,
+    ),
+}
+
+# rates that detectors start at and are held near by a prior
+_held = RegulariseConfig(rate_targets=(0.9, 0.6), rate_weight=0.2, shift=True)
+_no_plateau = 99  # validations; the learning rate falls by itself
+PRESETS |= {
+    "ptb-best": Config(
+        DataConfig(format="ptb"),
+        ModelConfig(),
+        TrainConfig(
+            epochs=34,
+            cool_down=0.6,
+            patience=_no_plateau,
+            slope_rate=0.04,
+            detector_rates=_held.rate_targets,
+            recurrent_gain=0.3,
+        ),
+        dataclasses.replace(_held, weight_drop=0.25, dropout_output=0.25, dropout_between=0.1, dropout_embedding=0.1),
+    ),
+    "enwik8-best": Config(
+        DataConfig(format="enwik8"),
+        _wikipedia_model,
+        TrainConfig(
+            epochs=10,
+            batch_size=256,
+            learning_rate=0.0015,
+            cool_down=0.9,
+            patience=_no_plateau,
+            slope_rate=0.2,
+            slope_max=3.0,
+            validation_symbols=1_000_000,
+            skip_nonfinite=True,
+            detector_rates=_held.rate_targets,
+            recurrent_gain=0.3,
+        ),
+        dataclasses.replace(_held, weight_drop=0.15, dropout_output=0.15, dropout_between=0.05),
+    ),
+    "iamondb-best": Config(
+        DataConfig(format="iamondb"),
+        ModelConfig(hidden_size=(400,), output_size=400),
+        TrainConfig(
+            epochs=50,
+            batch_size=48,
+            learning_rate=0.003,
+            cool_down=0.9,
+            patience=_no_plateau,
+            slope_rate=0.02,
+            slope_max=3.0,
+            skip_nonfinite=True,
+            recurrent_gain=0.3,
+            detector_feedback=0.3,
+            detector_recurrence=0.5,
+        ),
+        RegulariseConfig(rate_targets=(0.85, 0.15), rate_weight=0.0, rate_control=0.05, weight_drop=0.1),
     ),
 }
 
