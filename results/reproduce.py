@@ -136,7 +136,7 @@ TABLES = {
     "text8": wikipedia("text8 made from enwik8", "text8", 3),
     "iamondb": handwriting("IAM-OnDB, the paper's protocol", "", ("", "--boundaries")),
     "iamondb-weight-drop": handwriting("IAM-OnDB, the paper's protocol", STROKES_DROPPED, ("", "--boundaries")),
-    "iamondb-official": handwriting("IAM-OnDB, official split", "--data.split official"),
+    "iamondb-official": handwriting("IAM-OnDB, official split", f"{STROKES_DROPPED} --data.split official"),
 }  # fmt: skip
 
 

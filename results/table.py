@@ -7,6 +7,7 @@ python results/table.py --check    # says whether they are up to date (exit stat
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,26 @@ def rates_of(test: dict[str, Any]) -> str:
     return ", ".join(f"{rate:.3f}{' (dead)' if dead(rate) else ''}" for rate in test["rates"]) or "-"
 
 
+def training(run: Path) -> float:
+    """Bits or nats of the training part, as a run read it in its last epoch; every update counts alike."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["event"] == "train"]
+    began = math.ceil(lines[-1]["epoch"] - 1e-6) - 1
+    done = [0, *(line["step"] for line in lines)]
+    parts = [(now - before, line) for before, now, line in zip(done, done[1:], lines) if line["epoch"] > began + 1e-6]
+    unit = "bits" if "bits" in lines[0] else "nats"
+    return sum(count * line[unit] for count, line in parts) / sum(count for count, _ in parts)
+
+
+def saved(test: dict[str, Any]) -> str:
+    """Updates saved; a network without detectors has no such thing."""
+    return f"{100 * test['saved']:.0f} %" if test["rates"] else "-"
+
+
 def cost(r: dict[str, Any]) -> list[str]:
     """Updates saved, parameters, epochs, time and speed of a run."""
     return [
-        f"{100 * r['test']['saved']:.0f} %",
+        saved(r["test"]),
         f"{r['parameters'] / 1e6:.1f} M",
         str(r["epochs"]),
         f"{r['seconds']:.0f} s",
@@ -51,34 +68,43 @@ def cost(r: dict[str, Any]) -> list[str]:
     ]
 
 
-def row(folder: str, name: str, r: dict[str, Any]) -> str:
+def row(run: Path, r: dict[str, Any]) -> str:
+    """A run; below it, where there is one, its dynamic evaluation, which is another task."""
     test = r["test"]
+    begin = f"| [{r['model']}]({run.parent.name}/{run.name})"
     cells = [
-        f"[{r['model']}]({folder}/{name})",
         r["seed"],
+        f"{training(run):.3f}",
         f"{r['validation_bits']:.4f}",
         f"{test['bits']:.4f}",
         rates_of(test),
         *cost(r),
     ]
-    return "| " + " | ".join(map(str, cells)) + " |"
+    lines = [f"{begin} | {' | '.join(map(str, cells))} |"]
+    dynamic = run / "test-dynamic.json"
+    if dynamic.exists():
+        test = json.loads(dynamic.read_text())
+        link = f"[dynamic evaluation]({run.parent.name}/{run.name}/{dynamic.name})"
+        cells = [r["seed"], "-", "-", f"{test['bits']:.4f} (dynamic)", rates_of(test), saved(test), *"----"]
+        lines.append(f"| the model above, not comparable: {link} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def table(folder: Path) -> str:
     head = [
-        "| model | seed | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs | time |"
-        " characters/s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
+        " time | characters/s |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    return "\n".join(head + [row(folder.name, name, r) for name, r in results(folder)])
+    return "\n".join(head + [row(folder / name, r) for name, r in results(folder)])
 
 
 def table_of_strokes(folder: Path) -> str:
     """Handwriting: log-likelihood of a sequence in nats, the more the better, and how level 2 meets the pen-ups."""
     head = [
-        "| model | seed | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs | time |"
-        " points/s | F1 of level 1, 2 at pen-ups |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
+        " time | points/s | F1 of level 1, 2 at pen-ups |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines = []
     for name, r in results(folder):
@@ -87,6 +113,7 @@ def table_of_strokes(folder: Path) -> str:
         cells = [
             f"[{r['model']}]({folder.name}/{name})",
             r["seed"],
+            f"{-training(folder / name):.0f}",
             f"{-r['validation_nats']:.0f}",
             f"{test['log_likelihood']:.0f}",
             rates_of(test),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -117,10 +119,18 @@ def test_a_pen_out_of_control_is_not_drawn() -> None:
         wild.generate(3)
 
 
-def test_scribble_is_told_from_writing() -> None:
-    lifted, down = np.tile([0, 0, 1.0], (15, 1)), np.tile([0, 0, 0.0], (5, 1))
-    warning = scribble([lifted, down])
-    assert warning is not None
-    assert warning.startswith("the pen is lifted after 75% of the points, which is scribble")
-    assert scribble([lifted, *[down] * 5]) is None
-    assert scribble([lifted]) is None  # too short to tell
+@pytest.mark.parametrize(("bias", "temperature"), [(0.0, 1.0), (5.0, 1.0), (0.0, 0.0), (0.0, 0.3)])
+def test_scribble_is_told_from_writing(model: StrokeModel, bias: float, temperature: float) -> None:
+    """A network that knows nothing is told of, whatever it is asked to draw; one that lifts the pen seldom is not."""
+    for odds, told in ((0.0, True), (-3.0, False)):
+        network = copy.deepcopy(model.network)
+        network.density.weight.data[-1] = 0
+        network.density.bias.data[-1] = odds
+        lines = StrokeModel(network, model.scale, model.config).sheet(2, 15, bias=bias, temperature=temperature, seed=1)
+        warning = scribble(network, model.scale, lines)
+        assert (warning is not None) == told
+        if warning:
+            assert warning.startswith(
+                "this model expects the pen to be lifted after 50% of the points, which is scribb"
+            )
+        assert scribble(network, model.scale, [line[:5] for line in lines]) is None  # too short to tell

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,15 +40,32 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for file in ("config.json", "log.txt"):
             (tmp_path / name / file).touch()
+        windows = [(10, 0.9, -100.0), (30, 1.2, -1000.0), (40, 2.0, -1400.0)]  # the last two are of the last epoch
+        lines = [{"event": "train", "step": step, "epoch": epoch, "nats": nats} for step, epoch, nats in windows]
+        lines.append({"event": "valid", "step": 40, "epoch": 2.0, "nats": -nats + 10})
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
         result = given | {"model": name, "validation_nats": -nats + 10, "test": test}
         (tmp_path / name / "result.json").write_text(json.dumps(result))
     hm, lstm = table.table_of_strokes(tmp_path).splitlines()[2:]
-    assert "| 1091 | 1101 | 0.300, 0.000 (dead) | 50 % |" in hm
+    assert "| 1133 | 1091 | 1101 | 0.300, 0.000 (dead) | 50 % |" in hm  # 20 updates at 1000 and 10 at 1400
     assert hm.endswith("| 0.10, 0.20 |")
-    assert "| 990 | 1000 | - |" in lstm
+    assert "| 1133 | 990 | 1000 | - | - |" in lstm
     (tmp_path / "hm/result.json").write_text(json.dumps(given))
     with pytest.raises(SystemExit, match="without its validation"):
         table.table_of_strokes(tmp_path)
+
+
+def test_dynamic_evaluation_is_a_row_of_its_own_and_marked(tmp_path: Path) -> None:
+    table = tiny.script(RESULTS / "table.py")
+    shutil.copytree(RESULTS / "ptb/step-seed1", tmp_path / "run")
+    given = json.loads((tmp_path / "run/result.json").read_text())
+    assert len(table.row(tmp_path / "run", given).splitlines()) == 1
+    (tmp_path / "run/test-dynamic.json").write_text(json.dumps({"bits": 1.1, "rates": [0.5, 0.2], "saved": 0.4}))
+    plain, dynamic = table.row(tmp_path / "run", given).splitlines()
+    assert f"| {given['test']['bits']:.4f} |" in plain
+    assert "not comparable" in dynamic
+    assert "| 1.1000 (dynamic) | 0.500, 0.200 | 40 % |" in dynamic
+    assert dynamic.count("|") == plain.count("|")
 
 
 def test_every_row_that_can_be_reproduced_is_a_command() -> None:

@@ -187,9 +187,10 @@ def test_plot(run: Path) -> None:
         (("generate", "hand", "a prompt"), "a prompt is for text"),
         (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
         (("generate", "hand", "--plain"), "--plain is for text"),
-        (("generate", "hand", "--out", "a.jpg"), "got 'a.jpg'"),
+        (("generate", "hand", "--out", "a.jpg"), r"or kept as strokes in .npz, .json, .csv; got 'a.jpg'"),
         (("generate", "hand", "--out", "a.gif", "--seconds", "601"), "up to 600 seconds"),
-        (("generate", "hand", "--seconds", "-1"), "--seconds must not be negative"),
+        (("generate", "hand", "--seconds", "-1"), "--seconds must lie between 0 and 86400; got -1"),
+        (("generate", "hand", "--seconds", "inf"), "--seconds must lie between 0 and 86400; got inf"),
         (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only an .svg or a .gif can write itself"),
         (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
         (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
@@ -274,7 +275,10 @@ def test_a_line_of_one_point_is_left_out_by_name(run: Path, capsys: pytest.Captu
     assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", "some.json") == 0
     out, err = capsys.readouterr()
     assert "some.json: 3 lines, " in out
-    assert "1 line of one point left out, as there is nothing to predict: dot" in err
+    assert "1 line of one point left out, as there is nothing to predict: dot\n" in err
+    save_strokes(Strokes.of([*tiny_strokes.strokes(1), dot, dot], ["a", "dot", "too"]), "more.json")
+    assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", "more.json") == 0
+    assert "2 lines of one point left out, as there is nothing to predict: dot and others" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_finite_is_not_used(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

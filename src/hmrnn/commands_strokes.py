@@ -25,6 +25,8 @@ from hmrnn.trained_strokes import StrokeModel
 
 POINTS = 600
 """Written if --length does not say how many."""
+LONGEST = 86_400
+"""Seconds that a picture may take to write itself: a day."""
 
 
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
@@ -40,7 +42,8 @@ def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
         strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), what)
         if short:
             left_out = counted(len(short), "line")
-            print(f"{left_out} of one point left out, as there is nothing to predict: {short[0]}...", file=sys.stderr)
+            named = short[0] + (" and others" if len(short) > 1 else "")
+            print(f"{left_out} of one point left out, as there is nothing to predict: {named}", file=sys.stderr)
     else:
         strokes, what = _own(model, arguments.split, arguments.path)
     if arguments.boundaries and model.network.rnn.num_boundaries == 0:
@@ -109,10 +112,10 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     out = Path(arguments.out or "writing.svg")
     if arguments.line is not None and arguments.prime is None:
         raise InputError("--line is for --prime: which of its lines to go on from; give both")
-    if not 0 <= arguments.seconds < 1e6:
-        raise InputError(f"--seconds must not be negative; got {arguments.seconds}")
+    if not 0 <= arguments.seconds <= LONGEST:
+        raise InputError(f"--seconds must lie between 0 and {LONGEST}; got {arguments.seconds:g}")
     if out.suffix.lower() not in ENDINGS:
-        drawing.check_suffix(out, arguments.seconds)
+        drawing.check_suffix(out, arguments.seconds, others=ENDINGS)
     prime = _chosen(read_strokes(arguments.prime), arguments.line or "1") if arguments.prime else None
     lines = model.sheet(
         1 if arguments.samples is None else arguments.samples, POINTS if arguments.length is None else arguments.length,
@@ -125,7 +128,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     else:
         drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
     print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
-    if warning := scribble(lines):
+    if warning := scribble(model.network, model.scale, lines):
         print(warning, file=sys.stderr)
     return 0
 

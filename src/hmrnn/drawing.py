@@ -30,7 +30,7 @@ def check_drawable(lines: Sequence[np.ndarray]) -> None:
         if not any(len(part) > 1 and np.ptp(part, axis=0).max() > 0 for part in polylines(steps)):
             raise InputError(
                 f"line {number} would be an empty picture: the pen never moves while it is down; if a model wrote it, "
-                "that is untrained or has diverged"
+                "give it more points (--length), or another model: this one may be untrained or have diverged"
             )
 
 
@@ -115,11 +115,17 @@ class Sheet:
         self.height = y - _GAP * unit + margin
 
 
-def check_suffix(path: Path, seconds: float = 0.0) -> str:
-    """The kind of picture that the path names, one of ``FORMATS``; ``seconds`` is for those that write themselves."""
+def check_suffix(path: Path, seconds: float = 0.0, others: Sequence[str] = ()) -> str:
+    """The kind of picture that the path names, one of ``FORMATS``; ``seconds`` is for those that write themselves.
+
+    ``others``: endings under which the caller would have kept it as strokes.
+    """
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise InputError(f"handwriting is drawn as {', '.join(FORMATS)}; got {path.name!r}: change the end of its name")
+        kept = f", or kept as strokes in {', '.join(others)}" if others else ""
+        raise InputError(
+            f"handwriting is drawn as {', '.join(FORMATS)}{kept}; got {path.name!r}: change the end of its name"
+        )
     if seconds > 0 and kind not in (".svg", ".gif"):
         raise InputError(f"only an .svg or a .gif can write itself; got {path.name!r}: change the end of its name")
     if kind == ".gif":

@@ -16,8 +16,8 @@ from hmrnn.models import HandwritingModel, evaluating
 LARGEST_STEP = 1000.0
 """In deviations of the training steps; a pen that moves further at once is out of control."""
 MOST_LIFTS, FEWEST = 0.4, 20
-"""People lift the pen after a tenth of the points or fewer; a network that knows nothing, after half of them. With
-fewer than so many points nobody can tell."""
+"""People lift the pen after a tenth of the points or fewer; a network that knows nothing expects it after half of them.
+With fewer than so many points nobody can tell."""
 MOST = 1000.0
 """Of bias and temperature; a temperature below its inverse is as good as 0."""
 
@@ -71,15 +71,23 @@ def write(
     return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
 
 
-def scribble(lines: list[np.ndarray]) -> str | None:
-    """What to tell of lines whose pen is lifted too often to have been learned; None if it is not."""
-    points = np.concatenate(lines)
-    lifts = float(points[:, 2].mean())
-    if lifts <= MOST_LIFTS or len(points) < FEWEST:
+@torch.no_grad()
+def scribble(network: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -> str | None:
+    """What to tell of lines of one length, by a network that lifts the pen too often to have learned when; else None.
+
+    The network is asked, not the lines: where it has no idea, a bias or a low temperature may draw no lift at all.
+    """
+    points = np.stack(lines, axis=1)  # (T, B, 3)
+    if points[..., 0].size < FEWEST:
+        return None
+    with evaluating(network):
+        expected, _, _ = network(torch.from_numpy(scale.apply(points)).to(network.density.weight))
+    lifts = float(expected.pen.sigmoid().mean())
+    if lifts <= MOST_LIFTS:
         return None
     return (
-        f"the pen is lifted after {lifts:.0%} of the points, which is scribble: this model is untrained or has "
-        "diverged; train it longer, or use another checkpoint"
+        f"this model expects the pen to be lifted after {lifts:.0%} of the points, which is scribble: it is untrained "
+        "or has diverged; train it longer, or use another checkpoint"
     )
 
 

@@ -137,6 +137,20 @@ def test_official_split_needs_its_lists(tmp_path: Path) -> None:
         load_strokes(config(put(tmp_path / "iam", files), split="official", min_points=2))
 
 
+def test_an_archive_in_a_folder_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    archive = tmp_path / "alone" / "lines.npz"
+    archive.parent.mkdir()
+    write_archive(config(*sources("folder", tmp_path)), archive)
+    with pytest.raises(InputError, match=r"nothing of IAM-OnDB.*if .*lines\.npz is an archive of it, name that file"):
+        load_strokes(config(archive.parent))
+    put(archive.parent, members(LINES))
+    for _ in range(2):  # read, then from the cache
+        file = read_collection(config(archive.parent))
+        check(file, LINES)
+        (passed,) = file.skipped
+        assert passed.startswith(f"{archive}: archives in folders are not read")
+
+
 def test_archive_round_trip(tmp_path: Path) -> None:
     paths = sources("folder", tmp_path)
     archive = tmp_path / "lines.npz"

@@ -228,6 +228,9 @@ def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     assert "30 shorter lines left out" in str(longer)
     with pytest.raises(InputError, match=r"fewer than 300 points \(the longest has 59\); lower --data.min-points"):
         load_strokes(DataConfig(format="strokes", path=config.path, min_points=300))
+    save_strokes(Strokes.of([np.array([[0.0, 0.0, 1.0]])] * 3), tmp_path / "dots.npz")
+    with pytest.raises(InputError, match=r"fewer than 2 points \(the longest has 1\); .* so give longer ones"):
+        load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "dots.npz"),)))
 
 
 def test_lines_that_a_model_cannot_predict_are_left_out_and_named() -> None:

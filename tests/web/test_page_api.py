@@ -181,13 +181,13 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
     np.testing.assert_allclose(steps, shelf[3].model.generate(30, bias=1.0, seed=3), atol=1e-3)
     symbols = [symbol for part in parts for symbol in part["symbols"]]
     assert symbols == ["^" if up else "o" for up in steps[:, 2]]
-    assert end.get("warning") == scribble([steps])
+    assert end.get("warning") == scribble(shelf[3].model.network, shelf[3].model.scale, [steps])
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hmrnn.generate_strokes.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
-    assert "which is scribble: this model is untrained" in end["warning"]
+    assert "which is scribble: it is untrained" in end["warning"]
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

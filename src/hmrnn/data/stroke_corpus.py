@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -30,9 +31,9 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
     kept = np.flatnonzero(file.strokes.lengths >= fewest)
     title = _title(config)
     if not kept.size:
+        what = "lower --data.min-points" if fewest > FEWEST else "one is read and one predicted, so give longer ones"
         raise InputError(
-            f"{title}: every line has fewer than {fewest} points (the longest has {file.strokes.lengths.max()}); "
-            "lower --data.min-points"
+            f"{title}: every line has fewer than {fewest} points (the longest has {file.strokes.lengths.max()}); {what}"
         )
     strokes = file.strokes.select(kept)
     split = None if file.split is None else [file.split[i] for i in kept]
@@ -69,15 +70,19 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         from hmrnn.data import iamondb
 
         sources = iamondb.find_sources(paths)
+        archives = [str(p) for path in paths if path.is_dir() for p in sorted(path.rglob("*")) if ".npz" in p.suffixes]
         if not sources:
+            instead = f"; if {archives[0]} is an archive of it, name that file" if archives else ""
             raise InputError(
                 f"{', '.join(config.path)} holds nothing of IAM-OnDB: no folder lineStrokes with files like "
-                "a01-000u-01.xml, no lineStrokes-all.tar.gz"
+                f"a01-000u-01.xml, no lineStrokes-all.tar.gz{instead}"
             )
         state = _state(sources)
         report = count_progress(progress, sum(size for _, size, _ in state))
         key = [config.format, [os.path.abspath(path) for path in paths]]
-        return _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
+        file = _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
+        passed = (f"{name}: archives in folders are not read; name it alone to read it instead" for name in archives)
+        return dataclasses.replace(file, skipped=(*file.skipped, *passed))
     files = _stroke_files(paths)
     report = count_progress(progress, sum(size for _, size, _ in _state(files)))
     return _joined(files, [read_file(path, report) for path in files])

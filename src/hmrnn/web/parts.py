@@ -319,7 +319,7 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
             written.append(np.stack(steps))
             steps = []
             slice_began = time.monotonic()
-    yield _end(points, began, scribble(written))
+    yield _end(points, began, scribble(model.network, model.scale, [np.concatenate(written)]))
 
 
 def _end(count: int, began: float, warning: str | None = None) -> bytes:
