@@ -66,6 +66,8 @@ HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.ra
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
+UNDROPPED = "--regularise.weight-drop 0 --regularise.dropout-output 0 --regularise.dropout-between 0"
+UNDROPPED += " --regularise.dropout-embedding 0"
 SHORT = "--train.epochs 12 --train.cool-down 0.9"
 WIKIPEDIA = "--train.batch-size 256 --train.learning-rate 0.0015 --train.cool-down 0.9 --train.patience 99"
 WIKIPEDIA += " --train.skip-nonfinite --train.validation-symbols 1000000 --regularise.shift"
@@ -109,6 +111,44 @@ TABLES = {
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", f"{GAIN} {HELD.format('0.9 0.6')}"),
+        },
+    ),
+    "ptb-regularisers": Table(
+        "Penn Treebank, characters", "ptb", f"{PTB} --train.epochs 6",
+        {
+            "held": Row(f"{HM}, rates held at 0.9, 0.6", f"{GAIN} {HELD.format('0.9 0.6')}"),
+            "held-higher": Row(f"{HM}, rates held at 0.95, 0.85", f"{GAIN} {HELD.format('0.95 0.85')}"),
+            "zoneout": Row(
+                f"{HM}, rates held at 0.9, 0.6, zoneout 0.05",
+                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.zoneout 0.05",
+            ),
+            "weight-decay": Row(
+                f"{HM}, rates held at 0.9, 0.6, weight decay 0.05",
+                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.weight-decay 0.05",
+            ),
+            "average": Row(
+                f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
+                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.average 0.999",
+            ),
+            "bias": Row(f"{HM}, detectors' bias 1 at the start", f"{GAIN} --train.detector-bias 1"),
+            "no-layer-norm": Row(
+                "HM-LSTM 3x512, rates held at 0.9, 0.6", f"--model.no-layer-norm {HELD.format('0.9 0.6')}"
+            ),
+            "ln-lstm-zoneout": Row(
+                "LN-LSTM 3x512, zoneout 0.05", f"--model.rnn ln-lstm {GAIN_LSTM} --regularise.zoneout 0.05"
+            ),
+            "ln-cw-rnn": Row("LN-CW-RNN 3x512, nothing dropped, 12 epochs", f"--model.rnn cw-rnn {SHORT} {UNDROPPED}"),
+        },
+    ),
+    "ptb-large": Table(
+        "Penn Treebank, characters", "ptb", PTB,
+        {
+            "held": Row(
+                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
+                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 60 --train.cool-down 0.8 {GAIN} "
+                f"{HELD.format('0.9 0.6')} --regularise.weight-drop 0.4 --regularise.dropout-output 0.4 "
+                "--regularise.dropout-between 0.2 --regularise.dropout-embedding 0.15",
+            ),
         },
     ),
     "ptb-without-spaces": Table(

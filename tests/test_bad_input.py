@@ -113,7 +113,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "no command": ("frobnicate", "unknown command 'frobnicate'; expected one of demo, train, "),
     "no preset": (
         "train",
-        "hmrnn train needs a preset (demo, ptb, text8, enwik8, iamondb, handwritten, strokes, text) or a",
+        "hmrnn train needs a preset (demo, ptb, text8, enwik8, iamondb, handwritten, strokes, text, ",
     ),
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),

@@ -98,12 +98,17 @@ def test_torch_layers_start_like_hmlstm(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", ["reference", "sparse"])
-def test_layer_norm_lstm_is_its_equations(engine: str) -> None:
-    rnn = network("ln-lstm", engine=engine)
+@pytest.mark.parametrize(("zoneout", "training"), [(0.0, True), (0.3, True), (0.3, False)])
+def test_layer_norm_lstm_is_its_equations(zoneout: float, training: bool, engine: str) -> None:
+    """With zoneout, units that are drawn at every step keep their c; else every unit keeps that share of it."""
+    rnn = network("ln-lstm", zoneout=zoneout, engine=engine).train(training)
     x = inputs()
+    torch.manual_seed(7)
     out, state = rnn(x)
+    torch.manual_seed(7)
     below = x.numpy()
     for l, size in enumerate(SIZES):
+        drawn = torch.rand(T, B, size).numpy() < zoneout if zoneout > 0 and training else np.full((T, B, size), zoneout)
         w = {name: p.detach().numpy() for name, p in rnn.layers[l].layers()[0]._asdict().items() if p is not None}
         h, c = np.zeros((B, size)), np.zeros((B, size))
         steps = np.zeros((T, B, size))
@@ -111,7 +116,7 @@ def test_layer_norm_lstm_is_its_equations(engine: str) -> None:
             for n in range(B):
                 s = layer_norm(w["U"] @ h[n], w["gain_U"]) + layer_norm(w["W"] @ below[t, n], w["gain_W"]) + w["b"]
                 f, i, o, g = np.split(s, 4)
-                c[n] = sigm(f) * c[n] + sigm(i) * np.tanh(g)
+                c[n] = drawn[t, n] * c[n] + (1 - drawn[t, n]) * (sigm(f) * c[n] + sigm(i) * np.tanh(g))
                 h[n] = sigm(o) * np.tanh(layer_norm(c[n], w["gain_c"], w["bias_c"]))
                 steps[t, n] = h[n]
         np.testing.assert_allclose(out.hidden[l].detach().numpy(), steps, rtol=0, atol=1e-12)
@@ -191,7 +196,8 @@ def test_every_sequence_ends_at_its_own_length(name: str) -> None:
 
 @every_network
 def test_streaming_takes_the_same_steps(name: str) -> None:
-    rnn, x = network(name, dropout=0.5, weight_drop=0.5).eval(), inputs()
+    options = {"zoneout": 0.3} if name == "ln-lstm" else {}
+    rnn, x = network(name, dropout=0.5, weight_drop=0.5, **options).eval(), inputs()
     out, _ = rnn(x)
     state: State | None = None
     for t in range(T):
@@ -303,6 +309,7 @@ def test_engines() -> None:
         (lambda rnn: rnn(inputs(), lengths=[14] * B), r"lengths must lie between 1 and T = 13"),
         (lambda rnn: rnn.step(inputs()), r"x must have shape \(B, 3\); got \(13, 4, 3\)"),
         (lambda rnn: network("lstm", dropout=1.0), r"dropout must be at least 0 and less than 1; got 1.0"),
+        (lambda rnn: network("ln-lstm", zoneout=1.0), r"zoneout must be at least 0 and less than 1; got 1.0"),
     ],
 )
 def test_what_does_not_fit_is_said(call: Callable[[Baseline], Any], message: str) -> None:

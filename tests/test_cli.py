@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,8 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import checkpoint, display, flags
-from hmrnn.config import DataConfig, ModelConfig, TrainConfig
+from hmrnn import checkpoint, cli, display, flags
+from hmrnn.config import NETWORKS_WITH, Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 
@@ -121,7 +122,11 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     # the defaults of the preset, the flags, and the name of the file for a run without --out
     stored = RunDirectory(work / "runs" / "story").config()
     assert stored.data == DataConfig(path=("story.txt",))
-    assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, length=10).train)
+    gain = stored.train.recurrent_gain  # the preset's, as there is no layer norm
+    assert (stored.model, stored.train) == (
+        tiny.config().model,
+        tiny.config(recurrent_gain=gain, epochs=1, length=10).train,
+    )
 
 
 def test_a_terminal_has_a_bar(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +165,10 @@ def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--file", "new.txt", "--symbols", 50, "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record["bits"] == pytest.approx(model.score(("abc de fgh " * 9)[:50]).bits)
+    assert (record["streams"], record["warmup"]) == (1, 0)  # too short to be cut
+    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--split", "train", "--warmup", 200, "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["symbols"], record["streams"], record["warmup"]) == (809, 4, 200)
 
 
 def test_evaluate_a_corpus_that_has_moved(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,6 +261,59 @@ def test_rates_of_the_preset_follow_the_network(work: Path, flags: list[object],
     config = RunDirectory(work / arguments[3]).config()
     assert config.train.detector_rates == config.regularise.rate_targets == rates
     assert config.regularise.surprise_weight == (0.3 if rates else 0)
+
+
+@pytest.mark.parametrize(
+    ("rnn", "flags", "wanted"),
+    [
+        ("lstm", "--model.boundary sample", "model.rnn hm-lstm or hrnn"),
+        ("gru", "--model.on-copy hold", "model.rnn hm-lstm or hrnn"),
+        ("leaky", "--train.slope-rate 0.1", "model.rnn hm-lstm or hrnn"),
+        ("lstm", "--model.layer-norm", "model.rnn hm-lstm or hrnn or cw-rnn"),
+        ("ln-lstm", "--model.no-layer-norm", "model.rnn hm-lstm or hrnn or cw-rnn"),
+        ("cw-rnn", "--train.recurrent-gain 1", "model.rnn hm-lstm or hrnn or ln-lstm"),
+        ("hm-lstm", "--train.recurrent-gain 1 --model.no-layer-norm", "networks with model.layer_norm"),
+        ("hm-lstm", "--model.modules 8", "model.rnn cw-rnn"),
+        ("cw-rnn", "--model.time-constant 8", "model.rnn leaky"),
+        ("lstm", "--regularise.rate-weight 0.1", "model.rnn hm-lstm"),
+        ("lstm", "--regularise.rate-control 0.1", "model.rnn hm-lstm"),
+        ("hrnn", "--regularise.rate-targets 0.5 0.1", "model.rnn hm-lstm"),
+        ("gru", "--regularise.zoneout 0.1", "model.rnn hm-lstm or hrnn or ln-lstm"),
+    ],
+)
+def test_a_flag_that_the_network_has_no_use_for(
+    rnn: str, flags: str, wanted: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = f"hmrnn: {flags.split()[0]} is for {wanted}, not for this {rnn}; leave it out\n"
+    for given in (flags, re.sub("-([a-z]+) ([0-9.a-z]+)$", r"_\1=\2", flags)):  # as in --train.slope_rate=0.1
+        assert tiny.hmrnn("train", "story.txt", "--out", "runs/none", "--model.rnn", rnn, *given.split()) == 2
+        assert capsys.readouterr().err == message
+    assert not (work / "runs" / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--model.rnn lstm --model.no-layer-norm --train.slope-rate 0 --regularise.rate-control 0",
+        "--model.rnn ln-lstm --model.layer-norm --train.recurrent-gain 1 --regularise.zoneout 0.1",
+        "--model.rnn cw-rnn --model.no-layer-norm --model.modules 8",
+        "--model.rnn leaky --model.time-constant 8",
+        "--model.rnn hrnn --model.boundary sample --model.on-copy hold --train.slope-rate 0.1",
+        "--model.num-layers 2 --regularise.rate-weight 0.5 --train.detector-feedback 0.5 --train.recurrent-gain 0.5",
+    ],
+)
+def test_a_flag_that_the_network_has_or_that_turns_something_off(flags: str, work: Path) -> None:
+    _, arguments = cli._train_arguments(["story.txt", *flags.split()])
+    arguments.check()
+
+
+def test_every_setting_that_not_all_networks_have_is_one() -> None:
+    config = Config()
+    networks = set(typing.get_args(typing.get_type_hints(ModelConfig)["rnn"]))
+    for name, having in NETWORKS_WITH.items():
+        part, field = name.split(".")
+        assert hasattr(getattr(config, part), field)
+        assert set(having) < networks
 
 
 def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

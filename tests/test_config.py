@@ -122,6 +122,10 @@ WRONG: list[tuple[str, str, Any, str]] = [
         "regularise.dropout_between must be at least 0 and less than 1; got nan",
     ),
     ("regularise", "dropout_output", 1.5, "regularise.dropout_output must be at least 0 and less than 1"),
+    ("regularise", "zoneout", 1.0, "regularise.zoneout must be at least 0 and less than 1; got 1.0"),
+    ("regularise", "zoneout", 1.5, "regularise.zoneout must be at least 0 and less than 1; got 1.5"),
+    ("regularise", "zoneout", -0.1, "regularise.zoneout must be at least 0 and less than 1; got -0.1"),
+    ("regularise", "zoneout", math.nan, "regularise.zoneout must be at least 0 and less than 1; got nan"),
     ("regularise", "average", 1.0, "regularise.average must be at least 0 and less than 1; got 1.0"),
     ("regularise", "weight_decay", -1.0, "regularise.weight_decay must not be negative"),
     ("regularise", "rate_weight", -1.0, "regularise.rate_weight must not be negative"),
@@ -202,8 +206,20 @@ def test_rates_that_were_asked_for_stay() -> None:
         with pytest.raises(InputError, match=rf"{name} must hold 3 rates"):
             fit_rates(same, preset, {name}).check()
     lstm = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn="lstm"))
-    with pytest.raises(InputError, match=r"surprise_weight need regularise\.rate_targets"):
+    with pytest.raises(InputError, match=r"surprise_weight are for the detectors of an hm-lstm .* for model.rnn lstm"):
         fit_rates(lstm, preset, {"regularise.surprise_weight"}).check()
+
+
+@pytest.mark.parametrize("name", ["rate_control", "surprise_weight"])
+@pytest.mark.parametrize("model", [ModelConfig(rnn="lstm"), ModelConfig(rnn="hrnn"), ModelConfig(num_layers=1)])
+def test_rates_are_not_asked_of_a_network_that_takes_none(name: str, model: ModelConfig) -> None:
+    """Whether they are given or not: to ask for them first, and then to refuse them, would be of no help."""
+    for targets in ((), (0.5,) * (model.num_layers - 1)):
+        regularise = RegulariseConfig(**{name: 0.1}, rate_targets=targets)
+        with pytest.raises(
+            InputError, match=rf"{name} .*set them to 0 for model.rnn {model.rnn} with model.num_layers"
+        ):
+            Config(model=model, regularise=regularise).check()
 
 
 def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tiny
-from hmrnn import commands
+from hmrnn import cli, commands
 from hmrnn.config import ModelConfig, TrainConfig
 from hmrnn.models import LanguageModel
 from hmrnn.regularise import (
@@ -171,13 +171,26 @@ def test_feedback_stays_bounded_while_training() -> None:
 def test_conditions_of_detectors() -> None:
     rates = [0.0, 0.0019, 0.002, 0.5, 0.98, 0.981, 1.0]
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
-    assert advice(2, 0.0005) == (
+    assert advice(2, 0.0005, 2) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
-        "if it stays so, start again with a rate prior or rate control (regularise.rate_targets with rate_weight or "
-        "rate_control), other rates to start at (train.detector_rates) or another slope schedule (train.slope_rate)"
+        "if it stays so, start again with rates that are held, such as --regularise.rate-targets 0.9 0.6 "
+        "--train.detector-rates 0.9 0.6"
     )
-    assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99)
-    assert advice(1, 0.25) == "the detector of layer 1 finds segments again, at rate 0.2500"
+    assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99, 2)
+    assert advice(1, 0.25, 2) == "the detector of layer 1 finds segments again, at rate 0.2500"
+
+
+@pytest.mark.parametrize("layers", [2, 3, 5])
+def test_what_is_advised_can_be_done(layers: int) -> None:
+    flags = advice(1, 0.0, layers - 1).partition("such as ")[2].split()
+    _, arguments = cli._train_arguments(["ptb", "--model.num-layers", str(layers), *flags])
+    arguments.check()
+    assert len(arguments.train.detector_rates) == layers - 1
+    assert arguments.regularise.rate_targets == arguments.train.detector_rates
+    given = advice(2, 0.0, 0).partition("fewer layers: ")[2].split()
+    _, arguments = cli._train_arguments(["ptb", "--model.rnn", "hrnn", *given])
+    arguments.check()
+    assert arguments.model.num_layers == 2
 
 
 def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +206,7 @@ def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pyte
     shown = capsys.readouterr().out
     for line in found:
         assert f"epoch 1.00  {line['message']}\n" in shown
-        assert line["message"] == advice(line["layer"], line["rate"])
+        assert line["message"] == advice(line["layer"], line["rate"], 2)
 
 
 def test_detectors_that_come_back() -> None:
@@ -224,15 +237,28 @@ def test_a_detector_close_to_a_limit_is_told_of_once(rates: tuple[float, ...], s
         trainer.epoch.copy_(torch.tensor([100, 100 * rate, 50]))
         changes = trainer.changed_detectors()
         assert [change["condition"] for change in changes] == [expected] * bool(expected)
-        assert all(change["message"] == advice(1, change["rate"]) for change in changes)
+        assert all(change["message"] == advice(1, change["rate"], 2) for change in changes)
 
 
 def test_given_boundaries_are_nobodys_fault() -> None:
     text = dataclasses.replace(tiny.corpus(), train=np.full(220, 3, np.uint8))  # one word without an end
     trainer = tiny.trainer(tiny.config(rnn="hrnn"), text)
     trainer.step()
-    assert trainer.epoch.tolist() == [1.0, 0.0, 0.0]
+    assert trainer.epoch.tolist()[:2] == [1.0, 0.0]
+    assert trainer.model.given.isnan().any(0).tolist() == [False, True]  # there are no line ends
+    trainer.epoch.copy_(torch.tensor([10.0, 0.0, 5.0]))
     assert trainer.changed_detectors() == []
+
+
+def test_levels_that_a_text_leaves_free_are_told_of() -> None:
+    """Words end with a space, and no line ends: the detector of the second level decides for itself."""
+    trainer = tiny.trainer(tiny.config(rnn="hrnn"))
+    for rate, expected in ((0.0, "silent"), (1.0, "always"), (0.3, "alive")):
+        trainer.epoch.copy_(torch.tensor([10.0, 0.0, 10 * rate]))
+        (change,) = trainer.changed_detectors()
+        assert (change["layer"], change["condition"], change["rate"]) == (2, expected, rate)
+        assert change["message"] == advice(2, rate, 0)
+    assert trainer.progress.conditions == ["alive", "alive"]
 
 
 def test_an_epochs_rates_are_those_of_all_its_updates() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+import tiny_strokes
+from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation, evaluate
+from hmrnn.evaluate import Evaluation, cut, evaluate
 from hmrnn.models import LanguageModel
 from hmrnn.rnn import Operation
 
@@ -95,9 +98,19 @@ def test_streams_count_every_symbol_once(
     assert result.symbols == n
     used = min(streams, n // max(1, warmup, chunk))
     size = math.ceil(n / used)
+    used = math.ceil(n / size)
+    assert cut(n, streams, warmup, chunk) == (used, warmup if used > 1 else 0)
     starts = [k * size for k in range(used) if k * size < n]
     parts = [(max(0, start - warmup) if used > 1 else start, start, min(start + size, n)) for start in starts]
     assert_same(result, by_hand(network, symbols, parts))
+
+
+def test_how_a_text_is_cut() -> None:
+    assert cut(1_000_000, 64, 500) == (64, 500)
+    assert cut(877, 64, 500) == cut(877, 1, 500) == (1, 0)
+    assert cut(1500, 64, 500) == (3, 500)
+    assert cut(1500, 64, 0) == (15, 0)
+    assert cut(9, 6, 0, chunk=1) == (5, 0)  # two each, and one in the last
 
 
 def test_streams_come_close_to_one_stream(network: LanguageModel) -> None:
@@ -143,6 +156,13 @@ def test_bf16_is_close(network: LanguageModel) -> None:
     exact, rough = (evaluate(network, SYMBOLS[:150], precision=p) for p in ("float32", "bf16"))
     assert exact.bits != rough.bits
     assert rough.bits == pytest.approx(exact.bits, abs=0.2)
+
+
+def test_lines_of_handwriting_have_no_warm_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
+    save_strokes(tiny_strokes.strokes(2), tmp_path / "lines.npz")
+    assert tiny.hmrnn("evaluate", "-m", tmp_path / "hand", "--file", tmp_path / "lines.npz", "--warmup", 500) == 2
+    assert "--warmup is for text, and this is a model of handwriting; leave it out" in capsys.readouterr().err
 
 
 def test_bad_arguments(network: LanguageModel) -> None:

@@ -261,6 +261,7 @@ def test_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--learning-rate", 0.1), "--learning-rate is for --dynamic; give both"),
         (("--segment-length", 50), "--segment-length is for --dynamic; give both"),
         (("--dynamic", "--streams", 8), "in one stream; got --streams 8"),
+        (("--dynamic", "--warmup", 500), "reads a text from end to end, with nothing to warm up; leave out --warmup"),
         (("--dynamic", "--boundaries"), "one of them at a time"),
         (("--dynamic", "--decay", -1), "decay must lie between 0 and 1"),
     ],

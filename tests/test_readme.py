@@ -60,7 +60,7 @@ def hmrnn_arguments(line: str) -> list[str] | None:
 
 
 def needs_corpus(arguments: list[str]) -> bool:
-    return any("corpora/" in word for word in arguments) or "runs/ptb" in arguments
+    return any("corpora/" in word for word in arguments) or "runs/ptb-best" in arguments
 
 
 def parse_only(arguments: list[str]) -> Any:
@@ -131,7 +131,7 @@ def test_commands_that_need_a_corpus_parse() -> None:
             Config(parsed.data, parsed.model, parsed.train, parsed.regularise).check()
             assert parsed.data.path
             trained.add(arguments[1])
-    assert trained == {"ptb", "text8", "enwik8", "iamondb"}
+    assert trained == {"ptb", "ptb-best", "text8", "enwik8", "iamondb", "iamondb-best"}
 
 
 @pytest.mark.parametrize("page", [MODEL, GUIDE], ids=lambda page: page.name)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, unused
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
@@ -51,10 +51,15 @@ def config(**changes: Any) -> Config:
 
 
 def flags(config: Config) -> list[str]:
-    """The command-line flags that turn the preset for text files into ``config``, and no report."""
+    """The command-line flags that turn the preset for text files into ``config``, and no report.
+
+    Settings that its network does not have are left out.
+    """
     result = ["--no-report"]
     for part in ("model", "train", "regularise"):
         for name, value in dataclasses.asdict(getattr(config, part)).items():
+            if f"{part}.{name}" in unused(config.model):
+                continue
             flag = f"--{part}.{name.replace('_', '-')}"
             if isinstance(value, bool):
                 result.append(flag if value else f"--{part}.no-{name.replace('_', '-')}")

@@ -288,7 +288,7 @@ class LayerNormLSTM(Baseline):
     Each layer is an :class:`hmrnn.HMLSTM` of one layer. That has no detector and so makes an UPDATE at every step,
     which is this; and it runs on all its engines.
 
-    Arguments and outputs: see :class:`Baseline`; ``engine`` is that of :class:`hmrnn.HMLSTM`.
+    Arguments and outputs: see :class:`Baseline`; ``zoneout`` and ``engine`` are those of :class:`hmrnn.HMLSTM`.
     """
 
     looks_up = layer_norm = True
@@ -299,10 +299,12 @@ class LayerNormLSTM(Baseline):
         hidden_size: int | Sequence[int],
         num_layers: int = 3,
         *,
+        zoneout: float = 0.0,
         engine: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
+        self.zoneout = probability("zoneout", zoneout)
         below = (input_size, *self.hidden_sizes[:-1])
         self.layers = nn.ModuleList(
             HMLSTM(*sizes, num_layers=1, layer_norm=True, engine=engine) for sizes in zip(below, self.hidden_sizes)
@@ -317,6 +319,6 @@ class LayerNormLSTM(Baseline):
         self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         layer = cast(HMLSTM, self.layers[l])
-        layer.training, layer.weight_drop = self.training, self.weight_drop
+        layer.training, layer.weight_drop, layer.zoneout = self.training, self.weight_drop, self.zoneout
         out, state = layer(x, State((h,), (c,), h.new_zeros(len(h), 0)), lengths, embedding=embedding)
         return out.hidden[0], state.h[0], state.c[0]

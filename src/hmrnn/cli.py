@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tyro
 
 from hmrnn import __version__
-from hmrnn.config import Config
+from hmrnn.config import Config, unused
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS, fit_rates
@@ -140,7 +140,8 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     target, flags = rest[0], rest[1:]
     name, config = preset_for(target)
     first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))
-    first = fit_rates(first, config, {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags})
+    asked = {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags}
+    first = fit_rates(first, config, asked)
     out = first.out or f"runs/{name}"
     if first.resume:  # flags change the run's own config, not the preset
         from hmrnn.rundir import RunDirectory
@@ -151,7 +152,20 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
         if config.data.path:  # the file named now, in case it has moved
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(stored))
+    _check_asked(first, asked)
     return target, dataclasses.replace(first, out=out)
+
+
+def _check_asked(config: Config, asked: set[str]) -> None:
+    """InputError if a flag sets what the network does not have; to turn that off is no mistake."""
+    rnn = config.model.rnn
+    for name, having in unused(config.model).items():
+        part, _, field = name.partition(".")
+        value = getattr(getattr(config, part), field)
+        meant = value is not (rnn == "ln-lstm") if name == "model.layer_norm" else bool(value)
+        flag = f"{part}.no_{field}" if value is False else name
+        if meant and flag in asked:
+            raise InputError(f"--{flag.replace('_', '-')} is for {having}, not for this {rnn}; leave it out")
 
 
 def _with_run_flags(config: Config) -> TrainArguments:

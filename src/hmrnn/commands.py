@@ -30,6 +30,7 @@ from hmrnn.data import (
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError, own_flags
+from hmrnn.evaluate import cut
 from hmrnn.evaluate import evaluate as measure
 from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
@@ -127,18 +128,24 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
     if isinstance(model, StrokeModel):
         if dynamic is not None:
             raise InputError("--dynamic is for text, and this is a model of handwriting; leave it out")
+        if arguments.warmup is not None:
+            raise InputError("--warmup is for text, and this is a model of handwriting; leave it out")
         return commands_strokes.evaluate(model, arguments)
     symbols, spaces, what = _symbols(model, arguments)
     symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
     if dynamic is not None:
         return _evaluate_dynamically(model, symbols, what, dynamic, arguments.json)
     gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
-    streams = 64 if arguments.streams is None else arguments.streams
+    streams, warmup = cut(
+        max(1, len(symbols) - 1),
+        64 if arguments.streams is None else arguments.streams,
+        500 if arguments.warmup is None else arguments.warmup,
+    )
     show = display.steps_progress("evaluating")
-    result = measure(model.network, symbols, streams=streams, warmup=arguments.warmup, chunk=100, progress=show)
-    rows = _boundary_rows(model, symbols, spaces, gold, streams, arguments.warmup) if arguments.boundaries else []
+    result = measure(model.network, symbols, streams=streams, warmup=warmup, progress=show)
+    rows = _boundary_rows(model, symbols, spaces, gold, streams, warmup) if arguments.boundaries else []
     if arguments.json:
-        record: dict[str, Any] = {"text": what, "streams": streams, "warmup": arguments.warmup}
+        record: dict[str, Any] = {"text": what, "streams": streams, "warmup": warmup}
         record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
@@ -162,6 +169,8 @@ def _dynamic(arguments: flags.EvaluateArguments) -> Dynamic | None:
         raise InputError("--dynamic is about bits, and --boundaries about the model as trained; one of them at a time")
     if arguments.streams not in (None, 1):
         raise InputError(f"--dynamic reads a text from end to end, in one stream; got --streams {arguments.streams}")
+    if arguments.warmup is not None:
+        raise InputError("--dynamic reads a text from end to end, with nothing to warm up; leave out --warmup")
     dynamic = Dynamic(**given)
     dynamic.check()
     return dynamic

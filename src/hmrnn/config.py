@@ -185,6 +185,41 @@ class RegulariseConfig:
     and cut elsewhere in another precision; 0: none."""
 
 
+_DETECTING = ("hm-lstm", "hrnn")
+NETWORKS_WITH: dict[str, tuple[str, ...]] = {
+    "model.layer_norm": ("hm-lstm", "hrnn", "cw-rnn"),  # to choose: ln-lstm always has it
+    "model.boundary": _DETECTING,
+    "model.on_copy": _DETECTING,
+    "model.modules": ("cw-rnn",),
+    "model.time_constant": ("leaky",),
+    "train.slope_rate": _DETECTING,
+    "train.slope_max": _DETECTING,
+    "train.recurrent_gain": ("hm-lstm", "hrnn", "ln-lstm"),
+    "train.detector_feedback": _DETECTING,
+    "train.detector_recurrence": _DETECTING,
+    "train.detector_bias": ("hm-lstm",),
+    "train.detector_rates": ("hm-lstm",),
+    "regularise.zoneout": ("hm-lstm", "hrnn", "ln-lstm"),
+    "regularise.rate_targets": ("hm-lstm",),
+    "regularise.rate_weight": ("hm-lstm",),
+    "regularise.rate_control": ("hm-lstm",),
+    "regularise.surprise_weight": ("hm-lstm",),
+    "regularise.surprise_kind": ("hm-lstm",),
+    "regularise.surprise_lag": ("hm-lstm",),
+    "regularise.surprise_margin": ("hm-lstm",),
+}
+"""The settings that not every network has, with those that have them."""
+
+
+def unused(model: ModelConfig) -> dict[str, str]:
+    """The settings that a network does not have, each with what it is for."""
+    lacking = {name: having for name, having in NETWORKS_WITH.items() if model.rnn not in having}
+    found = {name: f"model.rnn {' or '.join(having)}" for name, having in lacking.items()}
+    if not model.layer_norm and model.rnn in _DETECTING:
+        found["train.recurrent_gain"] = "networks with model.layer_norm"
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """A run: what is read, what is built, how it is trained."""
@@ -258,8 +293,8 @@ class Config:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {d.lines}")
         if not 0 <= d.split_seed <= 2**62:
             raise InputError(f"data.split_seed must lie between 0 and 2**62; got {d.split_seed}")
-        shares = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "average", "rate_control")
-        for name in shares:
+        dropped = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "zoneout")
+        for name in (*dropped, "average", "rate_control"):
             if not 0 <= getattr(r, name) < 1:
                 raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
         if r.surprise_kind == "expected" and d.format in STROKE_FORMATS:
@@ -273,6 +308,11 @@ class Config:
                 )
         if t.detector_rates and t.detector_bias:
             raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
+        if (r.surprise_weight > 0 or r.rate_control > 0) and (m.rnn != "hm-lstm" or m.num_layers == 1):
+            raise InputError(
+                "regularise.rate_control and regularise.surprise_weight are for the detectors of an hm-lstm of two or "
+                f"more layers; set them to 0 for model.rnn {m.rnn} with model.num_layers {m.num_layers}"
+            )
         if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
             raise InputError(
                 "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"

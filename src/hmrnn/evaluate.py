@@ -87,10 +87,7 @@ def read_through(
     n = len(symbols) - 1
     if n < 1:
         raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
-    if streams < 1 or warmup < 0:
-        raise InputError(f"streams must be at least 1 and warmup at least 0; got {streams} and {warmup}")
-    streams = max(1, min(streams, n // max(1, warmup, chunk)))
-    warmup = warmup if streams > 1 else 0
+    streams, warmup = cut(n, streams, warmup, chunk)
     length = -(-n // streams)
     rank, world = share
     starts = np.arange(streams)[rank::world] * length
@@ -102,6 +99,18 @@ def read_through(
                 _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
         finally:
             network.train(was_training)
+
+
+def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:
+    """Into how many parts a text of which ``count`` symbols are predicted is cut, and how many warm each of them up.
+
+    At most as many as asked for: no part is shorter than its warm-up or a chunk, and one that is alone has none.
+    """
+    if streams < 1 or warmup < 0:
+        raise InputError(f"streams must be at least 1 and warmup at least 0; got {streams} and {warmup}")
+    streams = max(1, min(streams, count // max(1, warmup, chunk)))
+    streams = -(-count // -(-count // streams))  # equal parts may be full before all are needed
+    return streams, warmup if streams > 1 else 0
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ class EvaluateArguments(ModelArguments):
     """Where the corpus is now, if it has moved since training."""
     streams: Annotated[int | None, _named("N")] = None
     """Parts read side by side, 64 if not given; 1 carries one state across the whole text, as --dynamic does."""
-    warmup: int = 500
-    """Symbols of left context each part but the first reads, uncounted, to build up its state."""
+    warmup: Annotated[int | None, _named("N")] = None
+    """Symbols of left context each part but the first reads, uncounted, to build up its state; 500 if not given."""
     symbols: int = 0
     """Read only so many symbols; 0: all."""
     boundaries: bool = False

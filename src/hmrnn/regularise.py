@@ -40,7 +40,9 @@ def prepare(model: Any, config: Config) -> None:
         ("train.detector_bias", bias),
         ("train.detector_rates", t.detector_rates),
     ):
-        if values and (model.rnn.num_boundaries == 0 or config.model.rnn == "hrnn"):
+        if values and config.model.rnn == "hrnn":
+            raise InputError(f"{name} is {values}, but detectors that a text leaves to hrnn take none; leave it empty")
+        if values and model.rnn.num_boundaries == 0:
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} detects nothing; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
@@ -251,8 +253,11 @@ def condition(rate: float) -> str:
     return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
 
 
-def advice(layer: int, rate: float) -> str:
-    """What a detector's condition means and what to try; ``layer`` is counted from 1."""
+def advice(layer: int, rate: float, detectors: int) -> str:
+    """What a detector's condition means and what to try; ``layer`` is counted from 1.
+
+    ``detectors`` is how many can be given rates: 0 where a text gives the boundaries of the levels below.
+    """
     what = {
         "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} sleeps",
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads each of them",
@@ -260,8 +265,7 @@ def advice(layer: int, rate: float) -> str:
     }[condition(rate)]
     if condition(rate) == "alive":
         return f"the detector of layer {layer} {what}"
-    return (
-        f"the detector of layer {layer} {what}; if it stays so, start again with a rate prior or rate control "
-        "(regularise.rate_targets with rate_weight or rate_control), other rates to start at (train.detector_rates) or "
-        "another slope schedule (train.slope_rate)"
-    )
+    rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
+    means = f"rates that are held, such as --regularise.rate-targets {rates} --train.detector-rates {rates}"
+    means = means if detectors else f"fewer layers: --model.num-layers {layer}"
+    return f"the detector of layer {layer} {what}; if it stays so, start again with {means}"

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from hmrnn import bundled, checkpoint
+from hmrnn.baselines import LayerNormLSTM
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.sources import as_read
@@ -23,6 +24,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
 from hmrnn.models import HandwritingModel, LanguageModel, describe
+from hmrnn.rnn import HMLSTM
 from hmrnn.segment import segment, segment_many
 from hmrnn.segmentation import Segmentation
 from hmrnn.trained_strokes import StrokeModel
@@ -190,9 +192,15 @@ def locate(source: str | Path) -> Path:
 
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
     """The network that a checkpoint describes, without its weights."""
-    if isinstance(saved.vocabulary, Scale):
-        return HandwritingModel(saved.config.model, engine=engine)
-    return LanguageModel(len(saved.vocabulary), saved.config.model, engine=engine, vocabulary=saved.vocabulary)
+    model, reads = saved.config.model, saved.vocabulary
+    network: LanguageModel | HandwritingModel
+    if isinstance(reads, Scale):
+        network = HandwritingModel(model, engine=engine)
+    else:
+        network = LanguageModel(len(reads), model, engine=engine, vocabulary=reads)
+    if isinstance(network.rnn, HMLSTM | LayerNormLSTM):
+        network.rnn.zoneout = saved.config.regularise.zoneout  # of all that regularises, it alone counts in eval()
+    return network
 
 
 def _check_sizes(saved: Checkpoint) -> None:

@@ -204,17 +204,23 @@ class Trainer:
             dist.all_reduce(self.epoch)
         updates, *sums = self.epoch.tolist()
         self.epoch.zero_()
-        if self.config.model.rnn == "hrnn" or updates == 0:  # its boundaries are given
+        if updates == 0:
             return []
         before = self.progress.conditions or ["alive"] * len(sums)
         rates = [total / updates for total in sums]
-        now = [_condition(rate, old) for rate, old in zip(rates, before)]
+        now = [_condition(rate, old) if free else "alive" for rate, old, free in zip(rates, before, self._free())]
         self.progress.conditions = now
+        settable = len(sums) if self.config.model.rnn == "hm-lstm" else 0
         return [
-            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate)}
+            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable)}
             for l, (rate, old, new) in enumerate(zip(rates, before, now), start=1)
             if new != old
         ]
+
+    def _free(self) -> list[bool]:
+        """Whether each detector decides for itself: where a text gives the boundaries away, it does not."""
+        given: Tensor | None = getattr(self.model, "given", None)  # (symbols, detectors), NaN where free
+        return [True] * self.model.rnn.num_boundaries if given is None else given.isnan().all(0).tolist()
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         """Measure the model, or the average of its weights where there is one."""

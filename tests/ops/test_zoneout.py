@@ -1,15 +1,20 @@
 """Zoneout: units that keep their c when their layer moves, in every engine."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
 import torch
 
 import tiny
+import tiny_strokes
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
+from hmrnn.data import save_strokes
 from hmrnn.ops import Options, reference, sparse
 from hmrnn.ops.reference import layer_step
+from hmrnn.train import read_metrics
 
 CASES = [
     Case(zoneout="masks", T=9, B=5),
@@ -80,3 +85,30 @@ def test_a_run_with_it() -> None:
         tiny.trainer(
             dataclasses.replace(tiny.config(zoneout=0.2), model=dataclasses.replace(tiny.config().model, rnn="lstm"))
         )
+
+
+@pytest.mark.parametrize("rnn", ["hm-lstm", "ln-lstm"])
+@pytest.mark.parametrize("kind", ["text", "strokes"])
+def test_a_model_is_used_as_it_was_validated(
+    kind: str, rnn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    corpus = {"text": "story.txt", "strokes": "lines.npz"}[kind]
+    (tmp_path / "story.txt").write_text(tiny.text(400))
+    save_strokes(tiny_strokes.strokes(30), tmp_path / "lines.npz")
+    flags = "--model.hidden-size 6 --model.output-size 5 --train.batch-size 1 --train.length 20 --train.epochs 1"
+    flags += f" --model.rnn {rnn} --regularise.zoneout 0.5 --no-report"
+    assert tiny.hmrnn("train", corpus, "--out", "run", *flags.split()) == 0
+    (noted,) = [line for line in read_metrics(tmp_path / "run/metrics.jsonl") if line["event"] == "valid"]
+    assert tiny.hmrnn("export", "-m", "run", "--out", "copy") == 0
+    for model in ("run", "copy"):
+        capsys.readouterr()
+        streams = ["--streams", 1] if kind == "text" else []
+        assert tiny.hmrnn("evaluate", "-m", model, "--split", "valid", "--path", corpus, *streams, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["rates"] == pytest.approx(noted["rates"])
+        if kind == "text":
+            assert found["bits"] == pytest.approx(noted["bits"], rel=1e-5)
+        else:
+            assert -found["log_likelihood"] == pytest.approx(noted["nats"], rel=1e-5)
