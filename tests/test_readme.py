@@ -261,3 +261,38 @@ def test_model_page_lists_every_option_of_hmlstm() -> None:
         default = "" if option.default is option.empty else option.default
         assert listed[name] == (f'"{default}"' if default and isinstance(default, str) else str(default)), name
     assert set(inspect.signature(hmrnn.HMLSTM.forward).parameters) - {"self"} <= set(listed)
+
+
+MEASURED = {
+    "LN-LSTM": ["ptb/ln-lstm-seed1", "ptb/ln-lstm-seed2"],
+    "LN-HM-LSTM, step": ["ptb/step-seed1", "ptb/step-seed2"],
+    "LN-HM-LSTM, step, slope annealed": ["ptb/step-annealed-seed1", "ptb/step-annealed-seed2"],
+    "the same, boundary rates held at 0.9, 0.6 by a prior": ["ptb/held-seed1", "ptb/held-seed2"],
+    "LN-HM-LSTM, sampled boundaries, rates so held": ["ptb/sample-held-seed1", "ptb/sample-held-seed2"],
+    "LN-HM-LSTM, soft boundaries": ["ptb/soft-seed1", "ptb/soft-seed2"],
+    "enwik8, 7 epochs: LN-LSTM": ["enwik8/ln-lstm-seed1"],
+    "enwik8, 7 epochs: LN-HM-LSTM": ["enwik8/held-seed1"],
+    "enwik8, 10 epochs with dropout: LN-HM-LSTM": ["enwik8/held-dropped-seed1"],
+    "text8 made from enwik8, 3 epochs: LN-LSTM": ["text8/ln-lstm-seed1"],
+    "text8 made from enwik8, 3 epochs: LN-HM-LSTM": ["text8/held-seed1"],
+    "LSTM": ["iamondb/lstm-seed1", "iamondb/lstm-seed2"],
+    "LN-HM-LSTM": ["iamondb/hm-seed1", "iamondb/hm-seed2"],
+    "LN-HM-LSTM, slope annealed": ["iamondb/hm-annealed-seed1", "iamondb/hm-annealed-seed2"],
+    "LN-HM-LSTM, slope annealed, weight drop 0.1, 50 epochs": [
+        f"iamondb-weight-drop/hm-annealed-seed{seed}" for seed in (1, 2)
+    ],
+    "with weight drop 0.1, 30 epochs: LSTM; LN-HM-LSTM; slope annealed": [
+        f"iamondb-weight-drop/{name}-30-epochs-seed{seed}"
+        for name, seed in (("lstm", 1), ("hm", 1), ("hm-annealed", 1), ("hm-annealed", 2))
+    ],
+}  # fmt: skip
+
+
+def test_what_the_readme_says_was_measured_is_what_was_recorded() -> None:
+    here = {row[0]: row[1] for row in rows(README, "Measured") if len(row) == 3 and row[1] != "here"}
+    assert here.keys() == MEASURED.keys()
+    for name, runs in MEASURED.items():
+        for said, run in zip(re.findall(r"[\d.]+", here[name]), runs, strict=True):
+            test = json.loads((ROOT / "results" / run / "result.json").read_text())["test"]
+            value = test.get("bits") or test["log_likelihood"]
+            assert said == f"{value:.{len(said.partition('.')[2])}f}", (name, run)
