@@ -78,8 +78,21 @@ PRESETS: dict[str, Config] = {
     ),
     "strokes": Config(
         DataConfig(format="strokes"),
-        ModelConfig(hidden_size=(200,), output_size=200, layer_norm=False),
-        TrainConfig(epochs=50, batch_size=32, learning_rate=0.001, patience=4, detector_recurrence=0.5),
+        ModelConfig(hidden_size=(200,), output_size=200),
+        TrainConfig(
+            epochs=50,
+            batch_size=32,
+            learning_rate=0.003,
+            cool_down=0.9,
+            patience=8,
+            skip_nonfinite=True,
+            recurrent_gain=0.3,
+            detector_feedback=0.3,
+            detector_recurrence=0.5,
+        ),
+        RegulariseConfig(
+            rate_targets=(0.85, 0.15), rate_weight=0.0, rate_control=0.05, surprise_weight=0.05, surprise_margin=1.0
+        ),
     ),
     "text": Config(
         DataConfig(format="text"),
