@@ -38,7 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     here = {
         "handwriting-small": arguments.handwriting, "handwritten.npz": arguments.lines,
-        "runs/iamondb": arguments.people, "written.npz": arguments.written, "english-small": arguments.text,
+        "runs/iamondb-best": arguments.people, "written.npz": arguments.written, "english-small": arguments.text,
     }  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)
     for command in commands():

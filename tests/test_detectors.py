@@ -187,6 +187,10 @@ def test_what_is_advised_can_be_done(layers: int) -> None:
     arguments.check()
     assert len(arguments.train.detector_rates) == layers - 1
     assert arguments.regularise.rate_targets == arguments.train.detector_rates
+    stronger = advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0].split()
+    _, arguments = cli._train_arguments(["handwritten", *stronger])
+    arguments.check()
+    assert arguments.regularise.rate_control == 0.1
     given = advice(2, 0.0, 0).partition("fewer layers: ")[2].split()
     _, arguments = cli._train_arguments(["ptb", "--model.rnn", "hrnn", *given])
     arguments.check()

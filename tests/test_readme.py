@@ -268,7 +268,7 @@ MEASURED = {
     "LN-HM-LSTM, step": ["ptb/step-seed1", "ptb/step-seed2"],
     "LN-HM-LSTM, step, slope annealed": ["ptb/step-annealed-seed1", "ptb/step-annealed-seed2"],
     "the same, boundary rates held at 0.9, 0.6 by a prior": ["ptb/held-seed1", "ptb/held-seed2"],
-    "LN-HM-LSTM, sampled boundaries, rates so held": ["ptb/sample-held-seed1", "ptb/sample-held-seed2"],
+    "LN-HM-LSTM, sampled boundaries, rates held likewise": ["ptb/sample-held-seed1", "ptb/sample-held-seed2"],
     "LN-HM-LSTM, soft boundaries": ["ptb/soft-seed1", "ptb/soft-seed2"],
     "enwik8, 7 epochs: LN-LSTM": ["enwik8/ln-lstm-seed1"],
     "enwik8, 7 epochs: LN-HM-LSTM": ["enwik8/held-seed1"],

@@ -198,9 +198,7 @@ def test_settings_that_a_model_has_no_use_for() -> None:
             InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru detects nothing; leave it empty"
         ):
             tiny.trainer(tiny.config(rnn="gru", **{name: values}))
-        with pytest.raises(
-            InputError, match=rf"{name} is \(0.5.*\), but detectors that a text leaves to hrnn take none"
-        ):
+        with pytest.raises(InputError, match=rf"{name} is \(0.5.*\), but model.rnn hrnn takes no rates or biases"):
             tiny.trainer(tiny.config(rnn="hrnn", **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", detector_feedback=1.0))  # a default, so no reason to complain
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))

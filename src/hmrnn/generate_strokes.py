@@ -18,6 +18,8 @@ LARGEST_STEP = 1000.0
 MOST_LIFTS, FEWEST = 0.4, 20
 """People lift the pen after a tenth of the points or fewer; a network that knows nothing expects it after half of them.
 With fewer than so many points nobody can tell."""
+READ, READ_LINES = 500, 8
+"""Points of a line, and lines, by which that is told."""
 MOST = 1000.0
 """Of bias and temperature; a temperature below its inverse is as good as 0."""
 
@@ -77,7 +79,7 @@ def scribble(network: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -
 
     The network is asked, not the lines: where it has no idea, a bias or a low temperature may draw no lift at all.
     """
-    points = np.stack(lines, axis=1)  # (T, B, 3)
+    points = np.stack([line[:READ] for line in lines[:READ_LINES]], axis=1)  # (T, B, 3): some, to spare memory
     if points[..., 0].size < FEWEST:
         return None
     with evaluating(network):

@@ -41,7 +41,7 @@ def prepare(model: Any, config: Config) -> None:
         ("train.detector_rates", t.detector_rates),
     ):
         if values and config.model.rnn == "hrnn":
-            raise InputError(f"{name} is {values}, but detectors that a text leaves to hrnn take none; leave it empty")
+            raise InputError(f"{name} is {values}, but model.rnn hrnn takes no rates or biases; leave it empty")
         if values and model.rnn.num_boundaries == 0:
             raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} detects nothing; leave it empty")
     if bias:
@@ -253,10 +253,11 @@ def condition(rate: float) -> str:
     return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
 
 
-def advice(layer: int, rate: float, detectors: int) -> str:
+def advice(layer: int, rate: float, detectors: int, held: bool = False) -> str:
     """What a detector's condition means and what to try; ``layer`` is counted from 1.
 
-    ``detectors`` is how many can be given rates: 0 where a text gives the boundaries of the levels below.
+    ``detectors`` is how many can be given rates: 0 where a text gives the boundaries of the levels below. ``held`` says
+    that they have been given some.
     """
     what = {
         "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} sleeps",
@@ -267,5 +268,8 @@ def advice(layer: int, rate: float, detectors: int) -> str:
         return f"the detector of layer {layer} {what}"
     rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
     means = f"rates that are held, such as --regularise.rate-targets {rates} --train.detector-rates {rates}"
-    means = means if detectors else f"fewer layers: --model.num-layers {layer}"
+    if held:
+        means = "a stronger hold, such as --regularise.rate-control 0.1, or with other --regularise.rate-targets"
+    elif not detectors:
+        means = f"fewer layers: --model.num-layers {layer}"
     return f"the detector of layer {layer} {what}; if it stays so, start again with {means}"

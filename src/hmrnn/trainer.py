@@ -211,8 +211,9 @@ class Trainer:
         now = [_condition(rate, old) if free else "alive" for rate, old, free in zip(rates, before, self._free())]
         self.progress.conditions = now
         settable = len(sums) if self.config.model.rnn == "hm-lstm" else 0
+        held = bool(self.config.regularise.rate_targets)
         return [
-            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable)}
+            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, held)}
             for l, (rate, old, new) in enumerate(zip(rates, before, now), start=1)
             if new != old
         ]

@@ -70,7 +70,8 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         from hmrnn.data import iamondb
 
         sources = iamondb.find_sources(paths)
-        archives = [str(p) for path in paths if path.is_dir() for p in sorted(path.rglob("*")) if ".npz" in p.suffixes]
+        inside = (p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")))
+        archives = [str(p) for p in inside if is_stroke_file(p)]
         if not sources:
             instead = f"; if {archives[0]} is an archive of it, name that file" if archives else ""
             raise InputError(
