@@ -1,5 +1,6 @@
 """The recorded results: complete, and the tables made from them up to date."""
 
+import argparse
 import json
 import shlex
 import shutil
@@ -69,18 +70,19 @@ def test_dynamic_evaluation_is_a_row_of_its_own_and_marked(tmp_path: Path) -> No
 
 
 def test_every_row_that_can_be_reproduced_is_a_command() -> None:
-    for name, table in tiny.script(RESULTS / "reproduce.py").TABLES.items():
-        done = subprocess.run(
-            [sys.executable, RESULTS / "reproduce.py", name, "--list"],
-            capture_output=True,
-            text=True,
-        )
-        listed = [shlex.split(line) for line in done.stdout.splitlines()]
-        assert len(listed) == 2 * len(table.rows), done.stderr
-        for words in listed:
-            assert words[:2] == ["hmrnn", "train"]
-            _, arguments = cli._train_arguments([*words[2:], "--out", "run"])
-            Config(arguments.data, arguments.model, arguments.train, arguments.regularise).check()
+    script = tiny.script(RESULTS / "reproduce.py")
+    options = argparse.Namespace(path=["DIR"], device="auto", precision="bf16", more="")
+    rows = [(name, row) for name, table in script.TABLES.items() for row in table.rows]
+    made = [script.command(script.TABLES[name], script.TABLES[name].rows[row], 1, options) for name, row in rows]
+    for words in made:
+        assert words[0] == "train"
+        _, arguments = cli._train_arguments([*words[1:], "--out", "run"])
+        Config(arguments.data, arguments.model, arguments.train, arguments.regularise).check()
+    done = subprocess.run(
+        [sys.executable, RESULTS / "reproduce.py", "text8", "--list", "--seeds", "1"], capture_output=True, text=True
+    )
+    listed = [shlex.split(line)[1:] for line in done.stdout.splitlines()]
+    assert listed == [words for words, (name, _) in zip(made, rows) if name == "text8"], done.stderr
     done = subprocess.run([sys.executable, RESULTS / "reproduce.py", "ptb"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "--path is missing" in done.stderr
