@@ -63,6 +63,7 @@ SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
 PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
 # rates that detectors start at and are held near
 HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
+USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
@@ -82,7 +83,7 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
         if number:
             length, slopes = f"--train.epochs {number}", f"--train.slope-rate {2 / number:.2f} --train.slope-max 3"
             rows["ln-lstm" + suffix] = Row(lstm, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
-            rows["held" + suffix] = Row(hm, f"{length} {more} {GAIN} {HELD.format('0.9 0.6')} {slopes}")
+            rows["held" + suffix] = Row(hm, f"{length} {more} {USUAL} {slopes}")
     return Table(data, preset, WIKIPEDIA, rows)
 
 
@@ -105,30 +106,30 @@ TABLES = {
             "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} --train.skip-nonfinite"),
             "sample-held": Row(
                 f"{HM}, sample, rates held at 0.9, 0.6",
-                f"--model.boundary sample {STILL} {GAIN} {HELD.format('0.9 0.6')} --train.skip-nonfinite",
+                f"--model.boundary sample {STILL} {USUAL} --train.skip-nonfinite",
             ),
             "soft": Row(f"{HM}, soft", f"--model.boundary soft {STILL} {GAIN}"),
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
-            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", f"{GAIN} {HELD.format('0.9 0.6')}"),
+            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
         },
     ),
     "ptb-regularisers": Table(
         "Penn Treebank, characters", "ptb", f"{PTB} --train.epochs 6",
         {
-            "held": Row(f"{HM}, rates held at 0.9, 0.6", f"{GAIN} {HELD.format('0.9 0.6')}"),
+            "held": Row(f"{HM}, rates held at 0.9, 0.6", USUAL),
             "held-higher": Row(f"{HM}, rates held at 0.95, 0.85", f"{GAIN} {HELD.format('0.95 0.85')}"),
             "zoneout": Row(
                 f"{HM}, rates held at 0.9, 0.6, zoneout 0.05",
-                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.zoneout 0.05",
+                f"{USUAL} --regularise.zoneout 0.05",
             ),
             "weight-decay": Row(
                 f"{HM}, rates held at 0.9, 0.6, weight decay 0.05",
-                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.weight-decay 0.05",
+                f"{USUAL} --regularise.weight-decay 0.05",
             ),
             "average": Row(
                 f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
-                f"{GAIN} {HELD.format('0.9 0.6')} --regularise.average 0.999",
+                f"{USUAL} --regularise.average 0.999",
             ),
             "bias": Row(f"{HM}, detectors' bias 1 at the start", f"{GAIN} --train.detector-bias 1"),
             "no-layer-norm": Row(
@@ -145,8 +146,8 @@ TABLES = {
         {
             "held": Row(
                 "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
-                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 60 --train.cool-down 0.8 {GAIN} "
-                f"{HELD.format('0.9 0.6')} --regularise.weight-drop 0.4 --regularise.dropout-output 0.4 "
+                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 60 --train.cool-down 0.8 {USUAL} "
+                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.4 "
                 "--regularise.dropout-between 0.2 --regularise.dropout-embedding 0.15",
             ),
         },

@@ -194,12 +194,9 @@ def test_settings_reach_the_model() -> None:
 
 def test_settings_that_a_model_has_no_use_for() -> None:
     for name, values in (("detector_bias", (0.5,)), ("detector_rates", (0.5, 0.1)), ("rate_targets", (0.5, 0.1))):
-        with pytest.raises(
-            InputError, match=rf"{name} is \(0.5.*\), but model.rnn gru detects nothing; leave it empty"
-        ):
-            tiny.trainer(tiny.config(rnn="gru", **{name: values}))
-        with pytest.raises(InputError, match=rf"{name} is \(0.5.*\), but model.rnn hrnn takes no rates or biases"):
-            tiny.trainer(tiny.config(rnn="hrnn", **{name: values}))
+        for rnn in ("gru", "hrnn"):
+            with pytest.raises(InputError, match=rf"{name} is \(0.5.*\), which is for .* hm-lstm, not for this {rnn}"):
+                tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", detector_feedback=1.0))  # a default, so no reason to complain
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))

@@ -162,9 +162,9 @@ def _check_asked(config: Config, asked: set[str]) -> None:
     for name, having in unused(config.model).items():
         part, _, field = name.partition(".")
         value = getattr(getattr(config, part), field)
-        meant = value is not (rnn == "ln-lstm") if name == "model.layer_norm" else bool(value)
+        off = name == "model.layer_norm" and rnn == "ln-lstm"  # which always has it, so only "off" sets something
         flag = f"{part}.no_{field}" if value is False else name
-        if meant and flag in asked:
+        if bool(value) != off and flag in asked:
             raise InputError(f"--{flag.replace('_', '-')} is for {having}, not for this {rnn}; leave it out")
 
 

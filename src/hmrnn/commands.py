@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import numpy as np
 import torch
 
-from hmrnn import boundary_scores, bundled, cli, commands_strokes, display, evaluate_boundaries, flags
+from hmrnn import bundled, cli, commands_strokes, display, flags
+from hmrnn.commands_evaluate import evaluate as evaluate
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.data import (
     Corpus,
@@ -24,15 +25,11 @@ from hmrnn.data import (
     clean_wikipedia,
     load_corpus,
     load_strokes,
-    read_symbols_and_spaces,
     write_archive,
 )
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.errors import InputError, own_flags
-from hmrnn.evaluate import cut
-from hmrnn.evaluate import evaluate as measure
-from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import choose_device, processes, read_metrics
 from hmrnn.train import train as run_training
@@ -119,109 +116,6 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
                 differing.append(f"{part}.{field.name}")
     if differing:
         raise InputError(f"--resume goes on with the run as it was; it cannot change {', '.join(differing)}")
-
-
-@own_flags(path="--path")
-def evaluate(arguments: flags.EvaluateArguments) -> int:
-    dynamic = _dynamic(arguments)
-    model = load(arguments.model, device=choose_device(arguments.device))
-    if isinstance(model, StrokeModel):
-        if dynamic is not None:
-            raise InputError("--dynamic is for text, and this is a model of handwriting; leave it out")
-        if arguments.warmup is not None:
-            raise InputError("--warmup is for text, and this is a model of handwriting; leave it out")
-        return commands_strokes.evaluate(model, arguments)
-    symbols, spaces, what = _symbols(model, arguments)
-    symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
-    if dynamic is not None:
-        return _evaluate_dynamically(model, symbols, what, dynamic, arguments.json)
-    gold = evaluate_boundaries.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
-    streams, warmup = cut(
-        max(1, len(symbols) - 1),
-        64 if arguments.streams is None else arguments.streams,
-        500 if arguments.warmup is None else arguments.warmup,
-    )
-    show = display.steps_progress("evaluating")
-    result = measure(model.network, symbols, streams=streams, warmup=warmup, progress=show)
-    rows = _boundary_rows(model, symbols, spaces, gold, streams, warmup) if arguments.boundaries else []
-    if arguments.json:
-        record: dict[str, Any] = {"text": what, "streams": streams, "warmup": warmup}
-        record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
-        print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
-        return 0
-    print(display.evaluation_table(result, what))
-    for tolerance in boundary_scores.TOLERANCES if rows else ():
-        where = " or ".join(dict.fromkeys(row.convention for row in rows))
-        print(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
-        print(boundary_scores.table(rows, tolerance))
-    return 0
-
-
-def _dynamic(arguments: flags.EvaluateArguments) -> Dynamic | None:
-    """How the weights are to follow the text, if they are."""
-    names = ("learning_rate", "decay", "segment_length")
-    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    if not arguments.dynamic:
-        if given:
-            raise InputError(f"--{next(iter(given)).replace('_', '-')} is for --dynamic; give both")
-        return None
-    if arguments.boundaries:
-        raise InputError("--dynamic is about bits, and --boundaries about the model as trained; one of them at a time")
-    if arguments.streams not in (None, 1):
-        raise InputError(f"--dynamic reads a text from end to end, in one stream; got --streams {arguments.streams}")
-    if arguments.warmup is not None:
-        raise InputError("--dynamic reads a text from end to end, with nothing to warm up; leave out --warmup")
-    dynamic = Dynamic(**given)
-    dynamic.check()
-    return dynamic
-
-
-def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dynamic: Dynamic, as_json: bool) -> int:
-    result = evaluate_dynamic(model.network, symbols, dynamic, progress=display.steps_progress("evaluating"))
-    if as_json:
-        record = {"text": what, "streams": 1, "dynamic": dataclasses.asdict(dynamic), "saved": result.saved}
-        print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
-        return 0
-    settings = f"learning rate {dynamic.learning_rate:g}, decay {dynamic.decay:g}, segments of {dynamic.segment_length}"
-    print(f"dynamic evaluation: {settings}\n{display.evaluation_table(result, what)}")
-    if result.skipped:
-        print(f"segments not learned from, as their gradient was not finite  {result.skipped}")
-    return 0
-
-
-def _boundary_rows(
-    model: TextModel, symbols: np.ndarray, spaces: np.ndarray, gold: np.ndarray | None, streams: int, warmup: int
-) -> list[boundary_scores.Row]:
-    show = display.steps_progress("looking for segments")
-    found = evaluate_boundaries.find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
-    if gold is not None:
-        return evaluate_boundaries.against_ends(found, gold)
-    if model.config.data.remove_spaces:
-        return evaluate_boundaries.against_removed_spaces(found, symbols, spaces, model.vocabulary)
-    return evaluate_boundaries.against_white_space(found, symbols, model.vocabulary)
-
-
-def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:
-    """The text to evaluate as symbols of the model's vocabulary, where spaces were removed, and what to call it."""
-    data = model.config.data
-    if arguments.file:
-        for path in arguments.file:
-            flags.check_no_strokes(path)
-        progress = display.bytes_progress("reading")
-        symbols, spaces = read_symbols_and_spaces(
-            arguments.file, model.vocabulary, data, progress, plain=arguments.plain
-        )
-        return symbols, spaces, ", ".join(arguments.file)
-    data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
-    corpus = load_corpus(data, progress=display.bytes_progress("reading"))
-    if corpus.vocabulary != model.vocabulary:
-        raise InputError(
-            f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
-            f"({len(model.vocabulary)}): it is not the text the model was trained on; evaluate another text by --file"
-        )
-    symbols = getattr(corpus, arguments.split)
-    spaces = corpus.spaces.get(arguments.split, np.zeros(len(symbols), np.uint8))
-    return symbols, spaces, f"{corpus.name}, {arguments.split} part"
 
 
 @own_flags(path="--file")

@@ -311,11 +311,18 @@ class Config:
                 )
         if t.detector_rates and t.detector_bias:
             raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
-        if (r.surprise_weight > 0 or r.rate_control > 0) and (m.rnn != "hm-lstm" or m.num_layers == 1):
-            raise InputError(
-                "regularise.rate_control and regularise.surprise_weight are for the detectors of an hm-lstm of two or "
-                f"more layers; set them to 0 for model.rnn {m.rnn} with model.num_layers {m.num_layers}"
-            )
+        lacking = unused(m)
+        for name, setting in (
+            ("regularise.rate_targets", r.rate_targets),
+            ("regularise.rate_control", r.rate_control),
+            ("regularise.surprise_weight", r.surprise_weight),
+            ("train.detector_bias", t.detector_bias),
+            ("train.detector_rates", t.detector_rates),
+        ):
+            if setting and name in lacking:
+                raise InputError(
+                    f"{name} is {setting}, which is for {lacking[name]}, not for this {m.rnn}; leave it out"
+                )
         if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
             raise InputError(
                 "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import TypeVar
 
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, unused
 
 C = TypeVar("C", bound=Config)
 
@@ -21,6 +21,17 @@ _words = RegulariseConfig(
     surprise_kind="expected",
     surprise_margin=1.0,
 )
+# whole lines of strokes under layer norm, and detectors that are held by control
+_strokes_train = TrainConfig(
+    learning_rate=0.003,
+    cool_down=0.9,
+    skip_nonfinite=True,
+    recurrent_gain=0.3,
+    detector_feedback=0.3,
+    detector_recurrence=0.5,
+)
+_strokes_held = RegulariseConfig(rate_targets=(0.85, 0.15), rate_weight=0.0, rate_control=0.05)
+_strokes_pulled = dataclasses.replace(_strokes_held, surprise_weight=0.05, surprise_margin=1.0)  # to where it rises
 
 PRESETS: dict[str, Config] = {
     "demo": Config(
@@ -72,27 +83,13 @@ PRESETS: dict[str, Config] = {
             threads=1,
             log_every=15,
         ),
-        RegulariseConfig(
-            rate_targets=(0.7, 0.09), rate_weight=0.0, rate_control=0.05, surprise_weight=0.05, surprise_margin=1.0
-        ),
+        dataclasses.replace(_strokes_pulled, rate_targets=(0.7, 0.09)),
     ),
     "strokes": Config(
         DataConfig(format="strokes"),
         ModelConfig(hidden_size=(200,), output_size=200),
-        TrainConfig(
-            epochs=50,
-            batch_size=32,
-            learning_rate=0.003,
-            cool_down=0.9,
-            patience=8,
-            skip_nonfinite=True,
-            recurrent_gain=0.3,
-            detector_feedback=0.3,
-            detector_recurrence=0.5,
-        ),
-        RegulariseConfig(
-            rate_targets=(0.85, 0.15), rate_weight=0.0, rate_control=0.05, surprise_weight=0.05, surprise_margin=1.0
-        ),
+        dataclasses.replace(_strokes_train, batch_size=32, patience=8),
+        _strokes_pulled,
     ),
     "text": Config(
         DataConfig(format="text"),
@@ -140,20 +137,8 @@ PRESETS |= {
     "iamondb-best": Config(
         DataConfig(format="iamondb"),
         ModelConfig(hidden_size=(400,), output_size=400),
-        TrainConfig(
-            epochs=50,
-            batch_size=48,
-            learning_rate=0.003,
-            cool_down=0.9,
-            patience=_no_plateau,
-            slope_rate=0.02,
-            slope_max=3.0,
-            skip_nonfinite=True,
-            recurrent_gain=0.3,
-            detector_feedback=0.3,
-            detector_recurrence=0.5,
-        ),
-        RegulariseConfig(rate_targets=(0.85, 0.15), rate_weight=0.0, rate_control=0.05, weight_drop=0.1),
+        dataclasses.replace(_strokes_train, batch_size=48, patience=_no_plateau, slope_rate=0.02, slope_max=3.0),
+        dataclasses.replace(_strokes_held, weight_drop=0.1),
     ),
 }
 
@@ -167,7 +152,7 @@ def fit_rates(config: C, preset: Config, asked: Collection[str] = ()) -> C:
     (such as "train.detector_rates"), stay as they are.
     """
     model, train, regularise = config.model, config.train, config.regularise
-    detectors = max(0, model.num_layers - 1) if model.rnn == "hm-lstm" else 0
+    detectors = 0 if "train.detector_rates" in unused(model) else model.num_layers - 1
     if train.detector_rates == preset.train.detector_rates and "train.detector_rates" not in asked:
         rates = () if train.detector_bias else _as_many(train.detector_rates, detectors)
         train = dataclasses.replace(train, detector_rates=rates)

@@ -35,15 +35,6 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {value}, but a {type(part).__name__} has nothing to drop there; set it to 0")
         if hasattr(part, attribute):
             setattr(part, attribute, value)
-    for name, values in (
-        ("regularise.rate_targets", r.rate_targets),
-        ("train.detector_bias", bias),
-        ("train.detector_rates", t.detector_rates),
-    ):
-        if values and config.model.rnn == "hrnn":
-            raise InputError(f"{name} is {values}, but model.rnn hrnn takes no rates or biases; leave it empty")
-        if values and model.rnn.num_boundaries == 0:
-            raise InputError(f"{name} is {values}, but model.rnn {config.model.rnn} detects nothing; leave it empty")
     if bias:
         model.rnn.set_detector_bias(bias)
     start_gains(model, t.recurrent_gain)

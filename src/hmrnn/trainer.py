@@ -75,6 +75,7 @@ class Trainer:
     """A run: task, optimizer and progress. ``train`` drives it."""
 
     def __init__(self, config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        config.check()
         t = config.train
         if t.batch_size % (world * t.accumulate):
             raise InputError(
