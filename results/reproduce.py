@@ -146,9 +146,8 @@ TABLES = {
         {
             "held": Row(
                 "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
-                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 60 --train.cool-down 0.8 {USUAL} "
-                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.4 "
-                "--regularise.dropout-between 0.2 --regularise.dropout-embedding 0.15",
+                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL} "
+                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.3 --regularise.dropout-between 0.15",
             ),
         },
     ),
