@@ -64,6 +64,7 @@ PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
 # rates that detectors start at and are held near
 HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
 USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
+LARGE = f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL}"
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
@@ -103,7 +104,7 @@ TABLES = {
         {
             "ln-lstm": Row("LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
             "ln-cw-rnn": Row("LN-CW-RNN 3x512, 12 epochs", f"--model.rnn cw-rnn {SHORT}"),
-            "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} --train.skip-nonfinite"),
+            "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} {GAIN} --train.skip-nonfinite"),
             "sample-held": Row(
                 f"{HM}, sample, rates held at 0.9, 0.6",
                 f"--model.boundary sample {STILL} {USUAL} --train.skip-nonfinite",
@@ -112,6 +113,20 @@ TABLES = {
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
+        },
+    ),
+    "ptb-decay": Table(
+        "Penn Treebank, characters", "ptb", f"{PTB} --regularise.weight-decay 0.05",
+        {
+            "ln-lstm": Row("LN-LSTM 3x512, weight decay 0.05", f"--model.rnn ln-lstm {GAIN_LSTM}"),
+            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6, weight decay 0.05", USUAL),
+        },
+    ),
+    "ptb-less-dropout": Table(
+        "Penn Treebank, characters", "ptb", f"{PTB} --regularise.dropout-output 0.2 --regularise.dropout-embedding 0",
+        {
+            "ln-lstm": Row("LN-LSTM 3x512, less dropout", f"--model.rnn ln-lstm {GAIN_LSTM}"),
+            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6, less dropout", USUAL),
         },
     ),
     "ptb-regularisers": Table(
@@ -131,6 +146,11 @@ TABLES = {
                 f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
                 f"{USUAL} --regularise.average 0.999",
             ),
+            "hold": Row(f"{HM}, rates held at 0.9, 0.6, on_copy hold", f"{USUAL} --model.on-copy hold"),
+            "plateau": Row(
+                f"{HM}, rates held at 0.9, 0.6, no cool-down, rate divided on a plateau",
+                f"{USUAL} --train.cool-down 0 --train.patience 1",
+            ),
             "bias": Row(f"{HM}, detectors' bias 1 at the start", f"{GAIN} --train.detector-bias 1"),
             "no-layer-norm": Row(
                 "HM-LSTM 3x512, rates held at 0.9, 0.6", f"--model.no-layer-norm {HELD.format('0.9 0.6')}"
@@ -146,8 +166,13 @@ TABLES = {
         {
             "held": Row(
                 "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
-                f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL} "
-                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.3 --regularise.dropout-between 0.15",
+                f"{LARGE} --regularise.weight-drop 0.4 --regularise.dropout-output 0.3 "
+                "--regularise.dropout-between 0.15",
+            ),
+            "held-more-dropout": Row(
+                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
+                f"{LARGE} --regularise.weight-drop 0.5 --regularise.dropout-output 0.4 "
+                "--regularise.dropout-between 0.3 --regularise.dropout-embedding 0.2 --regularise.weight-decay 0.05",
             ),
         },
     ),
@@ -172,7 +197,7 @@ TABLES = {
         },
         ("--boundaries",),
     ),
-    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=10),
+    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13),
     "text8": wikipedia("text8 made from enwik8", "text8", 3),
     "iamondb": handwriting("IAM-OnDB, the paper's protocol", "", ("", "--boundaries")),
     "iamondb-weight-drop": handwriting("IAM-OnDB, the paper's protocol", STROKES_DROPPED, ("", "--boundaries")),

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, unused
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json, unused
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
@@ -137,6 +137,20 @@ def environment(cache: Path) -> dict[str, str]:
     """For a command in a process of its own."""
     plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
     return {**plain, "HMRNN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+OF_A_MACHINE = {"path", "device", "precision", "checkpoint_every", "log_every", "seed"}
+
+
+def differences(run: Path, config: Config) -> set[str]:
+    """Settings of a recorded run that ``config`` has otherwise, apart from those of a machine and the seed."""
+    given = json.loads(to_json(config))
+    return {
+        f"{part}.{field}"
+        for part, settings in json.loads((run / "config.json").read_text()).items()
+        for field, value in settings.items()
+        if field not in OF_A_MACHINE and given[part][field] != value
+    }
 
 
 def script(path: Path) -> ModuleType:
