@@ -1,18 +1,22 @@
-"""Which batches are run, captured and replayed; the GPU is played by a recorder."""
+"""Which batches are run, captured and replayed; the GPU is played by a recorder, and on one: a clockwork network."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import tiny
+import tiny_strokes
 from hmrnn import capture
 from hmrnn.capture import CapturedUpdate
+from hmrnn.config import Config
 from hmrnn.ops import cuda_cache
+from hmrnn.trainer import Trainer
 
 Batch = tuple[Tensor, ...]
 
@@ -22,23 +26,30 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, float]] = []
+        self.phases: list[int | None] = []
         self.capturing: Graph | None = None
+        self.work: Callable[[Batch, int | None], None] = lambda batch, phase: None
 
-    def update(self, batch: Batch) -> None:
+    def update(self, batch: Batch, phase: int | None = None) -> None:
         if self.capturing is not None:
-            self.capturing.batch = batch
+            self.capturing.called = batch, phase
         else:
-            self.events.append(("run", batch[0].sum().item()))
+            self.note("run", batch, phase)
+
+    def note(self, what: str, batch: Batch, phase: int | None) -> None:
+        self.events.append((what, batch[0].sum().item()))
+        self.phases.append(phase)
+        self.work(batch, phase)
 
 
 class Graph:
     recorder: Recorder
 
     def __init__(self) -> None:
-        self.batch: Batch = ()
+        self.called: tuple[Batch, int | None] = ((), None)
 
     def replay(self) -> None:
-        self.recorder.events.append(("replay", self.batch[0].sum().item()))
+        self.recorder.note("replay", *self.called)
 
 
 class Stream:
@@ -80,9 +91,9 @@ def test_engines_capture_no_parts_of_updates_that_will_be_captured(
 ) -> None:
     seen = []
 
-    def look(batch: Batch) -> None:
+    def look(batch: Batch, phase: int | None) -> None:
         seen.append(cuda_cache._uncaptured.get())
-        recorder.update(batch)
+        recorder.update(batch, phase)
 
     monkeypatch.setattr(capture, "LIMIT", 1)
     update = CapturedUpdate(look)
@@ -100,7 +111,7 @@ def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:
     ):  # fmt: skip
         for _ in range(CapturedUpdate.WARM_UP):
             update(batch)
-    assert len(update.shapes) == 3
+    assert len(update.kinds) == 3
     assert {what for what, _ in recorder.events} == {"run"}
 
 
@@ -111,6 +122,146 @@ def test_shapes_beyond_the_limit_are_run(recorder: Recorder, monkeypatch: pytest
         for _ in range(6):
             update((torch.ones(length),))
     assert [what for what, _ in recorder.events] == 2 * (["run"] * 3 + ["replay"] * 3) + ["run"] * 6
-    assert len(update.shapes) == 2
+    assert len(update.kinds) == 2
     update((torch.ones(1),))
     assert recorder.events[-1] == ("replay", 1.0)
+
+
+def test_every_phase_has_its_graph(recorder: Recorder) -> None:
+    """A graph that was captured at one phase is not replayed at another."""
+    update = CapturedUpdate(recorder.update)
+    phases = [0, 4] * 5
+    for k, phase in enumerate(phases):
+        update((torch.full((2,), float(k)),), phase)
+    assert recorder.phases == phases
+    assert recorder.events == [("run" if k < 6 else "replay", 2.0 * k) for k in range(10)]
+    assert [key[0] for key in update.kinds] == [0, 4]
+
+
+def clockwork(length: int, modules: int, **changes: Any) -> Config:
+    sizes: dict[str, Any] = {"num_layers": 2, "hidden_size": (12,), "accumulate": 2, "epochs": 9}
+    return tiny.config(rnn="cw-rnn", length=length, modules=modules, **(sizes | changes))
+
+
+def weights(trainer: Trainer) -> list[Tensor]:
+    return [p.detach() for p in trainer.model.parameters()]
+
+
+CLOCKS = [(5, 3, 4), (6, 3, 2), (6, 4, 4), (8, 4, 1)]
+"""Steps of a chunk, modules, and at how many phases of the clock chunks begin: cycle / gcd(steps, cycle)."""
+
+
+@pytest.mark.parametrize(("length", "modules", "phases"), CLOCKS)
+def test_a_clockwork_network_has_a_graph_for_each_phase(
+    recorder: Recorder, length: int, modules: int, phases: int
+) -> None:
+    """With weight drop; in several epochs, each of which begins at phase 0, and with validations between updates."""
+    config = clockwork(length, modules, layer_norm=True, weight_drop=0.2)
+    made = []
+    for captured in (True, False):
+        trainer = tiny.trainer(config)
+        if captured:
+            recorder.work = trainer.update
+            trainer.captured = CapturedUpdate(recorder.update)
+        for step in range(30):
+            trainer.step()
+            if step % 13 == 2:
+                trainer.validate()
+        made.append(trainer)
+    assert all(map(torch.equal, weights(made[0]), weights(made[1])))
+    assert made[0].captured is not None
+    assert len(made[0].captured.kinds) == phases
+    assert len(set(recorder.phases)) == phases
+    assert {what for what, _ in recorder.events[-phases:]} == {"replay"}
+
+
+@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm", "leaky"])
+def test_networks_without_a_clock_have_one_graph(recorder: Recorder, rnn: str) -> None:
+    trainer = tiny.trainer(tiny.config(rnn=rnn))
+    trainer.captured = CapturedUpdate(recorder.update)
+    for _ in range(9):
+        trainer.step()
+    assert recorder.phases == [None] * 9
+    assert len(trainer.captured.kinds) == 1
+
+
+def test_too_many_phases_share_a_graph(recorder: Recorder) -> None:
+    """64 of them here: the network is not told, and computes all modules."""
+    trainer = tiny.trainer(tiny.config(rnn="cw-rnn", hidden_size=(14,), modules=7))
+    trainer.captured = CapturedUpdate(recorder.update)
+    for _ in range(9):
+        trainer.step()
+    assert recorder.phases == [None] * 9
+
+
+def test_handwriting_always_begins_at_phase_0(recorder: Recorder) -> None:
+    trainer = Trainer(tiny_strokes.config(rnn="cw-rnn", hidden_size=(8,)), tiny_strokes.corpus(), torch.device("cpu"))
+    recorder.work = trainer.update
+    trainer.captured = CapturedUpdate(recorder.update)
+    for _ in range(3):
+        trainer.step()
+    assert recorder.phases == [0] * 3
+
+
+def learned(config: Config, kind: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor], int]:
+    """Losses, summed up, and weights after 30 updates of a clockwork network on a GPU; how many graphs were captured.
+
+    They are captured, or run, or share one graph as the network is not told the time, which it asks for on a CPU.
+    """
+    trainer = Trainer(config, tiny.corpus(), torch.device("cpu" if kind == "asked" else "cuda"))
+    trainer.model.to(dtype)
+    trainer.state = trainer.model.rnn.initial_state(config.train.batch_size)
+    if kind == "run":
+        trainer.captured = None
+    if kind in ("shared", "asked"):
+        trainer._phase = lambda: None  # type: ignore[method-assign]
+    losses = []
+    for _ in range(30):
+        trainer.step()
+        losses.append(trainer.window[0].cpu())
+    kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
+    return torch.stack(losses), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
+
+
+def close(a: tuple[Tensor, list[Tensor], int], b: tuple[Tensor, list[Tensor], int], tolerance: float = 1e-2) -> None:
+    """A network that is told a wrong time is off by 6e-3 in its losses and by more than half in its weights."""
+    torch.testing.assert_close(a[0], b[0], rtol=1e-4, atol=0)
+    for mine, theirs in zip(a[1], b[1]):
+        assert (mine - theirs).norm() <= tolerance * theirs.norm()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("length", "modules", "phases"), CLOCKS)
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_captured_clockwork_update_is_that_which_is_run(
+    dtype: torch.dtype, layer_norm: bool, length: int, modules: int, phases: int
+) -> None:
+    config = clockwork(length, modules, layer_norm=layer_norm, weight_decay=0.5)
+    found = {kind: learned(config, kind, dtype) for kind in ("captured", "run", "shared", "asked")}
+    assert [graphs for _, _, graphs in found.values()] == [phases, 0, 1, 0]
+    close(found["captured"], found["run"], 1e-6 if dtype == torch.float64 else 1e-2)
+    close(found["captured"], found["shared"])
+    close(found["captured"], found["asked"])
+
+
+@pytest.mark.gpu
+def test_captured_clockwork_updates_draw_the_weights_that_they_drop() -> None:
+    """Several graphs take their turns at one generator of random numbers, as updates do that are run."""
+    config = clockwork(6, 3, weight_drop=0.2)
+    close(learned(config, "captured"), learned(config, "run"))
+
+
+@pytest.mark.gpu
+def test_captured_clockwork_updates_take_no_more_memory_with_time() -> None:
+    config = clockwork(5, 3, layer_norm=True, precision="bf16", epochs=30, weight_drop=0.2)
+    trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
+    taken = []
+    for _ in range(4):
+        for _ in range(30):
+            trainer.step()
+        taken.append(torch.cuda.memory_reserved())
+    assert len(set(taken)) == 1
+    assert trainer.captured is not None
+    assert len(trainer.captured.kinds) == 4
+    assert all(p.isfinite().all() for p in trainer.model.parameters())

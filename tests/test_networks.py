@@ -23,6 +23,7 @@ from hmrnn.models import LanguageModel
 from hmrnn.networks import given_boundaries, make_rnn
 from hmrnn.segment import segment
 from hmrnn.timescales import ClockworkRNN, LeakyRNN
+from hmrnn.trainer import Trainer
 
 KINDS = {
     "hm-lstm": hmrnn.HMLSTM,
@@ -123,6 +124,46 @@ def test_an_interrupted_run_goes_on_exactly(kind: str, tmp_path: Path) -> None:
     tiny.run(tmp_path / "parts", wanted, stop=lambda event: event["event"] == "step" and event["step"] == 7)
     tiny.run(tmp_path / "parts", wanted, resume=True)
     assert tiny.contents(tmp_path / "whole") == tiny.contents(tmp_path / "parts")
+
+
+def clock(trainer: Trainer) -> set[float]:
+    assert trainer.state is not None
+    return {time for c in trainer.state.c for time in c[:, -1].tolist()}
+
+
+@pytest.mark.parametrize(("length", "modules"), [(5, 4), (6, 4), (8, 4), (7, 1)])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_trainer_knows_the_clock_of_its_streams(length: int, modules: int, accumulate: int) -> None:
+    """Over epochs, whose streams begin anew; with validations in between; and after going on from a checkpoint."""
+    wanted = tiny.config(
+        rnn="cw-rnn", hidden_size=(8,), modules=modules, length=length, accumulate=accumulate, epochs=9
+    )
+    trainer = tiny.trainer(wanted)
+    for step in range(25):
+        if step % 9 == 5:
+            saved = trainer.snapshot(training=True)
+            trainer = tiny.trainer(wanted)
+            trainer.restore(saved)
+        if step % 4 == 2:
+            trainer.validate()
+        if trainer.progress.chunk > 0:
+            assert clock(trainer) == {trainer._phase()}
+        else:
+            assert trainer._phase() == 0
+        trainer.step()
+
+
+def test_the_clock_goes_on_over_an_update_that_is_left_out() -> None:
+    """It follows the text; whether an update was left out, nobody on the host of a GPU knows."""
+    trainer = tiny.trainer(tiny.config(rnn="cw-rnn", hidden_size=(8,), modules=4, skip_nonfinite=True))
+    trainer.step()
+    weight = trainer.model.softmax.weight.data[0, 0].clone()
+    trainer.model.softmax.weight.data[0, 0] = math.nan
+    trainer.step()
+    trainer.model.softmax.weight.data[0, 0] = weight
+    assert clock(trainer) == {5}
+    trainer.step()
+    assert clock(trainer) == {15 % 8}
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

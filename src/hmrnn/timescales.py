@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -101,8 +102,8 @@ class ClockworkRNN(Baseline):
         \text{ else } h^i_{t-1}
 
     Only what is due is computed: the modules that are due at a step are the first few, and one product with their rows
-    of U moves them all. Where the sequences of a batch are not in step, or in a CUDA graph, whose launches cannot
-    depend on the clock, all modules are computed and those not due are put back; the result is the same.
+    of U moves them all. Where the sequences of a batch are not in step, or in a CUDA graph captured without
+    ``starting_at``, all modules are computed and those not due are put back; the result is the same.
 
     With ``layer_norm``, a module's sum of the two products is normalised over the units of the module, then multiplied
     by a gain, before the bias is added. So what a module computes does not depend on which others are due.
@@ -119,6 +120,7 @@ class ClockworkRNN(Baseline):
     """
 
     periods: Tensor
+    _told: int | None = None  # by starting_at
 
     def __init__(
         self,
@@ -165,10 +167,29 @@ class ClockworkRNN(Baseline):
             if self.layer_norm:
                 nn.init.ones_(self.gain[l])
 
+    @property
+    def cycle(self) -> int:
+        """The longest period: after so many steps the clock is where it was."""
+        return 2 ** (self.num_modules - 1)
+
+    @contextlib.contextmanager
+    def starting_at(self, time: int) -> Iterator[None]:
+        """Within it all sequences start at ``time``, whatever the clock in their state says; nobody looks at that.
+
+        A CUDA graph that is captured so computes only what is due, and is right for this time modulo ``cycle`` alone.
+        """
+        self._told = time % self.cycle
+        try:
+            yield
+        finally:
+            self._told = None
+
     def layer(
         self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
+        if self._told is not None:
+            c = torch.full_like(c, self._told)
         phase = self._phase(c)
         moves = self._moves(c, T, lengths, phase is None)
         U = self._recurrent(l)
@@ -184,6 +205,8 @@ class ClockworkRNN(Baseline):
 
     def _phase(self, c: Tensor) -> int | None:
         """The time that all sequences of the batch start at, modulo the longest period; None where it is not known."""
+        if self._told is not None:
+            return self._told
         if c.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
         earliest, latest = torch.stack(c[:, -1].aminmax()).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hmrnn.boundary import annealed_slope
-from hmrnn.capture import CapturedUpdate
+from hmrnn.capture import LIMIT, CapturedUpdate
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
@@ -36,6 +37,7 @@ from hmrnn.regularise import (
 )
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
+from hmrnn.timescales import ClockworkRNN
 
 
 @dataclasses.dataclass
@@ -122,18 +124,33 @@ class Trainer:
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if t.cool_down > 0:
             self._set_rate()
-        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
+        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk), self._phase())
         p.step += 1
         p.window_steps += 1
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
 
-    def update(self, batch: tuple[Tensor, ...]) -> None:
+    def _phase(self) -> int | None:
+        """Where in its cycle the clock of the network is before the next update; it is counted in steps of the text.
+
+        None without a clock, and where a graph for each phase would be too many: there the network asks its state.
+        """
+        rnn, length = self.model.rnn, self.config.train.length
+        if not isinstance(rnn, ClockworkRNN):
+            return None
+        if not self.task.carries_state:
+            return 0
+        if rnn.cycle // math.gcd(rnn.cycle, length) > LIMIT:
+            return None
+        return self.progress.chunk * length % rnn.cycle
+
+    def update(self, batch: tuple[Tensor, ...], phase: int | None = None) -> None:
         """Forward, backward, clipping, Adam and decay for a batch, in ``accumulate`` parts; the state is carried over.
 
-        If its loss or gradient is not finite, the update is noted by ``watch``, and nothing else changes. Reads and
-        writes tensors that stay where they are, and waits for a GPU at no place of its own, so that it can be captured.
+        ``phase`` is where a clock stands before it, if that is known. If its loss or gradient is not finite, the update
+        is noted by ``watch``, and nothing else changes. Reads and writes tensors that stay where they are, and waits
+        for a GPU at no place of its own, so that it can be captured.
         """
         t, r = self.config.train, self.config.regularise
         self.optimizer.zero_grad()
@@ -142,7 +159,7 @@ class Trainer:
         lacking = torch.zeros_like(self.window[1:])
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), _split_state(self.state, t.accumulate))):
             last = k == t.accumulate - 1
-            with self._sync(last), self._autocast():
+            with self._sync(last), self._autocast(), self._clock(phase):
                 reading = self.task.read(self.network, part, state)
                 rates = reading.rates()
                 pull = detector_pull(reading, rates, r) if r.rate_targets else 0.0
@@ -341,6 +358,9 @@ class Trainer:
         if isinstance(self.network, DistributedDataParallel) and not last:
             return self.network.no_sync()
         return contextlib.nullcontext()
+
+    def _clock(self, phase: int | None) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if phase is None else self.model.rnn.starting_at(phase)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.train.precision == "bf16":
