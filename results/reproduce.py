@@ -122,11 +122,13 @@ TABLES = {
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6, weight decay 0.05", USUAL),
         },
     ),
-    "ptb-less-dropout": Table(
-        "Penn Treebank, characters", "ptb", f"{PTB} --regularise.dropout-output 0.2 --regularise.dropout-embedding 0",
+    "ptb-long": Table(
+        "Penn Treebank, characters", "ptb",
+        f"{PTB} --train.epochs 85 --train.cool-down 0.8 --regularise.weight-drop 0.35 --regularise.dropout-output 0.3"
+        " --regularise.dropout-between 0.15 --regularise.weight-decay 0.05",
         {
-            "ln-lstm": Row("LN-LSTM 3x512, less dropout", f"--model.rnn ln-lstm {GAIN_LSTM}"),
-            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6, less dropout", USUAL),
+            "ln-lstm": Row("LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
+            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
         },
     ),
     "ptb-regularisers": Table(
