@@ -215,7 +215,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """The peak of a process that reads ten times as much is hardly higher."""
+    """The peak of a process that goes on to a file ten times as long is hardly higher."""
     code = """
 import resource, sys
 from pathlib import Path
@@ -223,15 +223,14 @@ sys.path.insert(0, sys.argv[1])
 import test_segment_stream as t
 from hmrnn.data import sources
 sources._BLOCK = 4096
-assert t.job([Path(sys.argv[2])], Path(sys.argv[3]), streams=125, chunk=64, warmup=64).run() is None
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+for path in map(Path, sys.argv[2:]):
+    assert t.job([path], path.with_suffix(""), streams=125, chunk=64, warmup=64).run() is None
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
-    peaks = []
-    for length in (4_000, 40_000):
-        path = write(tmp_path / f"{length}.txt", length)
-        arguments = [sys.executable, "-c", code, str(Path(__file__).parent), str(path), str(tmp_path / f"out{length}")]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=tiny.environment(tmp_path))
-        peaks.append(int(done.stdout))
+    paths = [write(tmp_path / f"{length}.txt", length) for length in (4_000, 40_000)]
+    arguments = [sys.executable, "-c", code, str(Path(__file__).parent), *map(str, paths)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=tiny.environment(tmp_path))
+    peaks = [int(line) for line in done.stdout.splitlines()]
     assert peaks[1] < peaks[0] + 10_000  # KB
 
 
