@@ -64,17 +64,8 @@ DETECTORS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("detectors", DETECTORS.values(), ids=DETECTORS)
-def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detectors: dict[str, Any]) -> None:
-    """Stopped by a signal, resumed, finished: weights, state, optimizer and metrics are those of one process."""
-    (tmp_path / "story.txt").write_text(tiny.text(900))
-    changes: dict[str, Any] = {
-        "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5, "weight_decay": 0.3,
-        "average": 0.9, **detectors,
-    }  # fmt: skip
-    out = tmp_path / "two"
-    flags = tiny.flags(tiny.config(epochs=1000, **changes))
-    process = start(tmp_path, "train", "story.txt", "--out", out, *flags)
+def stop_soon(process: subprocess.Popen[str], out: Path) -> int:
+    """SIGTERM once it has begun to learn; how many epochs it has then begun."""
     assert process.stdout is not None
     while "bits/char" not in (line := process.stdout.readline()):
         assert line, process.communicate()[1]
@@ -82,9 +73,25 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     text, errors = finish(process)
     progress = RunDirectory(out).newest_progress()
     assert f"stopped by SIGTERM at step {progress['step']}; everything is saved." in text, errors
-    epochs = progress["epoch"] + 1
+    return progress["epoch"] + 1
 
-    process = start(tmp_path, "train", "story.txt", "--out", out, "--resume", "--train.epochs", epochs)
+
+@pytest.mark.parametrize(("detectors", "stopped"), [("alive", True), ("controlled", False)])
+def test_two_processes_are_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detectors: str, stopped: bool
+) -> None:
+    """Weights, state, optimizer and metrics are those of one process, also if stopped by a signal and resumed."""
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    changes: dict[str, Any] = {
+        "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5, "weight_decay": 0.3,
+        "average": 0.9, **DETECTORS[detectors],
+    }  # fmt: skip
+    out = tmp_path / "two"
+    epochs = 1000 if stopped else 5
+    process = start(tmp_path, "train", "story.txt", "--out", out, *tiny.flags(tiny.config(epochs=epochs, **changes)))
+    if stopped:
+        epochs = stop_soon(process, out)
+        process = start(tmp_path, "train", "story.txt", "--out", out, "--resume", "--train.epochs", epochs)
     text, errors = finish(process)
     assert process.returncode == 0, errors
     assert f"done: all {epochs} epochs are done" in text
