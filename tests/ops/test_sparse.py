@@ -20,7 +20,7 @@ from literal import random_state, random_weights
 
 RATES = {"dense": (1.0, 1.0), "trained": (0.4, 0.1), "figure 4": (0.2, 0.03), "none": (0.0, 0.0)}
 OPTIONS = [
-    Case(T=9, B=5, layer_norm=norm, on_copy=copy, boundary=boundary, forced=forced, lengths=lengths, symbols=symbols)
+    Case(T=6, B=4, layer_norm=norm, on_copy=copy, boundary=boundary, forced=forced, lengths=lengths, symbols=symbols)
     for norm, copy, boundary, forced, lengths, symbols in itertools.product(
         (False, True), ("evaluate", "hold"), ("step", "sample"), ("no", "all", "some"), (False, True), (0, 7)
     )
