@@ -13,7 +13,7 @@ import pytest
 import tiny
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.presets import PRESETS, fit_rates
+from hmrnn.presets import PRESETS, fit
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -184,7 +184,7 @@ def test_some_settings_are_for_text(what: dict[str, Any]) -> None:
 )
 def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tuple[float, ...]) -> None:
     preset = PRESETS["text"]
-    config = fit_rates(dataclasses.replace(preset, model=dataclasses.replace(preset.model, **model)), preset)
+    config = fit(dataclasses.replace(preset, model=dataclasses.replace(preset.model, **model)), preset)
     config.check()
     assert config.train.detector_rates == config.regularise.rate_targets == rates
     assert (config.regularise.rate_control > 0) == (config.regularise.surprise_weight > 0) == (rates != ())
@@ -193,17 +193,17 @@ def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tupl
 def test_rates_that_were_asked_for_stay() -> None:
     preset = PRESETS["text"]
     asked = dataclasses.replace(preset, regularise=dataclasses.replace(preset.regularise, rate_targets=(0.4, 0.1)))
-    assert fit_rates(asked, preset).regularise == asked.regularise
+    assert fit(asked, preset).regularise == asked.regularise
     fewer = dataclasses.replace(asked, model=dataclasses.replace(preset.model, num_layers=2))
     with pytest.raises(InputError, match=r"rate_targets must hold 1 rates"):
-        fit_rates(fewer, preset).check()
+        fit(fewer, preset).check()
     same = dataclasses.replace(preset, model=dataclasses.replace(preset.model, num_layers=4))
     for name in ("train.detector_rates", "regularise.rate_targets"):
         with pytest.raises(InputError, match=rf"{name} must hold 3 rates"):
-            fit_rates(same, preset, {name}).check()
+            fit(same, preset, {name}).check()
     lstm = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn="lstm"))
     with pytest.raises(InputError, match=r"surprise_weight is 0.3, which is for .* hm-lstm, not for this lstm"):
-        fit_rates(lstm, preset, {"regularise.surprise_weight"}).check()
+        fit(lstm, preset, {"regularise.surprise_weight"}).check()
 
 
 @pytest.mark.parametrize("name", ["rate_control", "surprise_weight"])
@@ -217,7 +217,7 @@ def test_rates_are_not_asked_of_a_network_that_takes_none(name: str, model: Mode
 def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:
     preset = PRESETS["text"]
     biased = dataclasses.replace(preset, train=dataclasses.replace(preset.train, detector_bias=(0.0, -0.5)))
-    config = fit_rates(biased, preset)
+    config = fit(biased, preset)
     config.check()
     assert config.train.detector_rates == ()
     assert config.regularise == preset.regularise
@@ -225,4 +225,21 @@ def test_a_bias_takes_the_place_of_rates_to_start_at() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_rates_of_a_preset_fit_it(name: str) -> None:
-    assert fit_rates(PRESETS[name], PRESETS[name]) == PRESETS[name]
+    assert fit(PRESETS[name], PRESETS[name]) == PRESETS[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_gain_of_a_preset_follows_the_network(name: str) -> None:
+    preset = PRESETS[name]
+    assert preset.train.recurrent_gain == 0.3
+    for rnn, gain in (("ln-lstm", 1.0), ("hrnn", 0.3), ("lstm", 0.3)):
+        config = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn=rnn))
+        assert fit(config, preset).train.recurrent_gain == gain
+        assert fit(config, preset, {"train.recurrent_gain"}).train.recurrent_gain == 0.3
+    asked = dataclasses.replace(config, train=dataclasses.replace(preset.train, recurrent_gain=0.5))
+    assert fit(asked, preset).train.recurrent_gain == 0.5
+
+
+def test_a_recorded_gain_is_kept() -> None:
+    recorded = (RESULTS / "ptb-gains/ln-lstm-gain-0.1-seed1/config.json").read_bytes()
+    assert from_json(recorded, Config, "here").train.recurrent_gain == 0.1

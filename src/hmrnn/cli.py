@@ -19,7 +19,7 @@ from hmrnn import __version__
 from hmrnn.config import Config, unused
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
-from hmrnn.presets import PRESETS, fit_rates
+from hmrnn.presets import PRESETS, fit
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     name, config = preset_for(target)
     first = parse(TrainArguments, flags, f"hmrnn train {target}", _with_run_flags(config))
     asked = {flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in flags}
-    first = fit_rates(first, config, asked)
+    first = fit(first, config, asked)
     out = first.out or f"runs/{name}"
     if first.resume:  # flags change the run's own config, not the preset
         from hmrnn.rundir import RunDirectory

@@ -131,8 +131,9 @@ class TrainConfig:
     """Boundary rates that the detectors start with, one per detector, the lowest first: before the first update their
     biases are set so that they fire so often on the first batch, or less with layer norm above the first layer, where
     a positive bias makes the gradient explode. Empty: as their weights have it."""
-    recurrent_gain: float = 0.1
-    """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1."""
+    recurrent_gain: float = 0.3
+    """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1. A preset
+    whose network is ln-lstm takes 1, unless another is asked for."""
     detector_feedback: float = 1.0
     """Bound on how much of its gradient a boundary hands to the one before it through V: above 1 it can grow without
     end; 0: no bound. Networks without detectors have nothing to bound."""

@@ -26,7 +26,6 @@ _strokes_train = TrainConfig(
     learning_rate=0.003,
     cool_down=0.9,
     skip_nonfinite=True,
-    recurrent_gain=0.3,
     detector_feedback=0.3,
     detector_recurrence=0.5,
 )
@@ -49,7 +48,6 @@ PRESETS: dict[str, Config] = {
             seed=3,
             log_every=20,
             detector_rates=_words.rate_targets,
-            recurrent_gain=0.3,
         ),
         _words,
     ),
@@ -78,7 +76,6 @@ PRESETS: dict[str, Config] = {
             learning_rate=0.006,
             cool_down=0.9,
             patience=4,
-            recurrent_gain=0.3,
             detector_feedback=0.3,
             threads=1,
             log_every=15,
@@ -94,7 +91,7 @@ PRESETS: dict[str, Config] = {
     "text": Config(
         DataConfig(format="text"),
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
-        TrainConfig(epochs=20, batch_size=32, detector_rates=_words.rate_targets, recurrent_gain=0.3),
+        TrainConfig(epochs=20, batch_size=32, detector_rates=_words.rate_targets),
         _words,
     ),
 }
@@ -112,7 +109,6 @@ PRESETS |= {
             patience=_no_plateau,
             slope_rate=0.04,
             detector_rates=_held.rate_targets,
-            recurrent_gain=0.3,
         ),
         dataclasses.replace(_held, weight_drop=0.25, dropout_output=0.25, dropout_between=0.1, dropout_embedding=0.1),
     ),
@@ -130,7 +126,6 @@ PRESETS |= {
             validation_symbols=1_000_000,
             skip_nonfinite=True,
             detector_rates=_held.rate_targets,
-            recurrent_gain=0.3,
         ),
         dataclasses.replace(_held, weight_drop=0.15, dropout_output=0.15, dropout_between=0.05),
     ),
@@ -143,15 +138,18 @@ PRESETS |= {
 }
 
 
-def fit_rates(config: C, preset: Config, asked: Collection[str] = ()) -> C:
-    """``config``, made from ``preset`` by changing some of it, with the preset's rates as its network needs them.
+def fit(config: C, preset: Config, asked: Collection[str] = ()) -> C:
+    """``config``, made from ``preset`` by changing some of it, with its gain and rates as its network needs them.
 
-    A preset has rates for the two detectors of three layers. Fewer layers take the first of them, more go on in the
-    same ratio, and a network that detects nothing has neither rates nor what pulls to them. Where detectors are given a
-    bias, it takes the place of rates to start at. Rates that differ from the preset's, or whose names are ``asked`` for
-    (such as "train.detector_rates"), stay as they are.
+    An ln-lstm begins with a gain of 1. A preset has rates for the two detectors of three layers. Fewer layers take the
+    first of them, more go on in the same ratio, and a network that detects nothing has neither rates nor what pulls to
+    them. Where detectors are given a bias, it takes the place of rates to start at. What differs from the preset, or
+    whose name is ``asked`` for (such as "train.detector_rates"), stays as it is.
     """
     model, train, regularise = config.model, config.train, config.regularise
+    same_gain = train.recurrent_gain == preset.train.recurrent_gain and "train.recurrent_gain" not in asked
+    if model.rnn == "ln-lstm" and same_gain:
+        train = dataclasses.replace(train, recurrent_gain=1.0)
     detectors = 0 if "train.detector_rates" in unused(model) else model.num_layers - 1
     if train.detector_rates == preset.train.detector_rates and "train.detector_rates" not in asked:
         rates = () if train.detector_bias else _as_many(train.detector_rates, detectors)
