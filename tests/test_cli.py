@@ -20,7 +20,17 @@ import torch
 import hmrnn
 import tiny
 from hmrnn import checkpoint, cli, display, flags
-from hmrnn.config import NETWORKS_WITH, Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import (
+    FORMATS_WITH,
+    NETWORKS_WITH,
+    STROKE_FORMATS,
+    TEXT_FORMATS,
+    Config,
+    DataConfig,
+    Format,
+    ModelConfig,
+    TrainConfig,
+)
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 
@@ -289,6 +299,82 @@ def test_a_flag_that_the_network_has_no_use_for(
     assert not (work / "runs" / "none").exists()
 
 
+FREE = "--regularise.rate-control 0 --regularise.surprise-weight 0"
+PULLS = "--regularise.rate-weight, --regularise.rate-control or --regularise.surprise-weight"
+
+
+@pytest.mark.parametrize(
+    ("target", "flags", "why"),
+    [
+        ("ptb", "--regularise.rate-weight 0.1", "does nothing without --regularise.rate-targets"),
+        (
+            "story.txt",
+            f"--regularise.rate-weight 0.1 {FREE} --regularise.rate-targets",
+            "without --regularise.rate-targets",
+        ),
+        (
+            "ptb",
+            "--regularise.rate-targets 0.9 0.6 --regularise.rate-weight 0",
+            f"does nothing without {PULLS}; give both",
+        ),
+        ("story.txt", f"--regularise.rate-targets 0.4 0.1 {FREE}", f"does nothing without {PULLS}"),
+        (
+            "ptb",
+            "--regularise.surprise-lag 1",
+            "does nothing without --regularise.surprise-weight; give both, or leave it",
+        ),
+        ("ptb", "--regularise.surprise-margin 1", "does nothing without --regularise.surprise-weight"),
+        ("story.txt", f"--regularise.surprise-kind rise {FREE}", "does nothing without --regularise.surprise-weight"),
+        ("story.txt", "--train.slope-max 3", "does nothing without --train.slope-rate; give both, or leave it out"),
+        ("ptb", "--train.slope-max 3 --train.slope-rate 0", "does nothing without --train.slope-rate"),
+        (
+            "story.txt",
+            "--model.mixtures 5",
+            "is for data.format strokes or iamondb or handwritten, not for text; leave it",
+        ),
+        ("story.txt", "--data.lines 50", "is for data.format handwritten, not for text; leave it out"),
+        ("enwik8", "--data.split official", "is for data.format iamondb, not for enwik8"),
+        ("strokes", "--data.split official", "is for data.format iamondb, not for strokes"),
+        ("ptb", "--data.min-points 50", "is for data.format strokes or iamondb or handwritten, not for ptb"),
+        ("text8", "--data.split-seed 2", "is for data.format strokes or iamondb or handwritten, not for text8"),
+        ("text8", "--data.valid-fraction 0.1", "not for text8; leave it out"),
+        ("iamondb", "--data.bytes", "is for data.format manual or text or enwik8, not for iamondb"),
+        ("handwritten", "--data.unseen error", "not for handwritten; leave it out"),
+        ("handwritten", "--data.remove-spaces", "not for handwritten; leave it out"),
+        ("handwritten", "--model.embedding-size 8", "not for handwritten; leave it out"),
+        ("iamondb", "--train.length 50", "not for iamondb; leave it out"),
+        ("demo", "--data.path story.txt", "not for manual; leave it out"),
+    ],
+)
+def test_a_flag_that_would_do_nothing(
+    target: str, flags: str, why: str, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiny.hmrnn("train", target, "--out", "runs/none", *flags.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hmrnn: {flags.split()[0]} ")
+    assert why in said
+    assert said.count("\n") == 1
+    assert not (work / "runs" / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "flags"),
+    [
+        ("ptb", "--regularise.rate-weight 0 --regularise.surprise-lag 0 --regularise.surprise-margin 0"),
+        ("ptb", "--regularise.rate-weight 0.1 --regularise.rate-targets 0.9 0.6 --train.slope-max 3"),
+        ("story.txt", FREE),
+        ("story.txt", "--train.slope-rate 0.1 --train.slope-max 3 --regularise.surprise-lag 1"),
+        ("enwik8", "--data.bytes --data.unseen error"),
+        ("handwritten", "--data.lines 50 --data.min-points 5 --model.mixtures 5 --data.split-seed 2"),
+        ("iamondb", "--data.split official --data.valid-fraction 0.1 --data.no-remove-spaces"),
+        ("demo", "--data.format text --data.path story.txt"),
+    ],
+)
+def test_a_flag_that_does_something_or_turns_something_off(target: str, flags: str, work: Path) -> None:
+    _, arguments = cli._train_arguments([target, *flags.split()])
+    arguments.check()
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -305,13 +391,18 @@ def test_a_flag_that_the_network_has_or_that_turns_something_off(flags: str, wor
     arguments.check()
 
 
-def test_every_setting_that_not_all_networks_have_is_one() -> None:
+def test_every_setting_that_not_all_networks_or_formats_have_is_one() -> None:
     config = Config()
     networks = set(typing.get_args(typing.get_type_hints(ModelConfig)["rnn"]))
     for name, having in NETWORKS_WITH.items():
         part, field = name.split(".")
         assert hasattr(getattr(config, part), field)
         assert set(having) < networks
+    assert sorted(TEXT_FORMATS + STROKE_FORMATS) == sorted(typing.get_args(Format))
+    for name, having in FORMATS_WITH.items():
+        part, field = name.split(".")
+        assert hasattr(getattr(config, part), field)
+        assert set(having) < set(typing.get_args(Format))
 
 
 def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

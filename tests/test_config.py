@@ -59,6 +59,13 @@ def test_presets_of_the_best_results_are_of_the_best_hm_lstm(name: str, row: str
     assert best[measure] == min(rivals)
 
 
+def test_every_recorded_config_can_be_loaded() -> None:
+    recorded = list(RESULTS.rglob("*config.json"))
+    assert len(recorded) > 100
+    for path in recorded:
+        from_json(path.read_bytes(), Config, str(path)).check()
+
+
 def test_every_field_is_explained() -> None:
     """The docstrings under the fields are the help of the command line."""
     import inspect
@@ -204,6 +211,16 @@ def test_rates_that_were_asked_for_stay() -> None:
     lstm = dataclasses.replace(preset, model=dataclasses.replace(preset.model, rnn="lstm"))
     with pytest.raises(InputError, match=r"surprise_weight is 0.3, which is for .* hm-lstm, not for this lstm"):
         fit(lstm, preset, {"regularise.surprise_weight"}).check()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_targets_that_nothing_pulls_to_are_left_out(name: str) -> None:
+    preset = PRESETS[name]
+    free = dataclasses.replace(preset.regularise, rate_weight=0.0, rate_control=0.0, surprise_weight=0.0)
+    config = dataclasses.replace(preset, regularise=free)
+    assert fit(config, preset).regularise == dataclasses.replace(free, rate_targets=())
+    assert fit(config, preset, {"regularise.rate_targets"}).regularise == free
+    config.check()  # older runs have such, and can be loaded
 
 
 @pytest.mark.parametrize("name", ["rate_control", "surprise_weight"])

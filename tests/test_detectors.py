@@ -13,7 +13,9 @@ import torch
 import tiny
 from hmrnn import cli, commands
 from hmrnn.config import ModelConfig
+from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
+from hmrnn.presets import PRESETS
 from hmrnn.regularise import (
     advice,
     bound_feedback,
@@ -24,6 +26,8 @@ from hmrnn.regularise import (
 from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:
@@ -173,24 +177,39 @@ def test_conditions_of_detectors() -> None:
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005, 2) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
-        "if it stays so, start again with rates that are held, such as --regularise.rate-targets 0.9 0.6 "
-        "--train.detector-rates 0.9 0.6"
+        "if it stays so, start again with rates that are held: --regularise.rate-targets 0.9 0.6 "
+        "--regularise.rate-weight 0.2 --train.detector-rates 0.9 0.6"
     )
     assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99, 2)
     assert advice(1, 0.25, 2) == "the detector of layer 1 finds segments again, at rate 0.2500"
 
 
-@pytest.mark.parametrize("layers", [2, 3, 5])
-def test_what_is_advised_can_be_done(layers: int) -> None:
-    flags = advice(1, 0.0, layers - 1).partition("such as ")[2].split()
-    _, arguments = cli._train_arguments(["ptb", "--model.num-layers", str(layers), *flags])
-    arguments.check()
-    assert len(arguments.train.detector_rates) == layers - 1
-    assert arguments.regularise.rate_targets == arguments.train.detector_rates
-    stronger = advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0].split()
-    _, arguments = cli._train_arguments(["handwritten", *stronger])
-    arguments.check()
-    assert arguments.regularise.rate_control == 0.1
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_advised_can_be_done(preset: str) -> None:
+    """Whatever the preset has, and whatever the run that was told so had."""
+    free = ["--regularise.rate-weight", "0", "--regularise.rate-control", "0", "--regularise.surprise-weight", "0"]
+    for layers in (2, 3, 5):
+        flags = advice(1, 0.0, layers - 1).partition("held: ")[2].split()
+        for run in (["--model.num-layers", str(layers)], ["--model.num-layers", str(layers), *free]):
+            _, arguments = cli._train_arguments([preset, *run, *flags])
+            arguments.check()
+            assert len(arguments.train.detector_rates) == layers - 1
+            assert arguments.regularise.rate_targets == arguments.train.detector_rates
+            assert arguments.regularise.rate_weight == 0.2
+    if PRESETS[preset].regularise.rate_targets:
+        stronger = advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0].split()
+        _, arguments = cli._train_arguments([preset, *stronger])
+        arguments.check()
+        assert arguments.regularise.rate_targets
+        assert arguments.regularise.rate_control == 0.1
+    flags, without = advice(1, 0.0, 2, biased=True).partition("held: ")[2].split(", without ")
+    with pytest.raises(InputError, match="leave one empty"):
+        cli._train_arguments([preset, without, "1", *flags.split()])[1].check()
+    cli._train_arguments([preset, *flags.split()])[1].check()
+    assert flags in " ".join(GUIDE.read_text().split())
+
+
+def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
     given = advice(2, 0.0, 0).partition("fewer layers: ")[2].split()
     _, arguments = cli._train_arguments(["ptb", "--model.rnn", "hrnn", *given])
     arguments.check()
@@ -210,7 +229,7 @@ def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pyte
     shown = capsys.readouterr().out
     for line in found:
         assert f"epoch 1.00  {line['message']}\n" in shown
-        assert line["message"] == advice(line["layer"], line["rate"], 2)
+        assert line["message"] == advice(line["layer"], line["rate"], 2, biased=True)
 
 
 def test_detectors_that_come_back() -> None:

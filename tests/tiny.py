@@ -53,12 +53,12 @@ def config(**changes: Any) -> Config:
 def flags(config: Config) -> list[str]:
     """The command-line flags that turn the preset for text files into ``config``, and no report.
 
-    Settings that its network does not have are left out.
+    Settings that its network does not have, or that do nothing, are left out.
     """
     result = ["--no-report"]
     for part in ("model", "train", "regularise"):
         for name, value in dataclasses.asdict(getattr(config, part)).items():
-            if f"{part}.{name}" in unused(config.model):
+            if f"{part}.{name}" in unused(config.model) | config.idle():
                 continue
             flag = f"--{part}.{name.replace('_', '-')}"
             if isinstance(value, bool):

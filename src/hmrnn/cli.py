@@ -157,15 +157,16 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
 
 
 def _check_asked(config: Config, asked: set[str]) -> None:
-    """InputError if a flag sets what the network does not have; to turn that off is no mistake."""
+    """InputError if a flag sets what the network does not have, or what does nothing; to turn off is no mistake."""
     rnn = config.model.rnn
-    for name, having in unused(config.model).items():
+    lacking = {name: f"is for {what}, not for this {rnn}; leave it out" for name, what in unused(config.model).items()}
+    for name, why in (config.idle() | lacking).items():
         part, _, field = name.partition(".")
         value = getattr(getattr(config, part), field)
         off = name == "model.layer_norm" and rnn == "ln-lstm"  # which always has it, so only "off" sets something
         flag = f"{part}.no_{field}" if value is False else name
         if bool(value) != off and flag in asked:
-            raise InputError(f"--{flag.replace('_', '-')} is for {having}, not for this {rnn}; leave it out")
+            raise InputError(f"--{flag.replace('_', '-')} {why}")
 
 
 def _with_run_flags(config: Config) -> TrainArguments:

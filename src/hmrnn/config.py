@@ -14,7 +14,8 @@ T = TypeVar("T")
 Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten"]
 SurpriseKind = Literal["rise", "expected"]
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
-"""The formats of pen strokes; the others are text."""
+"""The formats of pen strokes."""
+TEXT_FORMATS = ("manual", "text", "ptb", "text8", "enwik8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +211,23 @@ NETWORKS_WITH: dict[str, tuple[str, ...]] = {
     "regularise.surprise_margin": ("hm-lstm",),
 }
 """The settings that not every network has, with those that have them."""
+FORMATS_WITH: dict[str, tuple[str, ...]] = {
+    "data.path": ("text", "ptb", "text8", "enwik8", "strokes", "iamondb"),
+    "data.bytes": ("manual", "text", "enwik8"),
+    "data.valid_fraction": ("manual", "text", *STROKE_FORMATS),
+    "data.test_fraction": ("manual", "text", *STROKE_FORMATS),
+    "data.unseen": TEXT_FORMATS,
+    "data.remove_spaces": TEXT_FORMATS,
+    "data.min_points": STROKE_FORMATS,
+    "data.split": ("iamondb",),
+    "data.split_seed": STROKE_FORMATS,
+    "data.lines": ("handwritten",),
+    "model.embedding_size": TEXT_FORMATS,
+    "model.mixtures": STROKE_FORMATS,
+    "train.length": TEXT_FORMATS,
+    "train.validation_symbols": TEXT_FORMATS,
+}
+"""The settings that not every format of data has a use for, with those that have."""
 
 
 def unused(model: ModelConfig) -> dict[str, str]:
@@ -232,6 +250,26 @@ class Config:
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
+
+    def idle(self) -> dict[str, str]:
+        """The settings that do nothing beside the others, each with why and what to do, for one who asked for them."""
+        form, t, r = self.data.format, self.train, self.regularise
+        found = {
+            name: f"is for data.format {' or '.join(having)}, not for {form}; leave it out"
+            for name, having in FORMATS_WITH.items()
+            if form not in having
+        }
+        about_surprise = ("regularise.surprise_kind", "regularise.surprise_lag", "regularise.surprise_margin")
+        pulls = "--regularise.rate-weight, --regularise.rate-control or --regularise.surprise-weight"
+        for names, needed, given in (
+            (("train.slope_max",), "--train.slope-rate", t.slope_rate),
+            (("regularise.rate_weight",), "--regularise.rate-targets", r.rate_targets),
+            (("regularise.rate_targets",), pulls, r.rate_weight or r.rate_control or r.surprise_weight),
+            (about_surprise, "--regularise.surprise-weight", r.surprise_weight),
+        ):
+            if not given:
+                found |= dict.fromkeys(names, f"does nothing without {needed}; give both, or leave it out")
+        return found
 
     def check(self) -> None:
         """Raise InputError on values that cannot work."""

@@ -144,7 +144,8 @@ def fit(config: C, preset: Config, asked: Collection[str] = ()) -> C:
     An ln-lstm begins with a gain of 1. A preset has rates for the two detectors of three layers. Fewer layers take the
     first of them, more go on in the same ratio, and a network that detects nothing has neither rates nor what pulls to
     them. Where detectors are given a bias, it takes the place of rates to start at. What differs from the preset, or
-    whose name is ``asked`` for (such as "train.detector_rates"), stays as it is.
+    whose name is ``asked`` for (such as "train.detector_rates"), stays as it is. Targets that nothing pulls to any more
+    are left out.
     """
     model, train, regularise = config.model, config.train, config.regularise
     same_gain = train.recurrent_gain == preset.train.recurrent_gain and "train.recurrent_gain" not in asked
@@ -156,7 +157,8 @@ def fit(config: C, preset: Config, asked: Collection[str] = ()) -> C:
         train = dataclasses.replace(train, detector_rates=rates)
     same = regularise.rate_targets == preset.regularise.rate_targets and "regularise.rate_targets" not in asked
     if regularise.rate_targets and same:
-        targets = _as_many(regularise.rate_targets, detectors)
+        pulled = regularise.rate_weight or regularise.rate_control or regularise.surprise_weight
+        targets = _as_many(regularise.rate_targets, detectors) if pulled else ()
         regularise = dataclasses.replace(regularise, rate_targets=targets)
         if not targets:
             control = regularise.rate_control if "regularise.rate_control" in asked else 0.0

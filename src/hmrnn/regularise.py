@@ -244,11 +244,11 @@ def condition(rate: float) -> str:
     return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
 
 
-def advice(layer: int, rate: float, detectors: int, held: bool = False) -> str:
+def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False) -> str:
     """What a detector's condition means and what to try; ``layer`` is counted from 1.
 
     ``detectors`` is how many can be given rates: 0 where a text gives the boundaries of the levels below. ``held`` says
-    that they have been given some.
+    that they have been given some, ``biased`` that a bias was, which cannot stand beside rates to start at.
     """
     what = {
         "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} sleeps",
@@ -258,7 +258,8 @@ def advice(layer: int, rate: float, detectors: int, held: bool = False) -> str:
     if condition(rate) == "alive":
         return f"the detector of layer {layer} {what}"
     rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-    means = f"rates that are held, such as --regularise.rate-targets {rates} --train.detector-rates {rates}"
+    means = f"rates that are held: --regularise.rate-targets {rates} --regularise.rate-weight 0.2 "
+    means += f"--train.detector-rates {rates}{', without --train.detector-bias' if biased else ''}"
     if held:
         means = "a stronger hold, such as --regularise.rate-control 0.1, or with other --regularise.rate-targets"
     elif not detectors:

@@ -229,9 +229,9 @@ class Trainer:
         now = [_condition(rate, old) if free else "alive" for rate, old, free in zip(rates, before, self._free())]
         self.progress.conditions = now
         settable = len(sums) if self.config.model.rnn == "hm-lstm" else 0
-        held = bool(self.config.regularise.rate_targets)
+        held, biased = bool(self.config.regularise.rate_targets), bool(self.config.train.detector_bias)
         return [
-            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, held)}
+            {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, held, biased)}
             for l, (rate, old, new) in enumerate(zip(rates, before, now), start=1)
             if new != old
         ]
