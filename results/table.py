@@ -52,17 +52,18 @@ def training(run: Path) -> float:
     return sum(count * line[unit] for count, line in parts) / sum(count for count, _ in parts)
 
 
-def saved(test: dict[str, Any]) -> str:
-    """Updates saved; a network without detectors has no such thing."""
-    return f"{100 * test['saved']:.0f} %" if test["rates"] else "-"
+def saved(run: Path, test: dict[str, Any]) -> str:
+    """Updates saved; a network without detectors has no such thing, and soft boundaries leave nothing out."""
+    soft = json.loads((run / "config.json").read_text())["model"]["boundary"] == "soft"
+    return f"{100 * test['saved']:.0f} %" if test["rates"] and not soft else "-"
 
 
-def cost(r: dict[str, Any]) -> list[str]:
+def cost(run: Path, r: dict[str, Any]) -> list[str]:
     """Updates saved, parameters, epochs, time and speed of a run."""
     return [
-        saved(r["test"]),
+        saved(run, r["test"]),
         f"{r['parameters'] / 1e6:.1f} M",
-        str(r["epochs"]),
+        f"{r['epochs']:g}",
         f"{r['seconds']:.0f} s",
         f"{r['characters_per_second']:,}",
     ]
@@ -78,14 +79,14 @@ def row(run: Path, r: dict[str, Any]) -> str:
         f"{r['validation_bits']:.4f}",
         f"{test['bits']:.4f}",
         rates_of(test),
-        *cost(r),
+        *cost(run, r),
     ]
     lines = [f"{begin} | {' | '.join(map(str, cells))} |"]
     dynamic = run / "test-dynamic.json"
     if dynamic.exists():
         test = json.loads(dynamic.read_text())
         link = f"[dynamic evaluation]({run.parent.name}/{run.name}/{dynamic.name})"
-        cells = [r["seed"], "-", "-", f"{test['bits']:.4f} (dynamic)", rates_of(test), saved(test), *"----"]
+        cells = [r["seed"], "-", "-", f"{test['bits']:.4f} (dynamic)", rates_of(test), saved(run, test), *"----"]
         lines.append(f"| the model above, not comparable: {link} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -117,7 +118,7 @@ def table_of_strokes(folder: Path) -> str:
             f"{-r['validation_nats']:.0f}",
             f"{test['log_likelihood']:.0f}",
             rates_of(test),
-            *cost(r),
+            *cost(folder / name, r),
             ", ".join(f"{scores[level]:.2f}" for level in levels if level in scores) or "-",
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")

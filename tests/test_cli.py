@@ -154,7 +154,7 @@ def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--streams", 1) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[:2] == [
-        "story.txt, test part: 44 symbols predicted",
+        "story.txt, test part: 44 symbols predicted, one stream",
         f"bits per character  {expected.bits:.4f}",
     ]
     assert f"updates saved  {expected.saved:.1%}" in out
@@ -172,9 +172,17 @@ def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(capsys.readouterr().out)
     assert record["bits"] == pytest.approx(model.score(("abc de fgh " * 9)[:50]).bits)
     assert (record["streams"], record["warmup"]) == (1, 0)  # too short to be cut
-    assert tiny.hmrnn("evaluate", "-m", "runs/story", "--split", "train", "--warmup", 200, "--json") == 0
+    several = ("evaluate", "-m", "runs/story", "--split", "train", "--warmup", 200)
+    assert tiny.hmrnn(*several, "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["symbols"], record["streams"], record["warmup"]) == (809, 4, 200)
+    assert tiny.hmrnn(*several) == 0
+    assert capsys.readouterr().out.startswith(
+        "story.txt, train part: 809 symbols predicted, 4 parts side by side, 200 symbols of warm-up each\n"
+    )
+    for flag in (("--split", "test"), ("--path", "new.txt")):
+        assert tiny.hmrnn("evaluate", "-m", "runs/story", "--file", "new.txt", *flag) == 2
+        assert f"hmrnn: {flag[0]} is about the model's own corpus, and --file names" in capsys.readouterr().err
 
 
 def test_evaluate_a_corpus_that_has_moved(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import tiny_strokes
 from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, cut, evaluate
+from hmrnn.evaluate_strokes import evaluate_strokes
 from hmrnn.models import LanguageModel
 from hmrnn.rnn import Operation
 
@@ -74,6 +75,18 @@ def test_the_measures_are_alive(network: LanguageModel) -> None:
     assert 1.0 > result.updates[1] > result.updates[2] > 0.0
     assert result.saved == pytest.approx(1 - sum(result.updates) / 3)
     assert 0 < result.saved < 1
+
+
+def test_soft_boundaries_save_nothing() -> None:
+    soft = tiny.trainer(tiny.config(boundary="soft"))
+    result = evaluate(soft.model, soft.task.corpus.valid)
+    assert all(0 < rate < 1 for rate in result.rates)
+    assert result.updates == (1.0, 1.0, 1.0)
+    assert result.saved == 0
+    assert soft.validate().updates == (1.0, 1.0, 1.0)  # which the report shows
+    corpus = tiny_strokes.corpus()
+    strokes = tiny_strokes.model(boundary="soft").network
+    assert evaluate_strokes(strokes, corpus.valid, corpus.scale).saved == 0
 
 
 def test_the_papers_count() -> None:

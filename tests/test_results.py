@@ -46,8 +46,8 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
         scores = [{"name": f"level {l}", "tolerance": {"0": {"f1": 0.1 * l}}} for l in (1, 2) if rates]
         test = {"log_likelihood": nats, "rates": rates, "saved": 0.5, "boundaries": scores}
         (tmp_path / name).mkdir()
-        for file in ("config.json", "log.txt"):
-            (tmp_path / name / file).touch()
+        (tmp_path / name / "log.txt").touch()
+        (tmp_path / name / "config.json").write_text('{"model": {"boundary": "step"}}')
         windows = [(10, 0.9, -100.0), (30, 1.2, -1000.0), (40, 2.0, -1400.0)]  # the last two are of the last epoch
         lines = [{"event": "train", "step": step, "epoch": epoch, "nats": nats} for step, epoch, nats in windows]
         lines.append({"event": "valid", "step": 40, "epoch": 2.0, "nats": -nats + 10})
@@ -61,6 +61,20 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
     (tmp_path / "hm/result.json").write_text(json.dumps(given))
     with pytest.raises(SystemExit, match="without its validation"):
         table.table_of_strokes(tmp_path)
+
+
+@pytest.mark.parametrize(("epochs", "shown"), [(24, "24"), (34.0, "34"), (32.3, "32.3")])
+def test_epochs_of_a_row(epochs: float, shown: str) -> None:
+    table = tiny.script(RESULTS / "table.py")
+    run = RESULTS / "ptb/step-seed1"
+    assert table.cost(run, json.loads((run / "result.json").read_text()) | {"epochs": epochs})[2] == shown
+
+
+def test_soft_boundaries_save_nothing() -> None:
+    table = tiny.script(RESULTS / "table.py")
+    for name, shown in (("soft-seed1", "-"), ("step-seed1", "35 %")):
+        run = RESULTS / "ptb" / name
+        assert table.saved(run, json.loads((run / "result.json").read_text())["test"]) == shown
 
 
 def test_dynamic_evaluation_is_a_row_of_its_own_and_marked(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
         record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
-    print(display.evaluation_table(result, what))
+    how = f"{streams} parts side by side, {warmup} symbols of warm-up each" if streams > 1 else "one stream"
+    print(display.evaluation_table(result, what, how))
     for tolerance in boundary_scores.TOLERANCES if rows else ():
         where = " or ".join(dict.fromkeys(row.convention for row in rows))
         print(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
@@ -78,7 +79,7 @@ def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dyna
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
     settings = f"learning rate {dynamic.learning_rate:g}, decay {dynamic.decay:g}, segments of {dynamic.segment_length}"
-    print(f"dynamic evaluation: {settings}\n{display.evaluation_table(result, what)}")
+    print(f"dynamic evaluation: {settings}\n{display.evaluation_table(result, what, 'one stream')}")
     if result.skipped:
         print(f"segments not learned from, as their gradient was not finite  {result.skipped}")
     return 0
@@ -114,6 +115,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
             f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
             f"({len(model.vocabulary)}): it is not the text the model was trained on; evaluate another text by --file"
         )
-    symbols = getattr(corpus, arguments.split)
-    spaces = corpus.spaces.get(arguments.split, np.zeros(len(symbols), np.uint8))
-    return symbols, spaces, f"{corpus.name}, {arguments.split} part"
+    part = arguments.split or "test"
+    symbols = getattr(corpus, part)
+    spaces = corpus.spaces.get(part, np.zeros(len(symbols), np.uint8))
+    return symbols, spaces, f"{corpus.name}, {part} part"

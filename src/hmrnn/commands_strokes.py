@@ -45,7 +45,7 @@ def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
             named = short[0] + (" and others" if len(short) > 1 else "")
             print(f"{left_out} of one point left out, as there is nothing to predict: {named}", file=sys.stderr)
     else:
-        strokes, what = _own(model, arguments.split, arguments.path)
+        strokes, what = _own(model, arguments.split or "test", arguments.path)
     if arguments.boundaries and model.network.rnn.num_boundaries == 0:
         raise InputError("this model has no detectors, so there are no boundaries to score; leave out --boundaries")
     result = evaluate_strokes(model.network, strokes, model.scale, progress=display.steps_progress("evaluating"))

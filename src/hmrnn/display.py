@@ -137,9 +137,9 @@ def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int
     return progress
 
 
-def evaluation_table(result: Evaluation, what: str) -> str:
-    """Bits per character, and what each layer did."""
-    lines = [f"{what}: {result.symbols:,} symbols predicted", f"bits per character  {result.bits:.4f}"]
+def evaluation_table(result: Evaluation, what: str, how: str) -> str:
+    """Bits per character, and what each layer did; ``how`` says in how many parts the text was read."""
+    lines = [f"{what}: {result.symbols:,} symbols predicted, {how}", f"bits per character  {result.bits:.4f}"]
     for l, share in enumerate(result.updates, start=1):
         rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""
         lines.append(f"layer {l}  updated at {share:.1%} of the steps{rate}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation, Output
+from hmrnn.rnn import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Evaluation:
     rates: tuple[float, ...]
     """How often each detector fired."""
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH."""
+    """Share of the steps at which each layer did UPDATE or FLUSH; with soft boundaries, which leave nothing out, 1."""
 
     @property
     def saved(self) -> float:
@@ -56,7 +56,7 @@ def evaluate(
 
     ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
     """
-    total = Sums(network.rnn.num_layers, network.rnn.num_boundaries, network.softmax.weight.device)
+    total = Sums(network)
     read_through(
         network, symbols, total.add, streams=streams, warmup=warmup, chunk=chunk, precision=precision,
         progress=progress, share=share,
@@ -122,9 +122,11 @@ def entropy(logits: Tensor) -> Tensor:
 class Sums:
     """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
 
-    def __init__(self, num_layers: int, num_boundaries: int, device: torch.device) -> None:
-        self.num_boundaries = num_boundaries
-        self.values = torch.zeros(2 + num_boundaries + num_layers, dtype=torch.float64, device=device)
+    def __init__(self, network: LanguageModel) -> None:
+        self.rnn = network.rnn
+        self.num_boundaries: int = network.rnn.num_boundaries
+        count = 2 + self.num_boundaries + network.rnn.num_layers
+        self.values = torch.zeros(count, dtype=torch.float64, device=network.softmax.weight.device)
 
     def add(self, at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
         weight = counted[..., None].double()  # (T, B, 1)
@@ -132,7 +134,7 @@ class Sums:
             counted.sum()[None].double(),
             (losses.double() * counted).sum()[None] / math.log(2),
             (out.boundaries.double() * weight).sum((0, 1)),
-            ((out.operations != Operation.COPY) * weight).sum((0, 1)),
+            (changes(out, self.rnn) * weight).sum((0, 1)),
         ])  # fmt: skip
 
     def evaluation(self) -> Evaluation:

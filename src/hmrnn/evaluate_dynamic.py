@@ -64,7 +64,7 @@ def evaluate_dynamic(
     progress: Callable[[int, int], None] | None = None,
 ) -> DynamicEvaluation:
     """As :func:`hmrnn.evaluate.evaluate` with one stream, the weights following the text; they are put back after."""
-    total = Sums(network.rnn.num_layers, network.rnn.num_boundaries, network.softmax.weight.device)
+    total = Sums(network)
     skipped = read_dynamically(network, symbols, total.add, dynamic or Dynamic(), progress=progress)
     return DynamicEvaluation(**vars(total.evaluation()), skipped=skipped)
 

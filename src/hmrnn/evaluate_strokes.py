@@ -14,7 +14,7 @@ from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes import Scale, Strokes
 from hmrnn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation, Output
+from hmrnn.rnn import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class StrokeEvaluation:
     rates: tuple[float, ...]
     """How often each detector fired."""
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH."""
+    """Share of the steps at which each layer did UPDATE or FLUSH; with soft boundaries, which leave nothing out, 1."""
 
     @property
     def per_point(self) -> float:
@@ -94,7 +94,7 @@ def evaluate_strokes(
                 sums += torch.cat([
                     log_density.double().sum()[None],
                     (out.boundaries.double() * weight).sum((0, 1)),
-                    ((out.operations != Operation.COPY) * weight).sum((0, 1)),
+                    (changes(out, network.rnn) * weight).sum((0, 1)),
                 ])  # fmt: skip
                 if progress is not None:
                     progress(done, len(mine))

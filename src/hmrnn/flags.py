@@ -69,8 +69,8 @@ class EvaluateArguments(ModelArguments):
 
     model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
     """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
-    split: Literal["train", "valid", "test"] = "test"
-    """Part of the model's corpus to read, if no file is given."""
+    split: Annotated[Literal["train", "valid", "test"] | None, _named("{train,valid,test}")] = None
+    """Part of the model's corpus to read, if no file is given; test if not given."""
     file: Annotated[tuple[str, ...], _named("FILE ...")] = ()
     """Files to read instead, in the format the model was trained on."""
     plain: bool = False
@@ -106,6 +106,11 @@ class EvaluateArguments(ModelArguments):
             raise InputError(f"--symbols must not be negative; got {self.symbols}")
         if self.gold and not self.boundaries:
             raise InputError("--gold is for --boundaries; give both")
+        if self.file and (self.split or self.path):
+            given = "--split" if self.split else "--path"
+            raise InputError(
+                f"{given} is about the model's own corpus, and --file names another text; give one of them"
+            )
         if self.plain and not self.file:
             raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
         _check_files((*self.file, *self.path))

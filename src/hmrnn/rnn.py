@@ -61,6 +61,12 @@ def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None)
     return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 
 
+def changes(out: Output, rnn: nn.Module) -> Tensor:
+    """(T, B, L): whether each layer changed; with "soft" boundaries, which leave nothing out, every layer does."""
+    changed = out.operations != Operation.COPY
+    return torch.ones_like(changed) if getattr(rnn, "boundary", "step") == "soft" else changed
+
+
 class HMLSTM(nn.Module):
     r"""The Hierarchical Multiscale LSTM (Chung, Ahn and Bengio, 2017).
 
