@@ -31,6 +31,7 @@ from hmrnn.config import (
     ModelConfig,
     TrainConfig,
 )
+from hmrnn.presets import PRESETS
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 
@@ -47,6 +48,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(work)
         assert tiny.hmrnn("train", "story.txt", *tiny.flags(tiny.config(epochs=1, length=10))) == 0
         yield work
+
+
+def test_help_names_every_preset() -> None:
+    assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", cli.HELP) for name in PRESETS)
 
 
 def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text, show what was found
-  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own
+  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own; ptb-best,
+             enwik8-best and iamondb-best have the settings of the best results
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   score      bits per character of a text, or of each of its lines
   segment    text in, its segments at every level out
