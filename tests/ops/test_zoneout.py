@@ -97,7 +97,8 @@ def test_a_model_is_used_as_it_was_validated(
     corpus = {"text": "story.txt", "strokes": "lines.npz"}[kind]
     (tmp_path / "story.txt").write_text(tiny.text(400))
     save_strokes(tiny_strokes.strokes(30), tmp_path / "lines.npz")
-    flags = "--model.hidden-size 6 --model.output-size 5 --train.batch-size 1 --train.length 20 --train.epochs 1"
+    flags = "--model.hidden-size 6 --model.output-size 5 --train.batch-size 1 --train.epochs 1"
+    flags += " --train.length 20" * (kind == "text")
     flags += f" --model.rnn {rnn} --regularise.zoneout 0.5 --no-report"
     assert tiny.hmrnn("train", corpus, "--out", "run", *flags.split()) == 0
     (noted,) = [line for line in read_metrics(tmp_path / "run/metrics.jsonl") if line["event"] == "valid"]
