@@ -163,7 +163,7 @@ def test_a_clockwork_network_has_a_graph_for_each_phase(
         if captured:
             recorder.work = trainer.update
             trainer.captured = CapturedUpdate(recorder.update)
-        for step in range(30):
+        for step in range(20):
             trainer.step()
             if step % 13 == 2:
                 trainer.validate()

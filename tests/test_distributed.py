@@ -76,7 +76,7 @@ def stop_soon(process: subprocess.Popen[str], out: Path) -> int:
     return progress["epoch"] + 1
 
 
-@pytest.mark.parametrize(("detectors", "stopped"), [("alive", True), ("controlled", False)])
+@pytest.mark.parametrize(("detectors", "stopped"), [("alive", False), ("controlled", True)])
 def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detectors: str, stopped: bool) -> None:
     """Weights, state, optimizer and metrics are those of one process, also if stopped by a signal and resumed."""
     (tmp_path / "story.txt").write_text(tiny.text(900))

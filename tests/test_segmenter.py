@@ -64,7 +64,7 @@ def test_it_finds_the_change_points_of_a_series_with_two_levels() -> None:
     x, segments, _ = two_levels(3_000, 2)
     one, two = model.predict(x)
     level1, level2 = (score(ends, segments, len(x)) for ends in (one, two))
-    assert level1.f1 > 0.75
+    assert level1.f1 > 0.85
     assert level2.precision > 0.75
     assert 1 < len(two) < 0.8 * len(one)
     assert model.rates_[0] == pytest.approx(1 / 8, rel=0.1)

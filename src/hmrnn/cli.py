@@ -158,7 +158,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
 
 
 def _check_asked(config: Config, asked: set[str]) -> None:
-    """InputError if a flag sets what the network does not have, or what does nothing; to turn off is no mistake."""
+    """InputError if a flag sets what the network does not have or what does nothing; turning it off is allowed."""
     rnn = config.model.rnn
     lacking = {name: f"is for {what}, not for this {rnn}; leave it out" for name, what in unused(config.model).items()}
     for name, why in (config.idle() | lacking).items():

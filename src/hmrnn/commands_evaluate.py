@@ -44,7 +44,7 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
         record |= {"saved": result.saved} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
-    how = f"{streams} parts side by side, {warmup} symbols of warm-up each" if streams > 1 else "one stream"
+    how = f"{streams} streams, each but the first after {warmup} symbols of warm-up" if streams > 1 else "one stream"
     print(display.evaluation_table(result, what, how))
     for tolerance in boundary_scores.TOLERANCES if rows else ():
         where = " or ".join(dict.fromkeys(row.convention for row in rows))

@@ -213,7 +213,7 @@ NETWORKS_WITH: dict[str, tuple[str, ...]] = {
 """The settings that not every network has, with those that have them."""
 FORMATS_WITH: dict[str, tuple[str, ...]] = {
     "data.path": ("text", "ptb", "text8", "enwik8", "strokes", "iamondb"),
-    "data.bytes": ("manual", "text", "enwik8"),
+    "data.bytes": ("manual", "text"),
     "data.valid_fraction": ("manual", "text", *STROKE_FORMATS),
     "data.test_fraction": ("manual", "text", *STROKE_FORMATS),
     "data.unseen": TEXT_FORMATS,
@@ -226,6 +226,8 @@ FORMATS_WITH: dict[str, tuple[str, ...]] = {
     "model.mixtures": STROKE_FORMATS,
     "train.length": TEXT_FORMATS,
     "train.validation_symbols": TEXT_FORMATS,
+    "regularise.shift": TEXT_FORMATS,
+    "regularise.dropout_embedding": TEXT_FORMATS,
 }
 """The settings that not every format of data has a use for, with those that have."""
 
@@ -259,6 +261,11 @@ class Config:
             for name, having in FORMATS_WITH.items()
             if form not in having
         }
+        if "data.path" in found:
+            found["data.path"] = "names files, and these data are built in; train on files by hmrnn train FILE"
+        if self.data.split == "official":
+            of_the_paper = ("data.valid_fraction", "data.test_fraction", "data.split_seed")
+            found |= dict.fromkeys(of_the_paper, "does nothing with --data.split official; leave one of them out")
         about_surprise = ("regularise.surprise_kind", "regularise.surprise_lag", "regularise.surprise_margin")
         pulls = "--regularise.rate-weight, --regularise.rate-control or --regularise.surprise-weight"
         for names, needed, given in (

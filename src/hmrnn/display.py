@@ -138,7 +138,7 @@ def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int
 
 
 def evaluation_table(result: Evaluation, what: str, how: str) -> str:
-    """Bits per character, and what each layer did; ``how`` says in how many parts the text was read."""
+    """Bits per character, and what each layer did; ``how`` says in how many streams the text was read."""
     lines = [f"{what}: {result.symbols:,} symbols predicted, {how}", f"bits per character  {result.bits:.4f}"]
     for l, share in enumerate(result.updates, start=1):
         rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -178,11 +179,11 @@ class ClockworkRNN(Baseline):
 
         A CUDA graph that is captured so computes only what is due, and is right for this time modulo ``cycle`` alone.
         """
-        self._told = time % self.cycle
+        before, self._told = self._told, operator.index(time) % self.cycle
         try:
             yield
         finally:
-            self._told = None
+            self._told = before
 
     def layer(
         self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None

@@ -124,26 +124,29 @@ class Trainer:
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if t.cool_down > 0:
             self._set_rate()
-        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk), self._phase())
+        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk), self._tell_time())
         p.step += 1
         p.window_steps += 1
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
 
-    def _phase(self) -> int | None:
+    def _tell_time(self) -> int | None:
         """Where in its cycle the clock of the network is before the next update; it is counted in steps of the text.
 
-        None without a clock, and where a graph for each phase would be too many: there the network asks its state.
+        None without a clock, and where a graph for each phase would be too many: there the clock in the state is set.
         """
         rnn, length = self.model.rnn, self.config.train.length
         if not isinstance(rnn, ClockworkRNN):
             return None
-        if not self.task.carries_state:
+        if self.state is None:  # every sequence begins at zero
             return 0
-        if rnn.cycle // math.gcd(rnn.cycle, length) > LIMIT:
-            return None
-        return self.progress.chunk * length % rnn.cycle
+        phase = self.progress.chunk * length % rnn.cycle
+        if rnn.cycle // math.gcd(rnn.cycle, length) <= LIMIT:
+            return phase
+        for clock in self.state.c:
+            clock.fill_(phase)
+        return None
 
     def update(self, batch: tuple[Tensor, ...], phase: int | None = None) -> None:
         """Forward, backward, clipping, Adam and decay for a batch, in ``accumulate`` parts; the state is carried over.
