@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from hmrnn import states
 from hmrnn.boundary import annealed_slope
 from hmrnn.capture import LIMIT, CapturedUpdate
 from hmrnn.checkpoint import Checkpoint
@@ -119,7 +120,7 @@ class Trainer:
         if p.step == 0 and t.detector_rates:
             start_rates(self.model, self._first_rates, t.detector_rates)
         if p.chunk == 0:
-            for a in _named(self.state).values():
+            for a in states.named(self.state).values():
                 a.zero_()
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if t.cool_down > 0:
@@ -160,7 +161,7 @@ class Trainer:
         carried = []
         sums = torch.zeros_like(self.window)
         lacking = torch.zeros_like(self.window[1:])
-        for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), _split_state(self.state, t.accumulate))):
+        for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast(), self._clock(phase):
                 reading = self.task.read(self.network, part, state)
@@ -181,7 +182,7 @@ class Trainer:
         self.window += sums
         self.epoch += torch.cat([good[None], sums[1:]])
         if self.state is not None:
-            _copy(self.state, _join(carried), good)
+            states.copy(self.state, states.join(carried), good)
         if t.clip_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), t.clip_norm, norm)
         if self.device.type == "cuda":
@@ -278,7 +279,7 @@ class Trainer:
         result["watch"] = self.watch.counts
         if self.average is not None:
             result |= {f"average.{name}": tensor for name, tensor in self.average.tensors().items()}
-        for name, part in _named(self.state).items():
+        for name, part in states.named(self.state).items():
             result[f"state.{name}"] = torch.cat(_gather(part, self.world))
         for rank, random in enumerate(_gather(torch.get_rng_state().to(self.device), self.world)):
             result[f"random.cpu.{rank}"] = random
@@ -313,7 +314,7 @@ class Trainer:
             self.watch.counts = tensors.get("watch", self.watch.counts)
             if self.average is not None:
                 self.average.restore(_under("average.", tensors))
-            for name, part in _named(self.state).items():
+            for name, part in states.named(self.state).items():
                 part.copy_(tensors[f"state.{name}"][self.rank * len(part) : (self.rank + 1) * len(part)])
             for name, parameter in self.model.named_parameters():
                 self.optimizer.state[parameter] = _under(f"optimizer.{name}.", tensors)
@@ -393,28 +394,3 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def _split(batch: tuple[Tensor, ...], parts: int) -> list[tuple[Tensor, ...]]:
     """Equal shares of the sequences of a batch of tensors (T, B, ...) and (B,)."""
     return list(zip(*(a.chunk(parts, dim=min(1, a.dim() - 1)) for a in batch)))
-
-
-def _split_state(state: State | None, parts: int) -> list[State | None]:
-    if state is None:
-        return [None] * parts
-    h, c = ([a.chunk(parts) for a in group] for group in (state.h, state.c))
-    return [State(tuple(a[k] for a in h), tuple(a[k] for a in c), z) for k, z in enumerate(state.z.chunk(parts))]
-
-
-def _named(state: State | None) -> dict[str, Tensor]:
-    """The tensors of a state, as checkpoints name them."""
-    if state is None:
-        return {}
-    groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
-    return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
-
-
-def _copy(target: State, source: State, good: Tensor) -> None:
-    for mine, theirs in zip(_named(target).values(), _named(source).values()):
-        mine.copy_(torch.where(good, theirs, mine))
-
-
-def _join(states: list[State]) -> State:
-    h, c = (tuple(torch.cat(parts) for parts in zip(*(getattr(s, kind) for s in states))) for kind in "hc")
-    return State(h, c, torch.cat([s.z for s in states]))

@@ -1,0 +1,36 @@
+"""States of a network in parts and together again, by name, and one copied into another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hmrnn.ops import State
+
+
+def split(state: State | None, parts: int) -> list[State | None]:
+    """Equal shares of the sequences."""
+    if state is None:
+        return [None] * parts
+    h, c = ([a.chunk(parts) for a in group] for group in (state.h, state.c))
+    return [State(tuple(a[k] for a in h), tuple(a[k] for a in c), z) for k, z in enumerate(state.z.chunk(parts))]
+
+
+def named(state: State | None) -> dict[str, Tensor]:
+    """The tensors of a state, as checkpoints name them."""
+    if state is None:
+        return {}
+    groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
+    return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
+
+
+def copy(target: State, source: State, good: Tensor) -> None:
+    """Into the tensors of ``target``, where ``good`` is true."""
+    for mine, theirs in zip(named(target).values(), named(source).values()):
+        mine.copy_(torch.where(good, theirs, mine))
+
+
+def join(states: list[State]) -> State:
+    """What ``split`` took apart."""
+    h, c = (tuple(torch.cat(parts) for parts in zip(*(getattr(s, kind) for s in states))) for kind in "hc")
+    return State(h, c, torch.cat([s.z for s in states]))
