@@ -81,20 +81,25 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
     """LN-LSTM and HM-LSTM for so many epochs, in which slopes go from 1 to 3; with dropout, too, if it has epochs."""
     lstm, hm = "LN-LSTM 3x1024", "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6"
     rows = {}
-    for number, suffix, more in ((epochs, "", ""), (epochs_dropped, "-dropped", DROPPED)):
+    for number, suffix, more, said in (
+        (epochs, "", "", ""),
+        (epochs_dropped, "-dropped", DROPPED, "; weight drop 0.15, output 0.15, between 0.05"),
+    ):
         if number:
             length, slopes = f"--train.epochs {number}", f"--train.slope-rate {2 / number:.2f} --train.slope-max 3"
-            rows["ln-lstm" + suffix] = Row(lstm, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
-            rows["held" + suffix] = Row(hm, f"{length} {more} {USUAL} {slopes}")
+            rows["ln-lstm" + suffix] = Row(lstm + said, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
+            rows["held" + suffix] = Row(hm + said, f"{length} {more} {USUAL} {slopes}")
     return Table(data, preset, WIKIPEDIA, rows)
 
 
 def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> Table:
     """LSTM and HM-LSTM, with ``more`` after the settings of all of these tables."""
+    said = "; weight drop 0.1" if more.startswith(STROKES_DROPPED) else ""
+    hm = "LN-HM-LSTM 3x400, step"
     rows = {
-        "lstm": Row("LSTM 3x400", f"--model.rnn lstm {more}"),
-        "hm": Row("LN-HM-LSTM 3x400, step", f"{HM_STROKES} {STILL} {more}"),
-        "hm-annealed": Row("LN-HM-LSTM 3x400, step, slope annealed", f"{HM_STROKES} --train.slope-rate 0.02 {more}"),
+        "lstm": Row(f"LSTM 3x400{said}", f"--model.rnn lstm {more}"),
+        "hm": Row(f"{hm}{said}", f"{HM_STROKES} {STILL} {more}"),
+        "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} --train.slope-rate 0.02 {more}"),
     }
     return Table(data, "iamondb", STROKES, rows, evaluations)
 
@@ -168,12 +173,14 @@ TABLES = {
         "Penn Treebank, characters", "ptb", PTB,
         {
             "held": Row(
-                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
+                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.4, output 0.3, "
+                "between 0.15, embedding 0.1",
                 f"{LARGE} --regularise.weight-drop 0.4 --regularise.dropout-output 0.3 "
                 "--regularise.dropout-between 0.15",
             ),
             "held-more-dropout": Row(
-                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6",
+                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.5, output 0.4, "
+                "between 0.3, embedding 0.2, weight decay 0.05",
                 f"{LARGE} --regularise.weight-drop 0.5 --regularise.dropout-output 0.4 "
                 "--regularise.dropout-between 0.3 --regularise.dropout-embedding 0.2 --regularise.weight-decay 0.05",
             ),

@@ -16,7 +16,7 @@ from hmrnn import baselines, ops
 from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.errors import InputError
 from hmrnn.ops import State
-from hmrnn.rnn import Operation
+from hmrnn.output import Operation
 from hmrnn.timescales import ClockworkRNN, LeakyRNN
 from literal import layer_norm, sigm
 

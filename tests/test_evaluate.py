@@ -19,7 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, cut, evaluate
 from hmrnn.evaluate_strokes import evaluate_strokes
 from hmrnn.models import LanguageModel
-from hmrnn.rnn import Operation
+from hmrnn.output import Operation
 
 SYMBOLS = tiny.corpus(train=300).train
 

@@ -19,6 +19,7 @@ from hmrnn.config import ModelConfig
 from hmrnn.data import Corpus
 from hmrnn.evaluate_boundaries import find
 from hmrnn.models import LanguageModel
+from hmrnn.output import Operation
 from hmrnn.regularise import (
     BELOW_ZERO,
     bound_feedback,
@@ -28,7 +29,7 @@ from hmrnn.regularise import (
     rate_prior,
     surprise_pull,
 )
-from hmrnn.rnn import HMLSTM, Operation
+from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Reading, chances
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM, InputError, Operation
 from hmrnn.ops import Options, hmlstm, single, streaming
-from hmrnn.rnn import operations
+from hmrnn.output import operations
 from literal import random_state, random_weights
 
 T, INPUT, SIZES = 10, 4, (6, 5, 4)

@@ -18,7 +18,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch
 from hmrnn.mixture import Mixture
 from hmrnn.models import HandwritingModel
-from hmrnn.rnn import Operation
+from hmrnn.output import Operation
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import make_task
 from hmrnn.task_strokes import StrokeTask

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from hmrnn.errors import InputError
     from hmrnn.models import HandwritingModel, LanguageModel
     from hmrnn.ops import State
-    from hmrnn.rnn import HMLSTM, HMLSTMCell, Operation, Output
+    from hmrnn.output import Operation, Output
+    from hmrnn.rnn import HMLSTM, HMLSTMCell
     from hmrnn.segmentation import Segmentation
     from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
@@ -43,8 +44,8 @@ _HOME = {
     "HandwritingModel": "hmrnn.models",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.models",
-    "Operation": "hmrnn.rnn",
-    "Output": "hmrnn.rnn",
+    "Operation": "hmrnn.output",
+    "Output": "hmrnn.output",
     "Segmentation": "hmrnn.segmentation",
     "State": "hmrnn.ops",
     "StrokeModel": "hmrnn.trained_strokes",

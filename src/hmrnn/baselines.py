@@ -22,7 +22,8 @@ from hmrnn.dropout import drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import State, choose_engine
 from hmrnn.ops.streaming import Step
-from hmrnn.rnn import HMLSTM, Operation, Output
+from hmrnn.output import Operation, Output
+from hmrnn.rnn import HMLSTM
 
 
 class Baseline(nn.Module):

@@ -163,7 +163,7 @@ def _check_asked(config: Config, asked: set[str]) -> None:
     lacking = {name: f"is for {what}, not for this {rnn}; leave it out" for name, what in unused(config.model).items()}
     for name, why in (config.idle() | lacking).items():
         part, _, field = name.partition(".")
-        value = getattr(getattr(config, part), field)
+        value = config.setting(name)
         off = name == "model.layer_norm" and rnn == "ln-lstm"  # which always has it, so only "off" sets something
         flag = f"{part}.no_{field}" if value is False else name
         if bool(value) != off and flag in asked:

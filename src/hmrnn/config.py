@@ -186,6 +186,11 @@ class RegulariseConfig:
     """Of that pull. Weight (such as 1) of a pull beyond the threshold, without which pre-activations may gather there
     and cut elsewhere in another precision; 0: none."""
 
+    @property
+    def pulls(self) -> bool:
+        """Whether anything draws detectors to ``rate_targets``."""
+        return self.rate_weight > 0 or self.rate_control > 0 or self.surprise_weight > 0
+
 
 _DETECTING = ("hm-lstm", "hrnn")
 NETWORKS_WITH: dict[str, tuple[str, ...]] = {
@@ -253,6 +258,11 @@ class Config:
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
 
+    def setting(self, name: str) -> Any:
+        """The value of a setting by its full name, such as "train.epochs"."""
+        part, _, field = name.partition(".")
+        return getattr(getattr(self, part), field)
+
     def idle(self) -> dict[str, str]:
         """The settings that do nothing beside the others, each with why and what to do, for one who asked for them."""
         form, t, r = self.data.format, self.train, self.regularise
@@ -271,7 +281,7 @@ class Config:
         for names, needed, given in (
             (("train.slope_max",), "--train.slope-rate", t.slope_rate),
             (("regularise.rate_weight",), "--regularise.rate-targets", r.rate_targets),
-            (("regularise.rate_targets",), pulls, r.rate_weight or r.rate_control or r.surprise_weight),
+            (("regularise.rate_targets",), pulls, r.pulls),
             (about_surprise, "--regularise.surprise-weight", r.surprise_weight),
         ):
             if not given:
@@ -358,17 +368,10 @@ class Config:
         if t.detector_rates and t.detector_bias:
             raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
         lacking = unused(m)
-        for name, setting in (
-            ("regularise.rate_targets", r.rate_targets),
-            ("regularise.rate_control", r.rate_control),
-            ("regularise.surprise_weight", r.surprise_weight),
-            ("train.detector_bias", t.detector_bias),
-            ("train.detector_rates", t.detector_rates),
-        ):
-            if setting and name in lacking:
-                raise InputError(
-                    f"{name} is {setting}, which is for {lacking[name]}, not for this {m.rnn}; leave it out"
-                )
+        wants = ("rate_targets", "rate_control", "surprise_weight")
+        for name in (*(f"regularise.{want}" for want in wants), "train.detector_bias", "train.detector_rates"):
+            if name in lacking and (value := self.setting(name)):
+                raise InputError(f"{name} is {value}, which is for {lacking[name]}, not for this {m.rnn}; leave it out")
         if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
             raise InputError(
                 "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"

@@ -15,7 +15,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Output, changes
+from hmrnn.output import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)

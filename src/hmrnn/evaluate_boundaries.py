@@ -15,7 +15,7 @@ from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, read_through
 from hmrnn.models import LanguageModel
-from hmrnn.rnn import Output
+from hmrnn.output import Output
 
 BEFORE, AFTER = "before the space", "after the space"
 """The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""

@@ -14,7 +14,7 @@ from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes import Scale, Strokes
 from hmrnn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.rnn import Output, changes
+from hmrnn.output import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)

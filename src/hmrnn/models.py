@@ -17,7 +17,7 @@ from hmrnn.errors import InputError
 from hmrnn.mixture import Mixture, head_size
 from hmrnn.networks import given_boundaries, make_rnn
 from hmrnn.ops import State
-from hmrnn.rnn import Output
+from hmrnn.output import Output
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""

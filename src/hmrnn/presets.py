@@ -157,8 +157,7 @@ def fit(config: C, preset: Config, asked: Collection[str] = ()) -> C:
         train = dataclasses.replace(train, detector_rates=rates)
     same = regularise.rate_targets == preset.regularise.rate_targets and "regularise.rate_targets" not in asked
     if regularise.rate_targets and same:
-        pulled = regularise.rate_weight or regularise.rate_control or regularise.surprise_weight
-        targets = _as_many(regularise.rate_targets, detectors) if pulled else ()
+        targets = _as_many(regularise.rate_targets, detectors) if regularise.pulls else ()
         regularise = dataclasses.replace(regularise, rate_targets=targets)
         if not targets:
             control = regularise.rate_control if "regularise.rate_control" in asked else 0.0

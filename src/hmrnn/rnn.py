@@ -2,69 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import math
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from hmrnn import checks, ops
+from hmrnn import checks, ops, states
 from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.checks import layer_sizes, one_of, positive
 from hmrnn.dropout import drop_columns, drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.reference import layer_step
+from hmrnn.output import Output, operations, pack_like
 
 RECURRENT_GAIN = 0.1
 """Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
-
-
-class Operation(enum.IntEnum):
-    """What a layer did at a time step (equation 2)."""
-
-    UPDATE = 0
-    COPY = 1
-    FLUSH = 2
-
-
-@dataclasses.dataclass
-class Output:
-    """What an HMLSTM gives for a sequence; with ``batch_first`` T and B change places."""
-
-    hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
-    """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was."""
-    boundaries: Tensor
-    """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 says that a segment of that level ends here."""
-    probabilities: Tensor
-    """(T, B, L-1): z̃, what the detectors said before the decision."""
-    operations: Tensor
-    """(T, B, L): what each layer did, as :class:`Operation`; COPY in the padding."""
-
-
-def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None) -> Tensor:
-    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
-
-    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY.
-    """
-    z = boundaries > 0.5
-    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
-    shape = (*z.shape[:-1], 1)
-    never, always = z.new_zeros(shape), z.new_ones(shape)
-    flush = torch.cat([before, never], dim=-1)
-    fed = torch.cat([always, z], dim=-1)
-    result = torch.where(flush, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
-    return result if active is None else torch.where(active[..., None], result, Operation.COPY)
-
-
-def changes(out: Output, rnn: nn.Module) -> Tensor:
-    """(T, B, L): whether each layer changed; with "soft" boundaries, which leave nothing out, every layer does."""
-    changed = out.operations != Operation.COPY
-    return torch.ones_like(changed) if getattr(rnn, "boundary", "step") == "soft" else changed
 
 
 class HMLSTM(nn.Module):
@@ -265,8 +221,8 @@ class HMLSTM(nn.Module):
             )
         if packed is not None:
             hidden = cast(tuple[Tensor, ...], out.hidden)
-            out.hidden = tuple(_pack_like(h, packed, self.batch_first) for h in hidden)
-        return out, _in(self.a.dtype, result.state)
+            out.hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
+        return out, states.in_dtype(self.a.dtype, result.state)
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
         """One time step without a gradient, for streaming: a layer that copies does no work at all.
@@ -437,20 +393,3 @@ def _reset(w: LayerWeights) -> None:
             nn.init.constant_(gain, value)
     if w.bias_c is not None:
         nn.init.zeros_(w.bias_c)
-
-
-def _in(dtype: torch.dtype, state: State) -> State:
-    """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
-    h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
-    return State(h, c, state.z.to(dtype), state.copied)  # torch.compile of torch 2.11 makes _replace an empty tuple
-
-
-def _pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:
-    """``padded`` (in the caller's order of sequences) in the packed form of ``packed``."""
-    _, lengths = pad_packed_sequence(packed)
-    order = packed.sorted_indices
-    if order is not None:
-        padded = padded.index_select(0 if batch_first else 1, order)
-        lengths = lengths[order.cpu()]
-    data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
-    return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)

@@ -33,7 +33,7 @@ from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation
+from hmrnn.output import Operation
 from hmrnn.signals import asked_to_stop
 
 Progress = Callable[[int, int], None]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
-from hmrnn.rnn import HMLSTM, Output
+from hmrnn.output import Output
+from hmrnn.rnn import HMLSTM
 
 if TYPE_CHECKING:
     from hmrnn.segmenter import HMSegmenter

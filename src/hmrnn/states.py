@@ -34,3 +34,9 @@ def join(states: list[State]) -> State:
     """What ``split`` took apart."""
     h, c = (tuple(torch.cat(parts) for parts in zip(*(getattr(s, kind) for s in states))) for kind in "hc")
     return State(h, c, torch.cat([s.z for s in states]))
+
+
+def in_dtype(dtype: torch.dtype, state: State) -> State:
+    """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
+    h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
+    return State(h, c, state.z.to(dtype), state.copied)  # torch.compile of torch 2.11 makes _replace an empty tuple

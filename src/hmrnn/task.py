@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.ops import State
-from hmrnn.rnn import Operation, Output
+from hmrnn.output import Operation, Output
 
 
 @dataclasses.dataclass(frozen=True)

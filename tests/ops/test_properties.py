@@ -12,7 +12,7 @@ from torch import Tensor
 from hmrnn import Operation, State
 from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm
 from hmrnn.ops.reference import layer_step
-from hmrnn.rnn import operations
+from hmrnn.output import operations
 from literal import random_state, random_weights, sigm
 
 INPUT = 3

@@ -14,7 +14,7 @@ import literal
 from hmrnn import InputError, State
 from hmrnn.ops import ENGINES, LayerWeights, Options, Result, Symbols, choose_engine, hmlstm
 from hmrnn.ops.reference import layer_step
-from hmrnn.rnn import operations
+from hmrnn.output import operations
 from literal import random_state, random_weights
 
 SIZES = [(5,), (5, 4), (4, 6, 3), (3, 5, 4, 2)]

@@ -20,7 +20,7 @@ from hmrnn.config import ModelConfig
 from hmrnn.evaluate import evaluate
 from hmrnn.models import LanguageModel
 from hmrnn.ops import Options, State, reference, sparse, sparse_log
-from hmrnn.rnn import Output
+from hmrnn.output import Output
 from literal import random_state
 
 

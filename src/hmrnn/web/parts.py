@@ -27,7 +27,7 @@ from hmrnn.generate_strokes import scribble
 from hmrnn.mixture import Mixture
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rnn import Operation
+from hmrnn.output import Operation
 from hmrnn.segment_strokes import LAST, POINT
 from hmrnn.trained import TextModel
 from hmrnn.trained_strokes import StrokeModel

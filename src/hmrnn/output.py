@@ -1,0 +1,64 @@
+"""Output: what a network gives for a sequence, and what its layers did."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+
+class Operation(enum.IntEnum):
+    """What a layer did at a time step (equation 2)."""
+
+    UPDATE = 0
+    COPY = 1
+    FLUSH = 2
+
+
+@dataclasses.dataclass
+class Output:
+    """What an HMLSTM gives for a sequence; with ``batch_first`` T and B change places."""
+
+    hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
+    """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was."""
+    boundaries: Tensor
+    """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 says that a segment of that level ends here."""
+    probabilities: Tensor
+    """(T, B, L-1): z̃, what the detectors said before the decision."""
+    operations: Tensor
+    """(T, B, L): what each layer did, as :class:`Operation`; COPY in the padding."""
+
+
+def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None) -> Tensor:
+    """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
+
+    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY.
+    """
+    z = boundaries > 0.5
+    before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
+    shape = (*z.shape[:-1], 1)
+    never, always = z.new_zeros(shape), z.new_ones(shape)
+    flush = torch.cat([before, never], dim=-1)
+    fed = torch.cat([always, z], dim=-1)
+    result = torch.where(flush, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
+    return result if active is None else torch.where(active[..., None], result, Operation.COPY)
+
+
+def changes(out: Output, rnn: nn.Module) -> Tensor:
+    """(T, B, L): whether each layer changed; with "soft" boundaries, which leave nothing out, every layer does."""
+    changed = out.operations != Operation.COPY
+    return torch.ones_like(changed) if getattr(rnn, "boundary", "step") == "soft" else changed
+
+
+def pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:
+    """``padded`` (in the caller's order of sequences) in the packed form of ``packed``."""
+    _, lengths = pad_packed_sequence(packed)
+    order = packed.sorted_indices
+    if order is not None:
+        padded = padded.index_select(0 if batch_first else 1, order)
+        lengths = lengths[order.cpu()]
+    data = pack_padded_sequence(padded, lengths, batch_first=batch_first)
+    return PackedSequence(data.data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
