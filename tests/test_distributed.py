@@ -126,6 +126,34 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert json.loads((out / "config.json").read_bytes())["train"]["epochs"] == epochs
 
 
+GROUP_AND_NETWORK = """
+import gc
+import weakref
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from hmrnn.train import processes
+
+with processes(torch.device("cpu")):
+    group = weakref.ref(torch.distributed.group.WORLD)
+    network = DistributedDataParallel(torch.nn.Linear(2, 2))
+    del network
+    gc.collect()
+print(group())
+"""
+
+
+def test_nothing_keeps_the_process_group(tmp_path: Path) -> None:
+    """Were it kept, gloo's threads would live on, and one that lets go of a tensor at the very end aborts Python."""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    environment = tiny.environment(tmp_path / "cache") | alone
+    command = [sys.executable, "-c", GROUP_AND_NETWORK]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "None\n", result.stderr
+    assert result.returncode == 0, result.stderr
+
+
 def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If DistributedDataParallel lets go of it last, its destructor waits for threads that wait for Python."""
     alive = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -140,6 +141,9 @@ def processes(device: torch.device) -> Iterator[tuple[int, int]]:
     if "RANK" not in os.environ:
         yield 0, 1
         return
+    # DDP imports this. Imported while there is a group, it keeps that group as a default of its functions, and
+    # gloo's threads live on while the interpreter ends; one that lets go of a tensor so late aborts the process.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield dist.get_rank(), dist.get_world_size()
