@@ -11,15 +11,8 @@ import pytest
 
 import tiny
 from hmrnn import cli
-from hmrnn.config import (
-    FORMATS_WITH,
-    NETWORKS_WITH,
-    STROKE_FORMATS,
-    TEXT_FORMATS,
-    Config,
-    Format,
-    ModelConfig,
-)
+from hmrnn.config import Config, Format, ModelConfig
+from hmrnn.config_use import FORMATS_WITH, NETWORKS_WITH, STROKE_FORMATS, TEXT_FORMATS
 from hmrnn.rundir import RunDirectory
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import tiny
 from hmrnn import cli
-from hmrnn.config import Config, unused
+from hmrnn.config import Config
+from hmrnn.config_use import idle, unused
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -94,7 +95,7 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
         _, arguments = cli._train_arguments([*words[1:], "--out", "run"])
         config = Config(arguments.data, arguments.model, arguments.train, arguments.regularise)
         config.check()
-        no_matter = unused(config.model).keys() | config.idle().keys()
+        no_matter = unused(config.model).keys() | idle(config).keys()
         for run in (RESULTS / name).glob(f"{row}-seed*"):
             assert tiny.differences(run, config) <= no_matter, run
     done = subprocess.run(

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json, unused
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json
+from hmrnn.config_use import idle, unused
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
@@ -58,7 +59,7 @@ def flags(config: Config) -> list[str]:
     result = ["--no-report"]
     for part in ("model", "train", "regularise"):
         for name, value in dataclasses.asdict(getattr(config, part)).items():
-            if f"{part}.{name}" in unused(config.model) | config.idle():
+            if f"{part}.{name}" in unused(config.model) | idle(config):
                 continue
             flag = f"--{part}.{name.replace('_', '-')}"
             if isinstance(value, bool):

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import tyro
 
 from hmrnn import __version__
-from hmrnn.config import Config, unused
+from hmrnn.config import Config
+from hmrnn.config_use import idle, unused
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS, fit
@@ -161,7 +162,7 @@ def _check_asked(config: Config, asked: set[str]) -> None:
     """InputError if a flag sets what the network does not have or what does nothing; turning it off is allowed."""
     rnn = config.model.rnn
     lacking = {name: f"is for {what}, not for this {rnn}; leave it out" for name, what in unused(config.model).items()}
-    for name, why in (config.idle() | lacking).items():
+    for name, why in (idle(config) | lacking).items():
         part, _, field = name.partition(".")
         value = config.setting(name)
         off = name == "model.layer_norm" and rnn == "ln-lstm"  # which always has it, so only "off" sets something

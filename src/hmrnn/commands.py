@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn import bundled, cli, commands_strokes, display, flags
+from hmrnn import bundled, cli, commands_strokes, display, flags, given_text
 from hmrnn.commands_evaluate import evaluate as evaluate
-from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.config import Config, DataConfig
+from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data import (
     Corpus,
     StrokeCorpus,
@@ -136,7 +137,7 @@ def score(arguments: flags.ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
     text = arguments.read()
     if arguments.lines:
-        lines = flags.LINE_END.split(text)
+        lines = given_text.LINE_END.split(text)
         for line, found in zip(lines, model.score_lines(lines)):
             if arguments.json:
                 record = {"text": line, "symbols": found.symbols if found else 0, "bits": found.bits if found else None}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hmrnn import boundary_scores, commands_strokes, display, evaluate_boundaries, flags
+from hmrnn import boundary_scores, commands_strokes, display, evaluate_boundaries, flags, given_text
 from hmrnn.data import load_corpus, read_symbols_and_spaces
 from hmrnn.errors import InputError, own_flags
 from hmrnn.evaluate import cut
@@ -102,7 +102,7 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     data = model.config.data
     if arguments.file:
         for path in arguments.file:
-            flags.check_no_strokes(path)
+            given_text.check_no_strokes(path)
         progress = display.bytes_progress("reading")
         symbols, spaces = read_symbols_and_spaces(
             arguments.file, model.vocabulary, data, progress, plain=arguments.plain

@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import re
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from hmrnn import bundled
+from hmrnn import bundled, given_text
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
 
@@ -28,9 +26,6 @@ def _named(value: str, *aliases: str) -> Any:
         return "" if shown in ("None", "") else f"(default: {shown})"
 
     return tyro.conf.arg(metavar=value, aliases=aliases, help_behavior_hint=default)
-
-
-LINE_END = re.compile("\r\n|\r|\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,37 +134,16 @@ class TextArguments(ModelArguments):
         if self.file is not None:
             _check_files([self.file])
         elif self.needs_text and self.text is None and self.model in bundled.names() and sys.stdin.isatty():
-            raise _no_text()
+            raise given_text.missing()
 
     def read(self) -> str:
         """The text that was meant."""
+        text = given_text.read(self.file) if self.text is None else self.text
         if self.plain:
             from hmrnn.data.plain import plain
 
-            return plain(self._given())
-        return self._given()
-
-    def _given(self) -> str:
-        if self.text is not None:
-            return self.text
-        if self.file is None and sys.stdin.isatty():
-            raise _no_text()
-        try:
-            if self.file is not None:
-                check_no_strokes(self.file)
-                text = Path(self.file).read_bytes().decode("utf-8")
-            else:
-                if isinstance(sys.stdin, io.TextIOWrapper):
-                    sys.stdin.reconfigure(newline="")  # a model of bytes reads line ends as they are
-                text = sys.stdin.read()
-            return re.sub(rf"({LINE_END.pattern})\Z", "", text)
-        except OSError as error:
-            raise InputError(f"cannot read {self.file}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if self.file else ""
-            raise InputError(
-                f"{self.file or 'standard input'} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8"
-            ) from error
+            return plain(text)
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -395,16 +369,6 @@ def _check_files(paths: Iterable[str]) -> None:
         if not os.path.exists(os.path.expanduser(path)):
             hint = did_you_mean(path, (), files=True)
             raise InputError(f"there is no file {path}, or it is out of reach; check the path{hint}")
-
-
-def check_no_strokes(path: str) -> None:
-    """InputError if a file that a model of text is to read holds strokes, by its name."""
-    if ".npz" in Path(path).suffixes:
-        raise InputError(f"{path} is a file of strokes, for a model of handwriting")
-
-
-def _no_text() -> InputError:
-    return InputError("no text: give one as an argument, by --file, or on standard input")
 
 
 ARGUMENTS: dict[str, type] = {

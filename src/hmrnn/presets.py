@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import TypeVar
 
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, unused
+from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config_use import unused
 
 C = TypeVar("C", bound=Config)
 

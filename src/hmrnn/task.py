@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from hmrnn.config import STROKE_FORMATS, Config
+from hmrnn.config import Config
+from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.ops import State
 from hmrnn.output import Operation, Output
 

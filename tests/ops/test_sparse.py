@@ -299,7 +299,7 @@ def test_nothing_outlives_the_backward_pass() -> None:
     gc.disable()
     try:
         loss_of(p.run()).backward()
-        assert not any(type(a) is sparse_backward._Layer for a in gc.get_objects())
+        assert not any(type(a) is sparse_backward.Layer for a in gc.get_objects())
     finally:
         gc.enable()
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import STROKE_FORMATS, DataConfig
+from hmrnn.config import DataConfig
+from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data.plain import plain_blocks
 from hmrnn.data.spaces import without_spaces
 from hmrnn.data.vocabulary import Kind, code_points

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.config import Config, DataConfig
+from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data.sources import SPLITS, Progress, count_progress
 from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_archive
 from hmrnn.data.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted

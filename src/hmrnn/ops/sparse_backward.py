@@ -2,7 +2,7 @@
 
 A row that copies passes the gradients of h and c on as they are. What it adds to the gradients of the two boundary
 states that made it copy are dot products with vectors that depend on its last event alone; its detector adds a rank-one
-term. Weight gradients are one product per matrix over all events, after the loop.
+term. The gradients of the weights come after the loop, in sparse_gradients.py.
 
 Names that begin with d are gradients, of what follows the d.
 """
@@ -21,6 +21,7 @@ from torch.linalg import vecdot
 
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.sparse_gradients import input_gradient, weight_gradients
 from hmrnn.ops.sparse_log import (
     Call,
     Events,
@@ -30,7 +31,6 @@ from hmrnn.ops.sparse_log import (
     add,
     clear,
     dot_normalised,
-    multiply,
     norm_backward,
     pick,
     put,
@@ -52,10 +52,10 @@ def backward(
     """Gradients of: W·x + b of the first layer, boundaries, slope, the initial z, h and c, every weight."""
     L, fields = len(logs), len(LayerWeights._fields)
     flat = iter(saved[L * fields :])
-    layers: list[_Layer] = []
+    layers: list[Layer] = []
     for l, log in enumerate(logs):
         w = LayerWeights(*saved[l * fields : (l + 1) * fields])
-        layers.append(_Layer(l, call, w, log, flat, grads[l], grads[L + 3 + l], grads[2 * L + 3 + l]))
+        layers.append(Layer(l, call, w, log, flat, grads[l], grads[L + 3 + l], grads[2 * L + 3 + l]))
     for below, above in itertools.pairwise(layers):
         below.above, above.below = above, below
     for l, layer in enumerate(layers[:-1]):
@@ -76,9 +76,9 @@ def backward(
         d_slope = sum((layer.ds_z * layer.s_z).sum() for layer in layers[:-1]) / call.slope
     if needs[3] and L > 1:
         d_z = torch.stack([layer.dz for layer in layers[:-1]], dim=-1)
-    d_weights = [d for l, layer in enumerate(layers) for d in layer.weight_gradients(needs[4 + 2 * L + l * fields :])]
+    d_weights = [d for l, layer in enumerate(layers) for d in weight_gradients(layer, needs[4 + 2 * L + l * fields :])]
     d_states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
-    d_first = layers[0].input_gradient(first_shape) if needs[0] else None
+    d_first = input_gradient(layers[0], first_shape) if needs[0] else None
     for layer in layers:
         layer.below = layer.above = None  # a cycle would keep all this alive until the garbage collector comes
     return [d_first, d_forced, d_slope, d_z, *d_states, *d_weights]
@@ -98,11 +98,11 @@ class _Local(NamedTuple):
     downward: Tensor | None  # (n, 4H)  V·h of the layer above
 
 
-class _Layer:
+class Layer:
     """The gradients of one layer, step by step backwards."""
 
-    below: _Layer | None = None
-    above: _Layer | None = None
+    below: Layer | None = None
+    above: Layer | None = None
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class _Layer:
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
 
-    def _copy(self, t: int, below: _Layer, copies: Tensor) -> None:
+    def _copy(self, t: int, below: Layer, copies: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
         d, dc = self.d, self.dc
         if self.call.zones_out:
@@ -347,7 +347,7 @@ class _Layer:
         if self.above is not None:
             self._read_down(here, move, self.above, local.downward, ds, to_z)
 
-    def _read(self, here: slice, move: Move, below: _Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
+    def _read(self, here: slice, move: Move, below: Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
         """Through W·h to h of the layer below and to the boundary that lets it pass."""
         rows, fed, gain = move.rows, move.fed, self.w.gain_W
         if gain is None:
@@ -365,7 +365,7 @@ class _Layer:
             add(below.dz, rows, to_z)
 
     def _read_down(
-        self, here: slice, move: Move, above: _Layer, product: Tensor | None, ds: Tensor, to_z: Tensor | None
+        self, here: slice, move: Move, above: Layer, product: Tensor | None, ds: Tensor, to_z: Tensor | None
     ) -> None:
         """Through V·h to h of the layer above, one step ago, and to the boundary that lets it pass."""
         gain = self.w.gain_V
@@ -385,56 +385,3 @@ class _Layer:
         d, d_gain, _ = norm_backward(d, raw, getattr(self.w, name), None)
         self.d_norm[name] += d_gain
         return d
-
-    def input_gradient(self, shape: torch.Size) -> Tensor:
-        """The gradient of W·x + b of the first layer (T, B, R), or of its table (symbols, R)."""
-        T, B, indices = self.call.T, self.call.B, self.call.indices
-        where = None if self.call.active is None else self.events.index(self.events.times * B + self.events.rows)
-        if self.above is not None:
-            self.ds[:, -1] = pick(self.ds_z.flatten(), where)
-        if indices is not None:
-            return self.ds.new_zeros(shape).index_add_(0, pick(indices.flatten(), where), self.ds)
-        if where is None:
-            return self.ds.view(shape)
-        return self.ds.new_zeros(T * B, shape[-1]).index_copy_(0, where, self.ds).view(shape)
-
-    def weight_gradients(self, needs: Sequence[bool]) -> list[Tensor | None]:
-        """In the order of :class:`LayerWeights`. W and b of the first layer are left to autograd."""
-        w, H, above, below, events = self.w, self.H, self.above, self.below, self.events
-        wanted = dict(zip(LayerWeights._fields, needs))
-        ds, d = self.ds[:, : 4 * H], dict(self.d_norm)
-        if wanted["U"]:
-            dU = ds if w.gain_U is None else _joined(self.dU, ds)
-            ended = slice(len(ds)) if events.left is None else events.left
-            d["U"] = self._matrix_gradient(w.U, dU, events, ended, events.current[:-1], None)
-        if wanted["W"] and below is not None:
-            dW = pick(ds, self.fed) if w.gain_W is None else _joined(self.dW, ds)
-            read = pick(self.below_events, self.fed)
-            d["W"] = self._matrix_gradient(w.W, dW, below.events, read, below.events.current[1:], self.z_below)
-        if wanted["b"] and below is not None:
-            d["b"] = torch.cat([ds.sum(0), self.ds_z.sum().reshape(1)][: 1 + (above is not None)])
-        if wanted["V"] and above is not None and w.V is not None:
-            dV = pick(ds[:, H:], self.flushed) if w.gain_V is None else _joined(self.dV, ds)
-            read = self.above_events[self.flushed]
-            d["V"] = self._matrix_gradient(w.V, dV, above.events, read, above.events.current[:-1], self.z)
-        return [d.get(name) for name in LayerWeights._fields]
-
-    def _matrix_gradient(
-        self, matrix: Tensor, d: Tensor, source: Events, read: Tensor | slice, current: np.ndarray, gate: Tensor | None
-    ) -> Tensor:
-        """The gradient of a matrix, from those of its products with h of the events ``read`` of a layer.
-
-        The detector's row reads at every step, (T, B), h of the events ``current`` where ``gate`` is open.
-        """
-        result, h = torch.zeros_like(matrix), source.h(slice(None))
-        multiply(d.t(), pick(h, read).to(self.lower), out=result[4 * self.H - d.shape[1] : 4 * self.H])
-        if self.detects:
-            ds_z = self.ds_z if gate is None else self.ds_z * gate
-            per_event = h.new_zeros(len(h)).index_add_(0, source.index(current.ravel()), ds_z.flatten())
-            torch.mv(h.t(), per_event, out=result[-1])
-        return result
-
-
-def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
-    """The parts, in the order of time though they were made backwards."""
-    return torch.cat([like[:0], *reversed(parts)])

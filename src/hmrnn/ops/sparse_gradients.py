@@ -1,0 +1,78 @@
+"""The gradients of weights and input in the sparse engine: one product per matrix, over all events at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.ops.interface import LayerWeights
+from hmrnn.ops.sparse_log import Events, multiply, pick
+
+if TYPE_CHECKING:
+    from hmrnn.ops.sparse_backward import Layer
+
+
+def input_gradient(layer: Layer, shape: torch.Size) -> Tensor:
+    """The gradient of W·x + b of the first layer (T, B, R), or of its table (symbols, R)."""
+    call, events, ds = layer.call, layer.events, layer.ds
+    where = None if call.active is None else events.index(events.times * call.B + events.rows)
+    if layer.above is not None:
+        ds[:, -1] = pick(layer.ds_z.flatten(), where)
+    if call.indices is not None:
+        return ds.new_zeros(shape).index_add_(0, pick(call.indices.flatten(), where), ds)
+    if where is None:
+        return ds.view(shape)
+    return ds.new_zeros(call.T * call.B, shape[-1]).index_copy_(0, where, ds).view(shape)
+
+
+def weight_gradients(layer: Layer, needs: Sequence[bool]) -> list[Tensor | None]:
+    """Those of one layer, in the order of :class:`LayerWeights`. W and b of the first are left to autograd."""
+    w, H, above, below, events = layer.w, layer.H, layer.above, layer.below, layer.events
+    wanted = dict(zip(LayerWeights._fields, needs))
+    ds, d = layer.ds[:, : 4 * H], dict(layer.d_norm)
+    if wanted["U"]:
+        dU = ds if w.gain_U is None else _joined(layer.dU, ds)
+        ended = slice(len(ds)) if events.left is None else events.left
+        d["U"] = _matrix_gradient(layer, w.U, dU, events, ended, events.current[:-1], None)
+    if wanted["W"] and below is not None:
+        dW = pick(ds, layer.fed) if w.gain_W is None else _joined(layer.dW, ds)
+        read = pick(layer.below_events, layer.fed)
+        d["W"] = _matrix_gradient(layer, w.W, dW, below.events, read, below.events.current[1:], layer.z_below)
+    if wanted["b"] and below is not None:
+        d["b"] = torch.cat([ds.sum(0), layer.ds_z.sum().reshape(1)][: 1 + (above is not None)])
+    if wanted["V"] and above is not None and w.V is not None:
+        dV = pick(ds[:, H:], layer.flushed) if w.gain_V is None else _joined(layer.dV, ds)
+        read = layer.above_events[layer.flushed]
+        d["V"] = _matrix_gradient(layer, w.V, dV, above.events, read, above.events.current[:-1], layer.z)
+    return [d.get(name) for name in LayerWeights._fields]
+
+
+def _matrix_gradient(
+    layer: Layer,
+    matrix: Tensor,
+    d: Tensor,
+    source: Events,
+    read: Tensor | slice,
+    current: np.ndarray,
+    gate: Tensor | None,
+) -> Tensor:
+    """The gradient of a matrix, from those of its products with h of the events ``read`` of a layer.
+
+    The detector's row reads at every step, (T, B), h of the events ``current`` where ``gate`` is open.
+    """
+    result, h = torch.zeros_like(matrix), source.h(slice(None))
+    multiply(d.t(), pick(h, read).to(layer.lower), out=result[4 * layer.H - d.shape[1] : 4 * layer.H])
+    if layer.detects:
+        ds_z = layer.ds_z if gate is None else layer.ds_z * gate
+        per_event = h.new_zeros(len(h)).index_add_(0, source.index(current.ravel()), ds_z.flatten())
+        torch.mv(h.t(), per_event, out=result[-1])
+    return result
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    """The parts, in the order of time though they were made backwards."""
+    return torch.cat([like[:0], *reversed(parts)])
