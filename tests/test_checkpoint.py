@@ -240,6 +240,16 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: rewrite(d, "model.safetensors", save({"rnn.U.0": torch.zeros(2, 2)})),
         "do not fit its config or vocabulary",
     ),
+    "8 bits": (
+        lambda d: rewrite(
+            d, "model.safetensors", save(model().weights | {"rnn.b.0": torch.zeros(24, dtype=torch.int8)})
+        ),
+        "rnn.b.0 must hold numbers of 16, 32 or 64 bits with a point, and holds torch.int8",
+    ),
+    "no slope": (
+        lambda d: rewrite(d, "model.safetensors", save(model().weights | {"rnn.a": torch.tensor(-3.0)})),
+        "slope must be positive and finite; got -3.0",
+    ),
     "larger vocabulary": (
         lambda d: rewrite(d, "vocabulary.json", other_vocabulary("abcdefghijklm")),
         "do not fit its config or vocabulary",

@@ -170,6 +170,13 @@ def test_json_that_does_not_fit() -> None:
         assert "\n" not in str(info.value)
 
 
+def test_a_setting_that_there_is_not() -> None:
+    """It is not passed over: a name mistyped, or one of a newer version, would give another model without a word."""
+    for data, name in ((b'{"model": {"hiden_size": [4]}}', "model.hiden_size"), (b'{"modle": {}}', "modle")):
+        with pytest.raises(InputError, match=rf"^here is damaged, or of a newer version of hmrnn: .* setting {name}$"):
+            from_json(data, Config, "here")
+
+
 @pytest.mark.parametrize("what", [{"shift": True}, {"surprise_kind": "expected"}])
 def test_some_settings_are_for_text(what: dict[str, Any]) -> None:
     strokes = dataclasses.replace(PRESETS["iamondb"], regularise=RegulariseConfig(**what))

@@ -93,6 +93,20 @@ def test_state_lengths_and_boundaries_are_passed_on() -> None:
         model(symbols.double())
 
 
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_padding_of_text_may_hold_anything(dropped: float) -> None:
+    model = LanguageModel(SYMBOLS, CONFIG)
+    model.dropout_embedding = dropped
+    symbols, lengths = torch.randint(SYMBOLS, (T, B)), torch.tensor([3] * B)
+    found = []
+    for padding in (0, -1, 2 * SYMBOLS):
+        symbols[3:] = padding
+        torch.manual_seed(5)
+        found.append(model(symbols, lengths=lengths)[0])
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:
     model = HandwritingModel(dataclasses.replace(CONFIG, mixtures=3)).double()
     points = torch.randn(T, B, 3, dtype=torch.float64)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import HMLSTM, InputError, Operation, Output, State
+from hmrnn import HMLSTM, InputError, Operation, Output, State, checks
 from hmrnn.ops import ENGINES, choose_engine
 from hmrnn.output import operations
 
@@ -96,6 +96,8 @@ def test_operations_follow_from_the_boundaries() -> None:
 def test_a_padded_batch_is_each_sequence_alone(on_copy: str) -> None:
     rnn, x = network(layer_norm=True, on_copy=on_copy), inputs()
     out, state = rnn(x, lengths=LENGTHS)
+    for kind in (torch.uint8, torch.int32):  # kept as int64: what is left of a small type wraps below 0
+        assert checks.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, x.device).dtype == torch.int64
     for n, length in enumerate(LENGTHS):
         alone, end = rnn(x[:length, n : n + 1])
         for l in range(3):
@@ -149,7 +151,7 @@ def test_bf16_autocast_is_float32_to_its_precision(layer_norm: bool) -> None:
         out, state = rnn(x, boundaries=forced)
         rnn(x.bfloat16(), state)
         streamed = rnn.step(x[0], state).state
-    tensors = (*state.h, *state.c, state.z, *streamed.h, *streamed.c, streamed.z, streamed.copied, *out.hidden)
+    tensors = (*state.h, *state.c, state.z, *streamed.h, *streamed.c, streamed.z, streamed.on_copy, *out.hidden)
     assert {a.dtype for a in tensors} == {torch.float32}
     for got, want in zip((*out.hidden, *state.c), (*exact.hidden, *end.c)):
         assert 0 < (got - want).abs().max() < 0.04  # bfloat16 keeps 8 bits: 1/256 per rounding

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM, InputError, Operation
-from hmrnn.ops import Options, hmlstm, single, streaming
+from hmrnn.ops import Options, State, hmlstm, single, streaming
 from hmrnn.output import operations
 from literal import random_state, random_weights
 
@@ -174,3 +174,41 @@ def test_bad_input_is_named() -> None:
         rnn.step(torch.zeros(3, 4), rnn.initial_state(3)._replace(z=torch.zeros(2, 2)))
     with pytest.raises(InputError, match=r"^x must be a tensor; got list$"):
         rnn.step([0.0] * 4)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("change", ["another h", "h in place", "weights in place", "other weights"])
+def test_what_is_remembered_is_not_believed_after_a_change(batch: int, change: str) -> None:
+    """A middle layer that copies: its detector reads h and weights as they are now."""
+    rnn = HMLSTM(INPUT, SIZES, 3, on_copy="evaluate").double().requires_grad_(False)
+    copying = torch.zeros(batch, 2, dtype=torch.float64)
+    x = torch.randn(batch, INPUT, dtype=torch.float64)
+    state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
+    state = rnn.step(x, state, copying).state
+    if change == "another h":
+        state = state._replace(h=(state.h[0], state.h[1] + 0.3, state.h[2]))
+    elif change == "h in place":
+        state.h[1].add_(0.3)
+    elif change == "weights in place":
+        rnn.U[1].add_(0.3)
+    else:
+        rnn.U[1] = torch.nn.Parameter(rnn.U[1] + 0.3, requires_grad=False)
+    found = rnn.step(x, state, copying)
+    assert not found.changed[:, 1].any()
+    wanted = rnn.step(x, State(*state), copying)
+    torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=0)
+
+
+def test_a_streamed_state_has_three_parts() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    h, c, z = rnn.step(torch.randn(2, INPUT)).state
+    assert (len(h), len(c), z.shape) == (3, 3, (2, 2))
+
+
+@pytest.mark.parametrize("value", [0.4, 0.7])
+def test_real_boundaries_are_the_same_for_one_sequence_and_for_more(value: float) -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    x = torch.randn(1, INPUT)
+    one, two = (rnn.step(x.repeat(B, 1), None, torch.full((B, 2), value)).state for B in (1, 2))
+    torch.testing.assert_close(one.z, two.z[:1])
+    torch.testing.assert_close(one.h, tuple(h[:1] for h in two.h))

@@ -165,7 +165,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
         )
     if bool((lengths < 1).any()) or bool((lengths > T).any()):
         raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
-    return lengths.to(device)
+    return lengths.to(device, torch.int64)
 
 
 def check_boundaries(rnn: RNN, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:

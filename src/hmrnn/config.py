@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any, Literal, TypeVar
 
@@ -313,6 +314,19 @@ def to_json(value: Any) -> bytes:
 def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field where it does not fit."""
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        plain = msgspec.json.decode(data)
+        found: T = msgspec.convert(plain, kind)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
+    if unknown := _unknown(plain, found):
+        raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown[0]}")
+    return found
+
+
+def _unknown(plain: Any, found: Any, prefix: str = "") -> list[str]:
+    """Names in ``plain`` that the dataclasses of ``found`` do not have, which msgspec would pass over."""
+    if not dataclasses.is_dataclass(found):
+        return []
+    fields = {field.name for field in dataclasses.fields(found)}
+    inside = (_unknown(plain[name], getattr(found, name), f"{prefix}{name}.") for name in plain if name in fields)
+    return [prefix + name for name in plain if name not in fields] + list(itertools.chain.from_iterable(inside))

@@ -115,7 +115,9 @@ class LanguageModel(nn.Module):
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
         boundaries = self.boundaries(symbols) if boundaries is None else boundaries
         if self.training and self.dropout_embedding > 0:
-            x = drop_units(self.embedding(symbols), self.dropout_embedding)
+            padded = lengths is not None  # and padding, which is never read, may hold anything
+            known = symbols.clamp(0, self.num_symbols - 1) if padded else symbols
+            x = drop_units(self.embedding(known), self.dropout_embedding)
             out, state = self.rnn(x, state, lengths, boundaries)
         else:
             out, state = self.rnn(symbols, state, lengths, boundaries, embedding=self.embedding.weight)

@@ -17,6 +17,7 @@ from hmrnn.dropout import drop_columns, drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.reference import layer_step
+from hmrnn.ops.streamed import Streamed
 from hmrnn.output import Output, operations, pack_like
 
 RECURRENT_GAIN = 0.1
@@ -234,7 +235,7 @@ class HMLSTM(nn.Module):
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
-        new = state if state.copied is None else None  # else it comes from a step, and has been looked at
+        new = None if isinstance(state, Streamed) and state.on_copy is not None else state  # else looked at by now
         settle = checks.check_values(x, new, forced, self.layer_norm)
         noise = self._noise(1, x.shape[0])
         made = streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)

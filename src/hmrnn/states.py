@@ -39,4 +39,4 @@ def join(states: list[State]) -> State:
 def in_dtype(dtype: torch.dtype, state: State) -> State:
     """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
     h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
-    return State(h, c, state.z.to(dtype), state.copied)  # torch.compile of torch 2.11 makes _replace an empty tuple
+    return State(h, c, state.z.to(dtype))

@@ -177,6 +177,8 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     wrong = [name for name, weight in saved.weights.items() if not weight.isfinite().all()]
     if wrong:
         raise InputError(f"{wrong[0]} in {directory} is not finite: this model has diverged; use an earlier checkpoint")
+    if isinstance(network.rnn, HMLSTM):
+        network.rnn.slope = network.rnn.slope  # which refuses what no slope can be
     network.to(device).eval()
     if isinstance(network, HandwritingModel):
         assert isinstance(reads, Scale)
@@ -206,6 +208,9 @@ def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | Handwri
 def _check_sizes(saved: Checkpoint) -> None:
     """Raise RuntimeError unless the weights have the sizes of the config; no memory is taken on its word."""
     saved.config.check()
+    for name, weight in saved.weights.items():
+        if weight.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            raise RuntimeError(f"{name} must hold numbers of 16, 32 or 64 bits with a point, and holds {weight.dtype}")
     model, found = saved.config.model, {name: weight.shape for name, weight in saved.weights.items()}
     if max(model.num_layers, model.modules if model.rnn == "cw-rnn" else 0) > len(found):
         raise RuntimeError(f"there are {len(found)} tensors for {model.num_layers} layers")

@@ -110,8 +110,8 @@ def test_a_step_is_that_of_a_larger_batch(case: Case) -> None:
             x[t].repeat(2, 1), weights, twice, options, None, None if given is None else given.repeat(2, 1)
         )
         state, twice = found.state, wanted.state
-        of_one = [*state.h, *state.c, state.z, state.copied, found.changed, found.probabilities]
-        of_two = [*twice.h, *twice.c, twice.z, twice.copied, wanted.changed, wanted.probabilities]
+        of_one = [*state.h, *state.c, state.z, state.on_copy, found.changed, found.probabilities]
+        of_two = [*twice.h, *twice.c, twice.z, twice.on_copy, wanted.changed, wanted.probabilities]
         for a, b in zip(of_one, of_two):
             torch.testing.assert_close(a, b[:1], rtol=1e-10, atol=1e-12)
 
@@ -141,13 +141,15 @@ def test_a_step_decides_in_the_type_of_its_weights() -> None:
         {"x": torch.zeros(1, 3)},
         {"options": Options(boundary="soft")},
         {"options": Options(boundary="sample"), "noise": torch.zeros(1, 2)},
+        {"boundaries": torch.full((1, 2), 0.4)},
     ],
 )
 def test_steps_that_are_torch_s(change: dict) -> None:
-    (x, weights, _, options), _ = call(Case(T=1, B=1))
-    given = {"x": x[0], "options": options, "noise": None}
+    (x, weights, state, options), _ = call(Case(T=1, B=1))
+    given = {"x": x[0], "state": state, "options": options, "noise": None, "boundaries": None}
     assert single.can_step(weights=weights, **given)
     assert not single.can_step(weights=weights, **(given | change))
+    assert not single.can_step(weights=weights, **(given | {"state": state._replace(z=torch.full((1, 2), 0.7))}))
     with torch.autocast("cpu", torch.bfloat16):
         assert not single.can_step(weights=weights, **given)
 

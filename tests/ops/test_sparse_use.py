@@ -152,3 +152,29 @@ def test_evaluation_holds_no_more_for_a_longer_text() -> None:
 
     most(200)
     assert most(1200) <= most(200) * 1.01
+
+
+def test_buffers_may_be_filled_anew_before_the_backward_pass() -> None:
+    """The gradients are those of what was read, of symbols and of forced boundaries."""
+    rnn = HMLSTM(3, (4, 5, 6), 3, engine="sparse").double()
+    embedding = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    symbols, forced = torch.randint(7, (9, 4)), torch.randint(2, (9, 4, 2)).double()
+    found = []
+    for refill in (False, True):
+        given, boundaries = symbols.clone(), forced.clone()
+        out, _ = rnn(given, boundaries=boundaries.requires_grad_(), embedding=embedding)
+        if refill:
+            given.zero_()
+            boundaries.data.fill_(torch.nan)
+        found.append(torch.autograd.grad(out.hidden[2].sum(), [embedding, boundaries]))
+    assert found[0][1].abs().max() > 0
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_one_layer_with_forced_boundaries_that_want_a_gradient() -> None:
+    """There are none of them, and so is their gradient."""
+    rnn = HMLSTM(3, 4, 1, engine="sparse")
+    none = torch.zeros(5, 2, 0, requires_grad=True)
+    out, _ = rnn(torch.randn(5, 2, 3), boundaries=none)
+    out.hidden[0].sum().backward()
+    assert rnn.U[0].grad.abs().max() > 0

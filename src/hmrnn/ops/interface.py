@@ -49,8 +49,6 @@ class State(NamedTuple):
     h: tuple[Tensor, ...]  # L of (B, H_l)
     c: tuple[Tensor, ...]  # L of (B, H_l)
     z: Tensor  # (B, L-1)
-    copied: Tensor | None = None
-    """(B, L-1), kept by streaming alone: the detectors' pre-activations if their layers copied now."""
 
     def detach(self) -> State:
         """The same values, cut off from the graph: how truncated backpropagation carries a state over."""

@@ -20,6 +20,7 @@ from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS
+from hmrnn.ops.streamed import Streamed, known_on_copy, streamed
 
 LARGE = 1 << 20
 """Numbers in a matrix whose product with a vector is worth more than one thread."""
@@ -112,7 +113,14 @@ def hmlstm(
     return Result(found, torch.from_numpy(z)[:, None].to(probabilities.dtype), probabilities, state)
 
 
-def can_step(x: Tensor, weights: Sequence[LayerWeights], options: Options, noise: Tensor | None) -> bool:
+def can_step(
+    x: Tensor,
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    noise: Tensor | None,
+    boundaries: Tensor | None,
+) -> bool:
     """Can :func:`step` take this step?"""
     return (
         len(x) == 1
@@ -122,6 +130,7 @@ def can_step(x: Tensor, weights: Sequence[LayerWeights], options: Options, noise
         and (options.boundary == "step" or (options.boundary == "sample" and noise is None))
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
+        and all(v in (0, 1) or math.isnan(v) for z in (state.z, boundaries) if z is not None for v in z[0].tolist())
     )
 
 
@@ -131,19 +140,20 @@ def step(
     state: State,
     options: Options,
     boundaries: Tensor | None = None,  # (1, L-1), NaN where free
-) -> tuple[State, Tensor, Tensor]:
+) -> tuple[Streamed, Tensor, Tensor]:
     """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""
     top, h, c = len(weights) - 1, list(state.h), list(state.c)
     before = state.z[0].tolist()
     forced = [math.nan] * top if boundaries is None else boundaries[0].tolist()
     fed, below = True, x[0].detach().numpy()  # z⁰ = 1, h⁰ = x
     slope = below.dtype.type(float(options.slope))
-    if state.copied is None:
+    known = known_on_copy(state, weights)
+    if known is None:
         copied = [
             _on_copy(w, a[0].detach().numpy()) if l > 0 else slope * 0 for l, (w, a) in enumerate(zip(weights[:-1], h))
         ]
     else:
-        copied = list(state.copied[0].numpy())
+        copied = list(known[0].numpy())
     changed, z, probabilities = [], [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for l, w in enumerate(weights):
@@ -171,7 +181,7 @@ def step(
             z.append(float(fires))
             probabilities.append(p)
     of_detectors = torch.tensor([z, copied, probabilities], dtype=x.dtype).view(3, 1, top)
-    new = State(tuple(h), tuple(c), of_detectors[0], of_detectors[1])
+    new = streamed(State(tuple(h), tuple(c), of_detectors[0]), of_detectors[1], weights)
     return new, torch.tensor([changed]), of_detectors[2]
 
 

@@ -63,11 +63,12 @@ def hmlstm(
         _check_binary("boundaries", forced[~forced.isnan()])
     if indices is not None and x.shape[0] > indices.numel():
         x, indices = F.embedding(indices, x), None  # a table of W·x would be larger than what it serves
+    # what the backward pass reads is kept as it is now: buffers of the caller may have been filled anew by then
     call = Call(
-        T, B, options, indices, active,
+        T, B, options, None if indices is None else indices.clone(), active,
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
         lower=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
-        forced=None if forced is None else forced.double().cpu().numpy(),
+        forced=None if forced is None else forced.to("cpu", torch.float64, copy=True).numpy(),
         kept=kept,
     )  # fmt: skip
 

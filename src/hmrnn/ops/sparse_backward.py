@@ -68,7 +68,7 @@ def backward(
             layer.step(t)
 
     d_forced = d_slope = d_z = None
-    if needs[1] and call.forced is not None and not call.options.straight_through:
+    if needs[1] and L > 1 and call.forced is not None and not call.options.straight_through:
         taken = torch.from_numpy(~np.isnan(call.forced)).to(s_z.device)
         taken = taken if call.active is None else taken & call.active[..., None]
         d_forced = torch.stack([layer.d_forced for layer in layers[:-1]], dim=-1) * taken

@@ -13,6 +13,7 @@ from hmrnn.boundary import hard_sigmoid
 from hmrnn.ops import single
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.streamed import known_on_copy, streamed
 
 
 class Step(NamedTuple):
@@ -33,12 +34,13 @@ def step(
     boundaries: Tensor | None = None,  # (B, L-1), NaN where free
 ) -> Step:
     """Equations 2-9 for one time step. With "soft" boundaries every row changes, as those equations have it."""
-    if single.can_step(x, weights, options, noise):  # the same numbers, sooner
+    if single.can_step(x, weights, state, options, noise, boundaries):  # the same up to rounding, sooner
         return Step(*single.step(x, weights, state, options, boundaries))
     top = len(weights) - 1
     h, c, z = list(state.h), list(state.c), state.z.clone()
-    copied = z.new_zeros(z.shape) if state.copied is None else state.copied.clone()
-    if state.copied is None:
+    known = known_on_copy(state, weights)
+    copied = torch.zeros_like(z) if known is None else known.clone()
+    if known is None:
         for l in range(1, top):  # the first layer never copies
             copied[:, l] = _on_copy(weights[l], h[l])
     probabilities = hard_sigmoid(copied, options.slope)  # what COPY would say; rows that change are overwritten below
@@ -72,7 +74,8 @@ def step(
                 z_new = torch.where(boundaries[:, l].isnan(), z_new, boundaries[:, l])
             z[:, l] = z_new
             below, z_below = h[l], z_new
-    return Step(State(tuple(h), tuple(c), z, copied), torch.stack(changed, dim=1), probabilities)
+    new = streamed(State(tuple(h), tuple(c), z), copied, weights)
+    return Step(new, torch.stack(changed, dim=1), probabilities)
 
 
 def _shared(z: Tensor) -> Tensor | float:
