@@ -11,7 +11,7 @@ import pytest
 
 import hmrnn
 import tiny
-from hmrnn import checkpoint
+from hmrnn import InputError, checkpoint, flags
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
@@ -122,3 +122,8 @@ def test_bytes_are_read_as_they_are(
     (record,) = (json.loads(line) for line in (tmp_path / "found" / "foreign.txt.jsonl").read_text().splitlines())
     assert record["text"] == "ab\r\nc\rd\r\n"
     assert record["ends"][0][-1] == 9
+
+
+def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:
+    with pytest.raises(InputError, match=r"there is no file nowhere\.npz"):
+        flags.GenerateArguments(prime="nowhere.npz").check()

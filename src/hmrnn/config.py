@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -48,6 +49,22 @@ class DataConfig:
     cache: str | None = None
     """Where encoded corpora are kept; HMRNN_CACHE or ~/.cache/hmrnn if not given."""
 
+    def check(self) -> None:
+        """Raise InputError on values that cannot work."""
+        valid, test = self.valid_fraction, self.test_fraction
+        if not 0 < valid < 1 or not 0 < test < 1 or valid + test >= 1:
+            raise InputError(
+                "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
+                f"got {valid} and {test}"
+            )
+        if self.min_points is not None and self.min_points < 2:
+            raise InputError(
+                f"data.min_points must be at least 2, one to read and one to predict; got {self.min_points}"
+            )
+        if self.lines < 3:
+            raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
+        _check_seed("data.split_seed", self.split_seed)
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -75,6 +92,16 @@ class ModelConfig:
     """Steps that the slowest unit of a layer of leaky remembers; those of the others lie between 1 and this."""
     mixtures: int = 20
     """Gaussians that predict the next point of strokes. Not used by text."""
+
+    def check(self) -> None:
+        """Raise InputError on values that cannot work."""
+        counts = ("embedding_size", "num_layers", "output_size", "mixtures", "modules", "time_constant")
+        _check_counts({f"model.{name}": getattr(self, name) for name in counts})
+        _check_counts({f"model.hidden_size[{i}]": size for i, size in enumerate(self.hidden_size)})
+        if len(self.hidden_size) not in (1, self.num_layers):
+            raise InputError(
+                f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +170,28 @@ class TrainConfig:
     skip_nonfinite: bool = False
     """Leave out updates whose loss or gradient is not finite, and count them; otherwise they end the run."""
 
+    def check(self) -> None:
+        """Raise InputError on values that cannot work."""
+        counts = ("epochs", "batch_size", "length", "patience", "accumulate", "log_every")
+        _check_counts({f"train.{name}": getattr(self, name) for name in counts})
+        for name in ("learning_rate", "slope_max", "divide_rate_by"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"train.{name} must be positive; got {getattr(self, name)}")
+        _check_not_negative(
+            "train", self, "clip_norm", "slope_rate", "min_improvement", "cool_down", "divisions", "validate_every",
+            "validation_symbols", "threads", "checkpoint_every", "detector_feedback", "recurrent_gain",
+            "detector_recurrence",
+        )  # fmt: skip
+        if self.detector_rates and self.detector_bias:
+            raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
+        if not self.cool_down <= 1:
+            raise InputError(f"train.cool_down is a share of all updates, at most 1; got {self.cool_down}")
+        _check_seed("train.seed", self.seed)
+        if self.batch_size % self.accumulate:
+            raise InputError(
+                f"train.batch_size {self.batch_size} must be a multiple of train.accumulate {self.accumulate}"
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class RegulariseConfig:
@@ -190,6 +239,14 @@ class RegulariseConfig:
         """Whether anything draws detectors to ``rate_targets``."""
         return self.rate_weight > 0 or self.rate_control > 0 or self.surprise_weight > 0
 
+    def check(self) -> None:
+        """Raise InputError on values that cannot work."""
+        _check_not_negative("regularise", self, "weight_decay", "rate_weight", "surprise_weight", "surprise_margin")
+        dropped = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "zoneout")
+        for name in (*dropped, "average", "rate_control"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(self, name)}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -206,73 +263,10 @@ class Config:
         return getattr(getattr(self, part), field)
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work."""
+        """Raise InputError on values that cannot work, alone or beside each other."""
         m, t, d, r = self.model, self.train, self.data, self.regularise
-        for name, value in (
-            ("model.embedding_size", m.embedding_size),
-            ("model.num_layers", m.num_layers),
-            ("model.output_size", m.output_size),
-            ("model.mixtures", m.mixtures),
-            ("model.modules", m.modules),
-            ("model.time_constant", m.time_constant),
-            *((f"model.hidden_size[{i}]", size) for i, size in enumerate(m.hidden_size)),
-            ("train.epochs", t.epochs),
-            ("train.batch_size", t.batch_size),
-            ("train.length", t.length),
-            ("train.patience", t.patience),
-            ("train.accumulate", t.accumulate),
-            ("train.log_every", t.log_every),
-        ):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1; got {value}")
-            if value > 2**31:
-                raise InputError(f"{name} must be at most {2**31}; got {value}")
-        if len(m.hidden_size) not in (1, m.num_layers):
-            raise InputError(
-                f"model.hidden_size must hold 1 or {m.num_layers} sizes (model.num_layers); got {m.hidden_size}"
-            )
-        for name, number in (
-            ("train.learning_rate", t.learning_rate),
-            ("train.slope_max", t.slope_max),
-            ("train.divide_rate_by", t.divide_rate_by),
-        ):
-            if not number > 0:
-                raise InputError(f"{name} must be positive; got {number}")
-        for name, number in (
-            ("train.clip_norm", t.clip_norm),
-            ("train.slope_rate", t.slope_rate),
-            ("train.min_improvement", t.min_improvement),
-            ("train.cool_down", t.cool_down),
-            ("train.divisions", t.divisions),
-            ("train.validate_every", t.validate_every),
-            ("train.validation_symbols", t.validation_symbols),
-            ("train.threads", t.threads),
-            ("train.checkpoint_every", t.checkpoint_every),
-            ("train.detector_feedback", t.detector_feedback),
-            ("train.recurrent_gain", t.recurrent_gain),
-            ("train.detector_recurrence", t.detector_recurrence),
-            ("regularise.weight_decay", r.weight_decay),
-            ("regularise.rate_weight", r.rate_weight),
-            ("regularise.surprise_weight", r.surprise_weight),
-            ("regularise.surprise_margin", r.surprise_margin),
-        ):
-            if not number >= 0:
-                raise InputError(f"{name} must not be negative; got {number}")
-        if not 0 < d.valid_fraction < 1 or not 0 < d.test_fraction < 1 or d.valid_fraction + d.test_fraction >= 1:
-            raise InputError(
-                "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
-                f"got {d.valid_fraction} and {d.test_fraction}"
-            )
-        if d.min_points is not None and d.min_points < 2:
-            raise InputError(f"data.min_points must be at least 2, one to read and one to predict; got {d.min_points}")
-        if d.lines < 3:
-            raise InputError(f"data.lines must be at least 3, for training, validation and test; got {d.lines}")
-        if not 0 <= d.split_seed <= 2**62:
-            raise InputError(f"data.split_seed must lie between 0 and 2**62; got {d.split_seed}")
-        dropped = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "zoneout")
-        for name in (*dropped, "average", "rate_control"):
-            if not 0 <= getattr(r, name) < 1:
-                raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(r, name)}")
+        for part in (d, m, t, r):
+            part.check()
         if r.surprise_kind == "expected" and d.format in STROKE_FORMATS:
             raise InputError("regularise.surprise_kind expected is for text; the mixtures of strokes have no entropy")
         if r.shift and d.format in STROKE_FORMATS:
@@ -282,8 +276,11 @@ class Config:
                 raise InputError(
                     f"{name} must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or none; got {rates}"
                 )
-        if t.detector_rates and t.detector_bias:
-            raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
+        if len(t.detector_bias) not in (0, 1, m.num_layers - 1) or not all(map(math.isfinite, t.detector_bias)):
+            raise InputError(
+                f"train.detector_bias must hold one number for all detectors, {m.num_layers - 1}, one each, or none; "
+                f"got {t.detector_bias}"
+            )
         lacking = unused(m)
         wants = ("rate_targets", "rate_control", "surprise_weight")
         for name in (*(f"regularise.{want}" for want in wants), "train.detector_bias", "train.detector_rates"):
@@ -293,17 +290,25 @@ class Config:
             raise InputError(
                 "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"
             )
-        if len(t.detector_bias) not in (0, 1, m.num_layers - 1) or not all(map(math.isfinite, t.detector_bias)):
-            raise InputError(
-                f"train.detector_bias must hold one number for all detectors, {m.num_layers - 1}, one each, or none; "
-                f"got {t.detector_bias}"
-            )
-        if not t.cool_down <= 1:
-            raise InputError(f"train.cool_down is a share of all updates, at most 1; got {t.cool_down}")
-        if not 0 <= t.seed <= 2**62:
-            raise InputError(f"train.seed must lie between 0 and 2**62; got {t.seed}")
-        if t.batch_size % t.accumulate:
-            raise InputError(f"train.batch_size {t.batch_size} must be a multiple of train.accumulate {t.accumulate}")
+
+
+def _check_counts(values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise InputError(f"{name} must be at least 1; got {value}")
+        if value > 2**31:
+            raise InputError(f"{name} must be at most {2**31}; got {value}")
+
+
+def _check_not_negative(part: str, config: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise InputError(f"{part}.{name} must not be negative; got {getattr(config, name)}")
+
+
+def _check_seed(name: str, seed: int) -> None:
+    if not 0 <= seed <= 2**62:
+        raise InputError(f"{name} must lie between 0 and 2**62; got {seed}")
 
 
 def to_json(value: Any) -> bytes:

@@ -33,7 +33,7 @@ def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> st
 
 @contextlib.contextmanager
 def own_flags(**own: str) -> Iterator[None]:
-    """What commands share advises flags of hmrnn train: say those of this command, as far as it has them."""
+    """Messages of code that commands share name flags of hmrnn train: put this command's own flags in their place."""
     try:
         yield
     except InputError as error:

@@ -48,10 +48,10 @@ class TrainArguments(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ModelArguments:
-    model: Annotated[str, _named("MODEL", "-m")]
+    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
     """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     device: str = "cpu"
-    """Where to compute: cpu, cuda, ..."""
+    """Where to compute: cpu, cuda, cuda:N, or auto."""
 
     def check(self) -> None:
         """Raise InputError on what cannot work."""
@@ -62,8 +62,6 @@ class ModelArguments:
 class EvaluateArguments(ModelArguments):
     """Bits per character of a model on its own corpus or on other files, with boundary rates and updates saved."""
 
-    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
-    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     split: Annotated[Literal["train", "valid", "test"] | None, _named("{train,valid,test}")] = None
     """Part of the model's corpus to read, if no file is given; test if not given."""
     file: Annotated[tuple[str, ...], _named("FILE ...")] = ()
@@ -113,8 +111,6 @@ class EvaluateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
-    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
-    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     text: Annotated[tyro.conf.Positional[str | None], _named("[TEXT]")] = None
     """The text; standard input is read if neither it nor --file is given."""
     file: Annotated[str | None, _named("FILE")] = None
@@ -196,8 +192,6 @@ class SegmentArguments(TextArguments):
 class GenerateArguments(ModelArguments):
     """Go on from a prompt, symbol by symbol; or write lines of handwriting."""
 
-    model: Annotated[str, _named("MODEL", "-m")] = bundled.DEFAULT
-    """A run directory (its best checkpoint is taken), a checkpoint directory, or a model that comes with hmrnn."""
     prompt: Annotated[tyro.conf.Positional[str], _named("[PROMPT]")] = ""
     """What to go on from."""
     plain: bool = False
@@ -211,7 +205,7 @@ class GenerateArguments(ModelArguments):
     top_p: Annotated[float | None, _named("X")] = None
     """Draw from the likeliest symbols that together have this probability."""
     seed: Annotated[int | None, _named("N")] = None
-    """Repeats a text, or handwriting."""
+    """Of what is drawn: the same seed gives the same output."""
     bias: float = 0.0
     """Of handwriting: 0 varies as people do, 1 is neat, more is neater."""
     samples: Annotated[int | None, _named("N")] = None
@@ -225,6 +219,11 @@ class GenerateArguments(ModelArguments):
     writing.svg if not given."""
     seconds: float = 0.0
     """Of handwriting: an .svg or .gif writes itself in this time; 0: an .svg is still, a .gif takes 8 seconds."""
+
+    def check(self) -> None:
+        super().check()
+        if self.prime is not None:
+            _check_files([self.prime])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +259,7 @@ class ExploreArguments:
     name: Annotated[tuple[str, ...], _named("NAME ...")] = ()
     """Further names under which the page may be reached, such as this machine's."""
     device: str = "cpu"
-    """Where to compute: cpu, cuda, ..."""
+    """Where to compute: cpu, cuda, cuda:N, or auto."""
 
     def check(self) -> None:
         """Raise InputError on what cannot work."""

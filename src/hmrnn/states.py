@@ -25,7 +25,7 @@ def named(state: State | None) -> dict[str, Tensor]:
 
 
 def copy(target: State, source: State, good: Tensor) -> None:
-    """Into the tensors of ``target``, where ``good`` is true."""
+    """Copy ``source`` into the tensors of ``target``, in place, where ``good`` is true."""
     for mine, theirs in zip(named(target).values(), named(source).values()):
         mine.copy_(torch.where(good, theirs, mine))
 
