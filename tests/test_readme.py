@@ -263,6 +263,12 @@ def test_model_page_lists_every_option_of_hmlstm() -> None:
     assert set(inspect.signature(hmrnn.HMLSTM.forward).parameters) - {"self"} <= set(listed)
 
 
+def test_guide_lists_every_parameter_of_the_segmenter() -> None:
+    parameters = inspect.signature(hmrnn.HMSegmenter).parameters
+    listed = {row[0].strip("`"): row[1].strip("`") for row in rows(GUIDE, "Series of numbers")[1:]}
+    assert listed == {name: repr(p.default).replace("'", '"') for name, p in parameters.items()}
+
+
 MEASURED = {
     "LN-LSTM": ["ptb/ln-lstm-seed1", "ptb/ln-lstm-seed2"],
     "LN-HM-LSTM, step": ["ptb/step-seed1", "ptb/step-seed2"],
@@ -282,9 +288,10 @@ MEASURED = {
     "LN-HM-LSTM, slope annealed, weight drop 0.1, 50 epochs": [
         f"iamondb-weight-drop/hm-annealed-seed{seed}" for seed in (1, 2)
     ],
-    "with weight drop 0.1, 30 epochs: LSTM; LN-HM-LSTM; slope annealed": [
-        f"iamondb-weight-drop/{name}-30-epochs-seed{seed}"
-        for name, seed in (("lstm", 1), ("hm", 1), ("hm-annealed", 1), ("hm-annealed", 2))
+    "LSTM, weight drop 0.1, 30 epochs, one seed": ["iamondb-weight-drop/lstm-30-epochs-seed1"],
+    "LN-HM-LSTM, weight drop 0.1, 30 epochs, one seed": ["iamondb-weight-drop/hm-30-epochs-seed1"],
+    "LN-HM-LSTM, slope annealed, weight drop 0.1, 30 epochs": [
+        f"iamondb-weight-drop/hm-annealed-30-epochs-seed{seed}" for seed in (1, 2)
     ],
 }  # fmt: skip
 

@@ -233,7 +233,7 @@ def explore(arguments: flags.ExploreArguments) -> int:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == "hmrnn":
             raise
-        raise InputError(f"hmrnn explore needs {error.name}: install it with pip install 'hmrnn[page]'") from error
+        raise InputError(f"hmrnn explore needs {error.name}: pip install starlette uvicorn") from error
     device = str(choose_device(arguments.device))
     return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
 
