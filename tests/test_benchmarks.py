@@ -86,7 +86,7 @@ def test_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         assert m["steps"] == steps
         assert m["training_s"] > 0
         assert m["evaluation_s"] > 0
-        assert m["training_peak_mib"] >= m["evaluation_peak_mib"] > 50
+        assert m["evaluation_peak_mib"] > 50
 
 
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

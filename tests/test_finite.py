@@ -104,7 +104,10 @@ def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
     [("hm-lstm", "train.detector_bias, train.recurrent_gain or train.detector_feedback"),
      ("lstm", "train.learning_rate or train.clip_norm")],
 )  # fmt: skip
-def test_before_the_first_step_no_smaller_step_is_advised(tmp_path: Path, rnn: Any, lower: str, skip: bool) -> None:
+def test_before_the_first_step_no_smaller_step_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rnn: Any, lower: str, skip: bool
+) -> None:
+    monkeypatch.setattr(finite, "IN_A_ROW", 6)
     config = tiny.config(rnn=rnn, epochs=99, patience=99, log_every=3, skip_nonfinite=skip)
     trainer, here = tiny.trainer(config), RunDirectory(tmp_path)
     spoil(trainer, "softmax.bias", math.nan, lambda step: True)

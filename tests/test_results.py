@@ -85,7 +85,9 @@ def test_dynamic_evaluation_is_a_row_of_its_own_and_marked(tmp_path: Path) -> No
     assert dynamic.count("|") == plain.count("|")
 
 
-def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_runs() -> None:
+def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tiny.script(RESULTS / "reproduce.py")
     options = argparse.Namespace(path=["DIR"], device="auto", precision="bf16", more="")
     rows = [(name, row) for name, table in script.TABLES.items() for row in table.rows]
@@ -98,11 +100,12 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
         no_matter = unused(config.model).keys() | idle(config).keys()
         for run in (RESULTS / name).glob(f"{row}-seed*"):
             assert tiny.differences(run, config) <= no_matter, run
-    done = subprocess.run(
-        [sys.executable, RESULTS / "reproduce.py", "text8", "--list", "--seeds", "1"], capture_output=True, text=True
-    )
-    listed = [shlex.split(line)[1:] for line in done.stdout.splitlines()]
-    assert listed == [words for words, (name, _) in zip(made, rows) if name == "text8"], done.stderr
-    done = subprocess.run([sys.executable, RESULTS / "reproduce.py", "ptb"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "--path is missing" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "text8", "--list", "--seeds", "1"])
+    script.main()
+    listed = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [words for words, (name, _) in zip(made, rows) if name == "text8"]
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "ptb"])
+    with pytest.raises(SystemExit) as end:
+        script.main()
+    assert end.value.code == 2
+    assert "--path is missing" in capsys.readouterr().err

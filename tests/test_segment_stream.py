@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import tiny
+from hmrnn import segment_stream
 from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
@@ -136,7 +138,7 @@ def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
         assert target.read_bytes() == (tmp_path / "shards" / target.name).read_bytes()
 
 
-def test_one_file_is_shared_by_all_processes(tmp_path: Path) -> None:
+def test_one_file_is_shared_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reads some of its parts, the first joins what all have written; stopped while it waits, it goes on."""
     path = write(tmp_path / "a.txt", 400)
     whole = job([path], tmp_path / "whole", streams=5)
@@ -147,8 +149,10 @@ def test_one_file_is_shared_by_all_processes(tmp_path: Path) -> None:
     read: list[int] = []
     assert third.run(progress=lambda done, total: read.append(total)) is None
     assert set(read) == {80}
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert first.run() == "SIGTERM"
+    with monkeypatch.context() as waiting:
+        stop = types.SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        waiting.setattr(segment_stream, "time", stop)
+        assert first.run() == "SIGTERM"
     assert not first.targets[0].exists()
     assert second.run() is None
     assert job([path], tmp_path / "shared", streams=5, share=(2, 3)).run(resume=True) is None

@@ -24,7 +24,7 @@ from hmrnn.rundir import RunDirectory
 from hmrnn.train import train
 
 FREQUENT: dict[str, Any] = {
-    "epochs": 1,
+    "epochs": 2,
     "validate_every": 4,
     "checkpoint_every": 0.0,
     "boundary": "sample",

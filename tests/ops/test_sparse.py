@@ -118,8 +118,9 @@ def test_memory_that_was_never_written_is_never_read(case: Case, monkeypatch: py
     assert error < 1e-10, name
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("rates", RATES)
+@pytest.mark.parametrize(
+    ("rates", "layer_norm"), [*((rates, False) for rates in RATES), ("dense", True), ("trained", True)]
+)
 def test_a_long_sequence(rates: str, layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long for blocks of a quarter of their size."""
     monkeypatch.setattr(sparse_backward, "BLOCK", sparse_backward.BLOCK // 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Iterator
 
@@ -42,15 +41,20 @@ def with_worker(limits: Limits, main: object) -> None:
 def test_items_come_in_order_and_jobs_take_turns() -> None:
     log: list[str] = []
 
-    async def main(worker: Worker) -> None:
-        first, second = await asyncio.gather(run(worker, numbers(50, log, "a")), run(worker, numbers(50, log, "b")))
+    worker = Worker(Limits(ahead=100))  # no job has to wait until its items are taken
+
+    async def main() -> None:
+        jobs = [asyncio.create_task(run(worker, numbers(50, log, name))) for name in "ab"]
+        await asyncio.sleep(0)  # both stand in line before the thread starts
+        worker.start()
+        first, second = await asyncio.gather(*jobs)
         assert first == second == [str(number).encode() for number in range(50)]
 
-    with_worker(Limits(), main)
-    turns = [name for name in log if len(name) == 1]
-    both = turns[turns.index("b") : len(turns) - turns[::-1].index("a")]  # from the second's start to the first's end
-    assert len(both) > 60
-    assert all(one != next_one for one, next_one in itertools.pairwise(both))
+    try:
+        asyncio.run(main())
+    finally:
+        worker.stop()
+    assert [name for name in log if len(name) == 1] == ["a", "b"] * 50
 
 
 def test_an_error_reaches_the_one_who_waits() -> None:
