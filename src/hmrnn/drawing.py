@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from hmrnn import files
 from hmrnn.errors import InputError
 
 FORMATS = (".svg", ".png", ".pdf", ".gif")
@@ -158,17 +158,7 @@ def save(
         from hmrnn import figures, figures_strokes
 
         return figures.save(figures_strokes.writing(lines, prime=prime), path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}; give a path in a directory that exists and can be written to"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    return files.write(path, content, advice=files.ELSEWHERE)
 
 
 def _path(points: np.ndarray) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hmrnn import files
 from hmrnn.errors import InputError
 from hmrnn.segmentation import Segmentation, visible
 
@@ -338,15 +338,6 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     kind = check_suffix(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)  # the same figure, the same file
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file, styled():
-            figure.savefig(file, format=kind[1:], dpi=300, metadata=metadata)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}; give a path in a directory that exists and can be written to"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with files.replacing(path, advice=files.ELSEWHERE) as file, styled():
+        figure.savefig(file, format=kind[1:], dpi=300, metadata=metadata)
     return path

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import html
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmrnn import figures
+from hmrnn import figures, files
 from hmrnn.boundary_scores import TOLERANCES, table
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
@@ -67,7 +66,8 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
-    return _replace(run / "report.html", page)
+    advice = "make room there and train on by --resume"
+    return files.write(run / "report.html", page.encode(), advice=advice)
 
 
 def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, progress: dict[str, Any]) -> str:
@@ -173,15 +173,3 @@ def _picture(title: str, figure: Figure, caption: str) -> str:
         f'<h2>{html.escape(title)}</h2><figure><img alt="{shown}" style="width: {width}" '
         f'src="data:image/svg+xml;base64,{source}"><figcaption>{shown}</figcaption></figure>'
     )
-
-
-def _replace(path: Path, page: str) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; make room there and train on by --resume") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

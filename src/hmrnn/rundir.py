@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, files
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, from_json, to_json
 from hmrnn.errors import InputError
 
 FRESH_CONFIG = ".config.json.new"
+"""What a run that was killed at its very start leaves behind."""
 
 
 class RunDirectory:
@@ -79,10 +80,8 @@ class RunDirectory:
     def store(self, config: Config) -> None:
         """Write config.json, which makes this the directory of a run."""
         if self.writer:
-            fresh = self.path / FRESH_CONFIG
             with self._writing("config.json"):
-                fresh.write_bytes(to_json(config))
-                os.replace(fresh, self.path / "config.json")
+                files.write(self.path / "config.json", to_json(config), temporary=self.path / FRESH_CONFIG)
 
     def _clear(self) -> None:
         """Remove a run, all but its config.json: until that is replaced, this is a run that --overwrite can replace."""

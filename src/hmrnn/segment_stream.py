@@ -31,6 +31,7 @@ from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
+from hmrnn.files import replacing, write
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.output import Operation
@@ -151,7 +152,7 @@ class Job:
             if position == 0:
                 raise InputError(f"{path} is empty; there is nothing to segment")
             lengths.append(position)
-        _write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
+        write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
         return lengths
 
     def _about(self) -> dict[str, Any]:
@@ -259,7 +260,7 @@ class Job:
         """Where parts are shared, say that this process has read its own; the first waits. False if a signal came."""
         if self._share[1] == 1:
             return True
-        _write(self.work / "done", b"")
+        write(self.work / "done", b"")
         while self.joins and not all((work / "done").exists() for work in self._works()):
             if asked:
                 return False
@@ -276,7 +277,7 @@ class Job:
             groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
             tensors |= {f"{kind}.{l}": a.contiguous() for kind, group in groups for l, a in enumerate(group)}
         about = {"round": number, "chunk": chunk, "sizes": sizes}
-        _write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
+        write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
 
     def _restore(self) -> tuple[int, int, State | None]:
         """Round, chunk and state to go on from; lines written since are dropped."""
@@ -301,15 +302,11 @@ class Job:
         works = self._works()
         parts = list(enumerate(self._parts(lengths)))
         for k, target in enumerate(self.targets):
-            whole = self.work / f"{k}.whole"
-            with open(whole, "wb") as file:
+            with replacing(target, temporary=self.work / f"{k}.whole") as file:
                 for number, part in parts:
                     if part.file == k:
                         with open(self._lines(part, works[number % len(works)]), "rb") as lines:
                             shutil.copyfileobj(lines, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(whole, target)
         for work in works:
             shutil.rmtree(work)
 
@@ -322,13 +319,3 @@ def _restart(state: State, keep: Sequence[bool]) -> State:
     """Zeros for the parts that have no left context."""
     mask = state.z.new_tensor(keep)[:, None]
     return State(tuple(h * mask for h in state.h), tuple(c * mask for c in state.c), state.z * mask)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f"{path.name}.new")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

@@ -101,7 +101,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         clean_wikipedia(tmp_path / "dump.xml", tmp_path / "clean")
     (tmp_path / "dump.xml").write_text(DUMP, encoding="utf-8")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match=r"cannot write .*clean: No such file or directory; give a path"):
         clean_wikipedia(tmp_path / "dump.xml", tmp_path / "nowhere" / "clean")
     with pytest.raises(InputError, match="at least 1"):
         clean_wikipedia(tmp_path / "dump.xml", tmp_path / "clean", characters=0)

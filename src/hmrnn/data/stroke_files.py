@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hmrnn.data.archives import read_npz, read_whole
 from hmrnn.data.sources import Report
 from hmrnn.data.strokes import Strokes, checked, counted, from_points
 from hmrnn.errors import InputError
+from hmrnn.files import ELSEWHERE, write
 
 ENDINGS = (".npz", ".json", ".csv")
 _PACKED = ("", ".xz", ".gz", ".bz2")
@@ -192,14 +192,14 @@ def save_strokes(strokes: Strokes, path: str | Path) -> None:
     if path.suffix == ".npz":
         points = np.concatenate([strokes.coordinates(i) for i in range(len(strokes))])
         arrays = {"points": points, "pen_up": strokes.steps[:, 2].astype(np.uint8), **_labels(strokes)}
-        _write(path, _npz(offsets=strokes.offsets, **arrays))
+        write(path, _npz(offsets=strokes.offsets, **arrays), advice=ELSEWHERE)
     elif path.suffix == ".json":
         texts = strokes.texts or [None] * len(strokes)
         listed = [
             _Sequence([[(x, y) for x, y in stroke.tolist()] for stroke in pieces(strokes, i)], name, text)
             for i, (name, text) in enumerate(zip(strokes.names, texts))
         ]
-        _write(path, msgspec.json.encode(listed) + b"\n")
+        write(path, msgspec.json.encode(listed) + b"\n", advice=ELSEWHERE)
     elif path.suffix == ".csv":
         if len(set(strokes.names)) < len(strokes):
             raise InputError(f"{path}: in a .csv file every sequence needs a name of its own; save these as .npz")
@@ -209,7 +209,7 @@ def save_strokes(strokes: Strokes, path: str | Path) -> None:
         for i, name in enumerate(strokes.names):
             for k, stroke in enumerate(pieces(strokes, i), start=1):
                 rows.writerows((name, k, x, y) for x, y in stroke.tolist())
-        _write(path, text.getvalue().encode())
+        write(path, text.getvalue().encode(), advice=ELSEWHERE)
     else:
         raise InputError(f"{path}: strokes are written as .npz, .json or .csv; choose one of these endings")
 
@@ -232,7 +232,7 @@ def save_archive(file: StrokeFile, path: Path) -> None:
     for name, values in (("split", file.split), ("skipped", file.skipped)):
         if values:
             arrays[name] = _encoded(values)
-    _write(path, _npz(offsets=strokes.offsets, **arrays))
+    write(path, _npz(offsets=strokes.offsets, **arrays), advice=ELSEWHERE)
 
 
 def _labels(strokes: Strokes) -> dict[str, np.ndarray]:
@@ -248,16 +248,3 @@ def _npz(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The file appears when it is complete."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror or error}); choose another place") from error
-    finally:
-        if unfinished.exists():
-            unfinished.unlink()

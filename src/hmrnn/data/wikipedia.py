@@ -7,11 +7,11 @@ characters with the SHA-256 f0624e3bcaa8466848a2e176a150711d866df1c5edf491b5c28a
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hmrnn import files
 from hmrnn.data.sources import Progress, Report, count_progress, read_blocks
 from hmrnn.errors import InputError
 
@@ -78,21 +78,14 @@ def write_cleaned(
         raise InputError(f"there is no file {source}; give a Wikipedia dump (XML)")
     if target.exists():
         raise InputError(f"{target} is already there; remove it or choose another name")
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     written = 0
-    try:
-        with open(unfinished, "wb") as file:
-            for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
-                written += file.write(text if characters is None else text[: characters - written])
-                if written == characters:
-                    break
+    with files.replacing(target, advice=files.ELSEWHERE) as file:
+        for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
+            written += file.write(text if characters is None else text[: characters - written])
+            if written == characters:
+                break
         if written == 0:
             raise InputError(f"{source} holds no article between <text ...> and </text>; give a Wikipedia dump (XML)")
-        unfinished.rename(target)
-    except OSError as error:
-        raise InputError(f"{target} cannot be written ({error.strerror or error}); choose another place") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return written
 
 
