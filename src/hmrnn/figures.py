@@ -1,7 +1,7 @@
 """Segmentation -> the paper's figures 3 and 4; metrics of a run -> its training curves.
 
-With figures_strokes the only module that imports matplotlib, and only when a figure is drawn. Figures are plain
-``Figure`` objects, so no window system is touched and nothing is kept alive by pyplot.
+Only this module, figures_strokes and figures_lengths import matplotlib, and only when a figure is drawn. Figures are
+plain ``Figure`` objects, so no window system is touched and nothing is kept alive by pyplot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The application: a page of static files, and an interface of four questions that is answered part by part."""
+"""The application: a page of static files, and an interface whose long answers come part by part."""
 
 from __future__ import annotations
 
