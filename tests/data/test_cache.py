@@ -11,6 +11,7 @@ from corpora import PROSE, decoded, write
 from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Corpus, load_corpus, sources, text
+from hmrnn.data.cache import entry_names, source_state
 
 
 def test_read_once(tmp_path: Path, cache: Path) -> None:
@@ -176,3 +177,21 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.
         tracemalloc.stop()
     assert len(corpus.train) == 7_560_000
     assert peak < 20e6  # 9 MB for the first positions of all code points, 4 MB for their indices, and a few blocks
+
+
+def test_a_source_out_of_reach_is_told_from_every_other(tmp_path: Path) -> None:
+    path = tmp_path / "prose.txt"
+    states = [source_state([path])]
+    for content, changed in (("", 0), ("", 1), ("ab", 1)):
+        write(path, content)
+        os.utime(path, ns=(changed, changed))
+        states.append(source_state([path]))
+    assert len({entry_names("key", 1, state) for state in states}) == 4
+    assert len({entry_names("key", 1, state)[0] for state in states}) == 1  # that of the corpus, by which old ones go
+
+
+def test_a_source_that_is_gone_when_it_is_read(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "find_sources", lambda config: [tmp_path / "prose.txt"])
+    with pytest.raises(InputError, match=r"prose\.txt cannot be read \(No such file or directory\)"):
+        load_corpus(DataConfig(path=("prose.txt",)))
+    assert list(cache.iterdir()) == []

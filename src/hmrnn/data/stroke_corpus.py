@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -14,6 +13,7 @@ import numpy as np
 
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.sources import SPLITS, Progress, count_progress
 from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_archive
 from hmrnn.data.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted
@@ -79,14 +79,14 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
                 f"{', '.join(config.path)} holds nothing of IAM-OnDB: no folder lineStrokes with files like "
                 f"a01-000u-01.xml, no lineStrokes-all.tar.gz{instead}"
             )
-        state = _state(sources)
-        report = count_progress(progress, sum(size for _, size, _ in state))
+        state = source_state(sources)
+        report = count_progress(progress, total_size(state))
         key = [config.format, [os.path.abspath(path) for path in paths]]
         file = _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
         passed = (f"{name}: archives in folders are not read; name it alone to read it instead" for name in archives)
         return dataclasses.replace(file, skipped=(*file.skipped, *passed))
     files = _stroke_files(paths)
-    report = count_progress(progress, sum(size for _, size, _ in _state(files)))
+    report = count_progress(progress, total_size(source_state(files)))
     return _joined(files, [read_file(path, report) for path in files])
 
 
@@ -187,47 +187,25 @@ def _title(config: DataConfig) -> str:
     return f"iamondb, {config.split} split" if config.format == "iamondb" else config.format
 
 
-def _cached(
-    config: DataConfig, key: object, state: list[tuple[str, int, int]], make: Callable[[], StrokeFile]
-) -> StrokeFile:
+def _cached(config: DataConfig, key: object, state: SourceState, make: Callable[[], StrokeFile]) -> StrokeFile:
     """What ``make`` gives, kept as an archive in the cache for as long as ``state`` stays the same."""
-    cache = Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
-    prefix = f"strokes-{_digest(key)}"
-    entry = cache / f"{prefix}-{_digest([_CACHE_VERSION, state])}.npz"
+    cache = folder(config)
+    prefix, name = entry_names(key, _CACHE_VERSION, state)
+    entry = cache / f"strokes-{name}.npz"
     if entry.is_file():
         try:
             return read_file(entry, lambda count: None)
         except InputError:  # it is damaged, so it is made again
             entry.unlink(missing_ok=True)
     file = make()
-    if state and _state([Path(path) for path, _, _ in state]) != state:
+    if source_state(Path(path) for path, _, _ in state) != state:
         raise InputError("the files changed while they were read; try again when they are complete")
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        save_archive(file, entry)
-        for old in cache.glob(f"{prefix}-*.npz"):
+        save_archive(file, entry, advice=None)
+        for old in cache.glob(f"strokes-{prefix}*.npz"):
             if old != entry:
                 old.unlink(missing_ok=True)
-    except (OSError, InputError) as error:
-        reason = getattr(error.__cause__ or error, "strerror", None) or error
-        raise InputError(
-            f"the corpus cache {cache} cannot be used ({reason}); "
-            "set HMRNN_CACHE or --data.cache to a directory that can be written"
-        ) from error
+    except OSError as error:
+        raise unusable(cache, error) from error
     return file
-
-
-def _state(sources: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """What changes when a source does: path, size and time of the last change; of one out of reach, its path alone."""
-    state = []
-    for path in sources:
-        try:
-            stat = path.stat()
-            state.append((os.path.abspath(path), stat.st_size, stat.st_mtime_ns))
-        except OSError:  # reported by whoever reads it
-            state.append((os.path.abspath(path), 0, 0))
-    return state
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

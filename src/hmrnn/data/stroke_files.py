@@ -219,8 +219,11 @@ def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
     return np.split(strokes.coordinates(i), np.flatnonzero(strokes[i][:-1, 2]) + 1)
 
 
-def save_archive(file: StrokeFile, path: Path) -> None:
-    """Write a corpus as one compact archive; its steps must be whole numbers of 16 bits."""
+def save_archive(file: StrokeFile, path: Path, *, advice: str | None = ELSEWHERE) -> None:
+    """Write a corpus as one compact archive; its steps must be whole numbers of 16 bits.
+
+    ``advice`` is for whoever cannot write there; with None that is an OSError.
+    """
     strokes = file.strokes
     moves = strokes.steps[:, :2]
     dxy = moves.astype(np.int16)
@@ -232,7 +235,7 @@ def save_archive(file: StrokeFile, path: Path) -> None:
     for name, values in (("split", file.split), ("skipped", file.skipped)):
         if values:
             arrays[name] = _encoded(values)
-    write(path, _npz(offsets=strokes.offsets, **arrays), advice=ELSEWHERE)
+    write(path, _npz(offsets=strokes.offsets, **arrays), advice=advice)
 
 
 def _labels(strokes: Strokes) -> dict[str, np.ndarray]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import itertools
-import json
 import math
 import os
 import shutil
@@ -26,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from hmrnn.config import Config, DataConfig, from_json, to_json
+from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.sources import (
     SPLITS,
     Progress,
@@ -88,33 +87,29 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
     """
     Config(data=config).check()
     sources = find_sources(config)
-    state = _state(sources)
-    cache = Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
+    state = source_state(sources)
+    cache = folder(config)
     options = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
-    key = _digest(
-        [options, *["remove spaces"] * config.remove_spaces, [os.path.abspath(path) for path in config.path or sources]]
-    )
-    entry = cache / f"{key}-{_digest([_CACHE_VERSION, state])}"
+    places = [os.path.abspath(path) for path in config.path or sources]
+    prefix, name = entry_names([options, *["remove spaces"] * config.remove_spaces, places], _CACHE_VERSION, state)
+    entry = cache / name
     try:
         for _ in range(_ATTEMPTS):
             if corpus := _open(entry):
                 _split(config, sources, [len(corpus.train), len(corpus.valid), len(corpus.test)], training)
                 return corpus
-            temporary = cache / f".{key}-{uuid.uuid4().hex}"
+            temporary = cache / f".{prefix}{uuid.uuid4().hex}"
             try:
                 temporary.mkdir(parents=True)
-                report = count_progress(progress, 2 * sum(size for _, size, _ in state))
+                report = count_progress(progress, 2 * total_size(state))
                 _write(temporary, config, sources, report, training)
-                if _state(sources) != state:
+                if source_state(sources) != state:
                     raise InputError(f"{names(sources)} changed while it was read; try again when it is complete")
-                _publish(temporary, entry, key)
+                _publish(temporary, entry, prefix)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise InputError(
-            f"the corpus cache {cache} cannot be used ({error.strerror or error}); "
-            "set HMRNN_CACHE or --data.cache to a directory that can be written"
-        ) from error
+        raise unusable(cache, error) from error
     raise InputError(
         f"{entry} is removed or damaged as soon as it is written; set HMRNN_CACHE or --data.cache to another directory"
     )
@@ -155,7 +150,7 @@ def read_symbols_and_spaces(
     if symbol_kind(config) != vocabulary.kind:
         raise InputError(f"the vocabulary holds {vocabulary.kind}, but the config asks for {symbol_kind(config)}")
     files = find_files(config)
-    report = count_progress(progress, sum(size for _, size, _ in _state(files)))
+    report = count_progress(progress, total_size(source_state(files)))
     parts = [(np.zeros(0, vocabulary.dtype), np.zeros(0, np.uint8))]
     position = 0
     for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report, plain=plain) for path in files):
@@ -273,15 +268,15 @@ def _open(entry: Path) -> Corpus | None:
     return Corpus(about.name, vocabulary, train, valid, test, about.replaced, beside)
 
 
-def _publish(temporary: Path, entry: Path, key: str) -> None:
+def _publish(temporary: Path, entry: Path, prefix: str) -> None:
     """Give a finished entry its name and remove what it replaces.
 
     Removal may fail where another process is removing the same; what is left does no harm.
     """
-    for old in entry.parent.glob(f"{key}-*"):
+    for old in entry.parent.glob(f"{prefix}*"):
         if old != entry or not _open(old):
             shutil.rmtree(old, ignore_errors=True)
-    for unfinished in entry.parent.glob(f".{key}-*"):
+    for unfinished in entry.parent.glob(f".{prefix}*"):
         with contextlib.suppress(FileNotFoundError):
             if unfinished != temporary and time.time() - unfinished.stat().st_mtime > _STALE:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -290,19 +285,3 @@ def _publish(temporary: Path, entry: Path, key: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise another process has just written the same
             raise
-
-
-def _state(sources: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """What changes when a source does: path, size and time of the last change."""
-    state = []
-    for path in sources:
-        try:
-            stat = path.stat()
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
-        state.append((os.path.abspath(path), stat.st_size, stat.st_mtime_ns))
-    return state
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
