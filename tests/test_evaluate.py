@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 import tiny
 import tiny_strokes
+from hmrnn.config import DataConfig
 from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, cut, evaluate
 from hmrnn.evaluate_strokes import evaluate_strokes
 from hmrnn.models import LanguageModel
 from hmrnn.output import Operation
+from hmrnn.segment_stream import Job
 
 SYMBOLS = tiny.corpus(train=300).train
 
@@ -156,6 +158,23 @@ def test_progress_and_mode(network: LanguageModel) -> None:
     evaluate(network, SYMBOLS[:52], streams=2, warmup=10, chunk=10, progress=lambda *done: calls.append(done))
     assert calls == [(10, 26), (20, 26), (26, 26)]
     assert network.training
+
+
+@pytest.mark.parametrize("what", ["text", "strokes", "stream"])
+def test_every_module_is_left_in_the_mode_that_it_was_in(what: str, tmp_path: Path) -> None:
+    """One that its owner keeps in eval() while the rest trains, too."""
+    corpus = tiny_strokes.corpus()
+    model = tiny_strokes.model().network if what == "strokes" else LanguageModel(9, tiny.config().model)
+    model.train()
+    model.rnn.eval()
+    if what == "text":
+        evaluate(model, SYMBOLS)
+    elif what == "strokes":
+        evaluate_strokes(model, corpus.valid, corpus.scale)
+    else:
+        (tmp_path / "a.txt").write_text(tiny.text(50))
+        assert Job(model, tiny.VOCABULARY, DataConfig(), [tmp_path / "a.txt"], tmp_path / "out").run() is None
+    assert [module for module in model.modules() if not module.training] == list(model.rnn.modules())
 
 
 def test_sampled_boundaries_are_decided_by_likelihood() -> None:

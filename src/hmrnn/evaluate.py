@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hmrnn import states
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 from hmrnn.output import Output, changes
 
@@ -92,13 +93,8 @@ def read_through(
     rank, world = share
     starts = np.arange(streams)[rank::world] * length
     if len(starts) > 0:
-        was_training = network.training
-        network.eval()
-        try:
-            with torch.inference_mode():
-                _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
-        finally:
-            network.train(was_training)
+        with evaluating(network), torch.inference_mode():
+            _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:
@@ -167,17 +163,11 @@ def _read(
         with autocast:
             logits, out, state = network(inputs, state)
         if begin < 0:
-            if end == 0 and starts[0] == 0:  # the first part has no left context: it starts from zero
-                state = _restart_first(state)
+            if end == 0:  # the first part has no left context: it starts from zero
+                state = states.keep(state, (starts > 0).tolist())
             continue
         logits = logits.float()
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
         note(at, logits, losses, out, torch.from_numpy(inside).to(device))
         if progress is not None:
             progress(min(end, length), length)
-
-
-def _restart_first(state: State) -> State:
-    keep = state.h[0].new_ones(len(state.z), 1)
-    keep[0] = 0
-    return State(tuple(h * keep for h in state.h), tuple(c * keep for c in state.c), state.z * keep)

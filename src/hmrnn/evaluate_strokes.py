@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes import Scale, Strokes
-from hmrnn.models import HandwritingModel
+from hmrnn.models import HandwritingModel, evaluating
 from hmrnn.ops import State
 from hmrnn.output import Output, changes
 
@@ -84,22 +84,17 @@ def evaluate_strokes(
     sums = torch.zeros(1 + detectors + layers, dtype=torch.float64, device=device)
     autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     mine = range(share[0], len(batches), share[1])
-    was_training = network.training
-    network.eval()
-    try:
-        with torch.inference_mode(), autocast:
-            for done, index in enumerate(mine, start=1):
-                log_density, active, out, _ = read_batch(network, to_tensors(batches.batch(0, index), device))
-                weight = active[..., None].double()  # (T, B, 1)
-                sums += torch.cat([
-                    log_density.double().sum()[None],
-                    (out.boundaries.double() * weight).sum((0, 1)),
-                    (changes(out, network.rnn) * weight).sum((0, 1)),
-                ])  # fmt: skip
-                if progress is not None:
-                    progress(done, len(mine))
-    finally:
-        network.train(was_training)
+    with evaluating(network), torch.inference_mode(), autocast:
+        for done, index in enumerate(mine, start=1):
+            log_density, active, out, _ = read_batch(network, to_tensors(batches.batch(0, index), device))
+            weight = active[..., None].double()  # (T, B, 1)
+            sums += torch.cat([
+                log_density.double().sum()[None],
+                (out.boundaries.double() * weight).sum((0, 1)),
+                (changes(out, network.rnn) * weight).sum((0, 1)),
+            ])  # fmt: skip
+            if progress is not None:
+                progress(done, len(mine))
     if share[1] > 1:
         torch.distributed.all_reduce(sums)
     points = int(strokes.lengths.sum()) - len(strokes)

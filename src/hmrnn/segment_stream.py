@@ -25,14 +25,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor
 
+from hmrnn import states
 from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.files import replacing, write
-from hmrnn.models import LanguageModel
+from hmrnn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 from hmrnn.output import Operation
 from hmrnn.signals import asked_to_stop
@@ -210,14 +210,10 @@ class Job:
         end = min(begin + self.chunk, limit)
         read = [self._symbols(part, begin, end) for part in lanes]
         inputs = torch.from_numpy(np.stack(read, axis=1)).to(self.network.embedding.weight.device)  # (T, B)
-        was_training = self.network.training
-        self.network.eval()
-        try:
+        with evaluating(self.network):
             _, out, state = self.network(inputs, state)
-        finally:
-            self.network.train(was_training)
         if begin < 0:
-            return state if end < 0 else _restart(state, [part.start > 0 for part in lanes])
+            return state if end < 0 else states.keep(state, [part.start > 0 for part in lanes])
         boundaries = (out.boundaries > 0.5).cpu().numpy()
         moved = (out.operations != Operation.COPY).cpu().numpy()
         for b, (part, file) in enumerate(zip(lanes, files)):
@@ -272,10 +268,7 @@ class Job:
             file.flush()
             os.fsync(file.fileno())
         sizes = {path.name: path.stat().st_size for path in self.work.glob("*-*.jsonl")}
-        tensors: dict[str, Tensor] = {"none": torch.zeros(0)}
-        if state is not None:
-            groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
-            tensors |= {f"{kind}.{l}": a.contiguous() for kind, group in groups for l, a in enumerate(group)}
+        tensors = {name: a.contiguous() for name, a in states.named(state).items()}
         about = {"round": number, "chunk": chunk, "sizes": sizes}
         write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
 
@@ -291,11 +284,7 @@ class Job:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
         for lines in self.work.glob("*-*.jsonl"):
             os.truncate(lines, about["sizes"].get(lines.name, 0))
-        if "z.0" not in tensors:
-            return about["round"], about["chunk"], None
-        layers = range(self.network.rnn.num_layers)
-        h, c = (tuple(tensors[f"{kind}.{l}"] for l in layers) for kind in "hc")
-        return about["round"], about["chunk"], State(h, c, tensors["z.0"])
+        return about["round"], about["chunk"], states.from_named(tensors)
 
     def _finish(self, lengths: Sequence[int]) -> None:
         """Join the lines of each file's parts, then clear up."""
@@ -313,9 +302,3 @@ class Job:
 
 def _symbols_in(parts: Sequence[Part]) -> int:
     return sum(part.stop - part.start for part in parts)
-
-
-def _restart(state: State, keep: Sequence[bool]) -> State:
-    """Zeros for the parts that have no left context."""
-    mask = state.z.new_tensor(keep)[:, None]
-    return State(tuple(h * mask for h in state.h), tuple(c * mask for c in state.c), state.z * mask)

@@ -1,6 +1,8 @@
-"""States of a network in parts and together again, by name, and one copied into another."""
+"""States of a network in parts and together again, by name, and one copied into another or begun anew."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +24,22 @@ def named(state: State | None) -> dict[str, Tensor]:
         return {}
     groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
     return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
+
+
+def from_named(tensors: dict[str, Tensor]) -> State | None:
+    """What :func:`named` took the names from."""
+    if "z.0" not in tensors:
+        return None
+    layers = sum(name.startswith("h.") for name in tensors)
+    h, c = (tuple(tensors[f"{kind}.{l}"] for l in range(layers)) for kind in "hc")
+    return State(h, c, tensors["z.0"])
+
+
+def keep(state: State, kept: Sequence[bool]) -> State:
+    """The state of the sequences that are kept, and zeros for the others, which begin anew."""
+    mask = torch.tensor(kept, device=state.z.device)[:, None]
+    h, c = (tuple(torch.where(mask, a, 0) for a in group) for group in (state.h, state.c))
+    return State(h, c, torch.where(mask, state.z, 0))
 
 
 def copy(target: State, source: State, good: Tensor) -> None:

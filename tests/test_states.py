@@ -1,0 +1,38 @@
+"""States: by name and back, and sequences that begin anew."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from hmrnn import states
+from hmrnn.ops import State
+
+
+def made(batch: int = 3) -> State:
+    h, c = (tuple(torch.randn(batch, size) for size in (4, 2)) for _ in "hc")
+    return State(h, c, torch.ones(batch, 1))
+
+
+def test_by_name_and_back() -> None:
+    state = made()
+    assert states.from_named(states.named(state)) == state
+    assert states.from_named(states.named(None)) is None
+
+
+def test_sequences_that_are_not_kept_begin_at_zero() -> None:
+    """Whatever was in them: not a number times zero would stay what it is."""
+    state = made()
+    state.c[1][1] = math.nan
+    state = State(tuple(h.bfloat16() for h in state.h), state.c, state.z)
+    kept = states.named(states.keep(state, [True, False, True]))
+    for name, before in states.named(state).items():
+        assert kept[name].dtype == before.dtype
+        assert kept[name][1].abs().sum() == 0
+        assert torch.equal(kept[name][[0, 2]], before[[0, 2]])
+
+
+def test_a_network_without_detectors() -> None:
+    state = made()._replace(z=torch.zeros(3, 0))
+    assert states.keep(state, [True, False, True]).z.shape == (3, 0)
