@@ -224,6 +224,16 @@ def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
         evaluate_dynamic(model(), SYMBOLS, Dynamic(**wrong))
 
 
+def test_a_network_that_is_frozen_cannot_follow() -> None:
+    network = model().requires_grad_(False)
+    with pytest.raises(
+        InputError, match=r"are frozen, so none can follow the text; free some by requires_grad_\(True\)"
+    ):
+        evaluate_dynamic(network, SYMBOLS)
+    network.softmax.bias.requires_grad_(True)
+    assert evaluate_dynamic(network, SYMBOLS, FAST).bits < evaluate(network, SYMBOLS).bits
+
+
 def test_a_text_must_have_two_symbols() -> None:
     with pytest.raises(InputError, match="at least 2 symbols; got 1"):
         evaluate_dynamic(model(), SYMBOLS[:1])

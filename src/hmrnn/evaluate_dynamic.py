@@ -133,6 +133,11 @@ class _Follower:
 def _borrowed(network: LanguageModel) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     """The parameters, to be changed in place, and copies of them; whatever happens, the network is put back after."""
     parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
+    if not parameters:
+        raise InputError(
+            "all parameters of this network are frozen, so none can follow the text; free some by "
+            "requires_grad_(True), or read it with evaluate"
+        )
     trained = [p.detach().clone() for p in parameters]
     try:
         with evaluating(network), torch.inference_mode(False), torch.enable_grad():
