@@ -96,6 +96,15 @@ def sample(
     return int(drawn.item())
 
 
+def seeded(seed: int | None) -> torch.Generator:
+    """What to draw with, on the CPU: the same seed gives the same draws, None others each time."""
+    if seed is not None and not 0 <= seed < 2**63:
+        raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
+    generator = torch.Generator()
+    generator.manual_seed(generator.seed() if seed is None else seed)
+    return generator
+
+
 def stream(
     network: LanguageModel,
     prompt: Sequence[int] | np.ndarray,
@@ -135,13 +144,7 @@ def stream(
         raise InputError(
             f"prompt must hold symbols between 0 and {network.num_symbols - 1}; got {symbols.min()} to {symbols.max()}"
         )
-    if seed is not None and not 0 <= seed < 2**63:
-        raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
-    generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
+    generator = seeded(seed)
 
     def draw() -> Iterator[int]:
         reader = Reader(network)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
+from hmrnn.generate import seeded
 from hmrnn.mixture import Mixture
 from hmrnn.models import HandwritingModel, evaluating
+from hmrnn.ops import State
 
 LARGEST_STEP = 1000.0
 """In deviations of the training steps; a pen that moves further at once is out of control."""
@@ -48,15 +50,11 @@ def write(
         prime: (n, 3) steps of a real line to read first. The lines go on from its end, and hold only what is new.
         seed: the same seed gives the same lines; None gives others each time.
     """
-    _check(points, samples, bias, temperature, seed)
+    _check(points, samples, bias, temperature)
     if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
     weight = network.density.weight
-    generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
+    generator = seeded(seed)
     read = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
     unread = torch.from_numpy(scale.apply(read)).to(weight)[:, None].expand(-1, samples, -1)  # (n, B, 3)
     state = network.rnn.initial_state(samples)
@@ -65,12 +63,24 @@ def write(
         for _ in range(points):
             for x in unread:
                 state = network.rnn.step(x, state).state
-            mixture = Mixture(*(a.double().cpu() for a in network.expect(network.output(state.h))))
-            _check_finite(mixture)
-            drawn.append(mixture.sample(bias=bias, temperature=temperature, generator=generator))  # (B, 3)
-            _check_jump(drawn[-1], temperature)
+            drawn.append(next_points(network, state, generator, bias=bias, temperature=temperature))  # (B, 3)
             unread = drawn[-1].to(weight)[None]
     return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
+
+
+@torch.no_grad()
+def next_points(
+    network: HandwritingModel, state: State, generator: torch.Generator, *, bias: float, temperature: float = 1.0
+) -> Tensor:
+    """(B, 3) float64 on the CPU, normalised: what each line goes on with from a state; InputError if it makes no sense.
+
+    The network is taken to be in ``eval()``.
+    """
+    mixture = Mixture(*(a.double().cpu() for a in network.expect(network.output(state.h))))
+    _check_finite(mixture)
+    points = mixture.sample(bias=bias, temperature=temperature, generator=generator)
+    _check_jump(points, temperature)
+    return points
 
 
 @torch.no_grad()
@@ -93,7 +103,7 @@ def scribble(network: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -
     )
 
 
-def _check(points: int, samples: int, bias: float, temperature: float, seed: int | None) -> None:
+def _check(points: int, samples: int, bias: float, temperature: float) -> None:
     for name, value in (("points", points), ("samples", samples)):
         if not isinstance(value, Integral):
             raise InputError(f"{name} must be a whole number; got {value!r}")
@@ -104,8 +114,6 @@ def _check(points: int, samples: int, bias: float, temperature: float, seed: int
             raise InputError(f"{name} must lie between 0 and {MOST:.0f}; got {number}")
     if 0 < temperature < 1 / MOST:
         raise InputError(f"temperature must be 0 or at least {1 / MOST:g}; got {temperature}")
-    if seed is not None and not 0 <= seed < 2**63:
-        raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
 
 
 def _check_jump(step: Tensor, temperature: float) -> None:

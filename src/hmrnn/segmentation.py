@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -18,7 +17,8 @@ from hmrnn.shown import as_html, visible, wrap
 SEGMENT_COLOURS = ("#87d7ff", "#ffd787")  # blue and orange: told apart by colour-blind eyes, both light under black
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two, of the 256 colours every terminal knows
 _ANSI_RESET = "\x1b[0m"
-_LETTERS = "".join(operation.name[0] for operation in Operation)  # UCF
+LETTERS = "".join(operation.name[0] for operation in Operation)
+"""UCF: how operations are written."""
 
 
 class Updates(NamedTuple):
@@ -182,7 +182,7 @@ class Segmentation:
                     "ends": self.ends(level),
                     "segments": self.segments(level),
                     "boundaries": self.boundaries[:, level - 1].tolist(),
-                    "probabilities": _rounded(self.probabilities[:, level - 1]),
+                    "probabilities": rounded(self.probabilities[:, level - 1]),
                 }
                 for level in range(1, self.levels + 1)
             ],
@@ -190,13 +190,13 @@ class Segmentation:
                 {
                     "layer": l + 1,
                     "updates": updates.per_layer[l],
-                    "operations": "".join(_LETTERS[k] for k in self.operations[:, l]),
-                    "norms": _rounded(self.norms[:, l]),
+                    "operations": "".join(LETTERS[k] for k in self.operations[:, l]),
+                    "norms": rounded(self.norms[:, l]),
                 }
                 for l in range(self.norms.shape[1])
             ],
             "updates": {"total": updates.total, "dense": updates.dense, "saved": round(updates.saved, 4)},
-            "bits": None if self.bits is None else _rounded(self.bits),
+            "bits": None if self.bits is None else rounded(self.bits),
         }
 
     @classmethod
@@ -209,7 +209,7 @@ class Segmentation:
                 symbols=tuple(data["symbols"]),
                 boundaries=np.array([level["boundaries"] for level in levels]).reshape(-1, T).T,
                 probabilities=_columns([level["probabilities"] for level in levels], T),
-                operations=np.array([[_LETTERS.index(k) for k in layer["operations"]] for layer in layers]).T,
+                operations=np.array([[LETTERS.index(k) for k in layer["operations"]] for layer in layers]).T,
                 norms=_columns([layer["norms"] for layer in layers], T),
                 bits=None if bits is None else np.array(bits, np.float32),
             )
@@ -314,9 +314,12 @@ def _whole(name: str, values: Any, most: int) -> np.ndarray:
     return array.astype(np.uint8)
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
-    rounded = np.round(values.astype(np.float64), 4).tolist()
-    return [value if math.isfinite(value) else None for value in rounded]
+def rounded(values: np.ndarray) -> Any:
+    """As lists for JSON: four decimals, None for what is not finite."""
+    numbers = np.round(values.astype(np.float64), 4)
+    plain = numbers.astype(object)
+    plain[~np.isfinite(numbers)] = None
+    return plain.tolist()
 
 
 def _columns(rows: list[list[float | None]], T: int) -> np.ndarray:

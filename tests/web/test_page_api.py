@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from starlette.testclient import TestClient
 
+from hmrnn.errors import InputError
 from hmrnn.generate_strokes import scribble
 from hmrnn.segmentation import Segmentation
 from hmrnn.trained import TextModel
@@ -188,6 +191,22 @@ def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: py
     monkeypatch.setattr("hmrnn.generate_strokes.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
     assert "which is scribble: it is untrained" in end["warning"]
+
+
+@pytest.mark.parametrize("wrong", ["it jumps", "it is not finite"])
+def test_a_pen_that_the_library_refuses_is_refused(
+    client: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    model = shelf[3].model
+    if wrong == "it jumps":
+        monkeypatch.setattr("hmrnn.generate_strokes.LARGEST_STEP", 0.01)
+    else:
+        broken = torch.full_like(model.network.density.bias, math.nan)
+        monkeypatch.setattr(model.network.density, "bias", torch.nn.Parameter(broken))
+    with pytest.raises(InputError, match=r"the pen jumped by|outputs are not finite") as refusal:
+        model.generate(30, bias=1.0, seed=3)
+    answer = client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3})
+    assert (answer.status_code, answer.json()["message"]) == (400, str(refusal.value))
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

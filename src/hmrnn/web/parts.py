@@ -22,19 +22,18 @@ from torch import Tensor
 
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.generate import Reader, sample, stream
-from hmrnn.generate_strokes import scribble
-from hmrnn.mixture import Mixture
+from hmrnn.generate import Reader, sample, seeded, stream
+from hmrnn.generate_strokes import next_points, scribble
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.output import Operation
 from hmrnn.segment_strokes import LAST, POINT
+from hmrnn.segmentation import LETTERS, rounded
 from hmrnn.trained import TextModel
 from hmrnn.trained_strokes import StrokeModel
 
 SLICE = 0.04  # seconds of work that a part is aimed at
 FEWEST = 64  # symbols of a part that are read together: an engine has to get ready for each part
-LETTERS = "".join(operation.name[0] for operation in Operation)  # UCF
 
 
 def line(record: dict[str, Any]) -> bytes:
@@ -57,17 +56,13 @@ def _part(
             "start": start,
             "symbols": list(symbols),
             "boundaries": boundaries.T.astype(int).tolist(),
-            "probabilities": _rounded(probabilities.T),
+            "probabilities": rounded(probabilities.T),
             "operations": ["".join(LETTERS[k] for k in layer) for layer in operations.T],
-            "norms": _rounded(norms.T),
-            "bits": _rounded(np.asarray(bits, np.float64)),
+            "norms": rounded(norms.T),
+            "bits": rounded(np.asarray(bits, np.float64)),
             **more,
         }
     )
-
-
-def _rounded(values: np.ndarray) -> Any:
-    return np.round(values.astype(np.float64), 4).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,8 +221,7 @@ def write(
     network = model.network
     given = model._encode(prompt, "go on from").tolist() if prompt else []
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
-    generator = torch.Generator()
-    generator.manual_seed(generator.seed() if seed is None else seed)
+    generator = seeded(seed)
     reader, rows, symbols = Writer(network), Rows(), []
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
@@ -287,20 +281,10 @@ def read_strokes(model: StrokeModel, drawing: Sequence[Sequence[float]]) -> Iter
     yield _end(len(points), began)
 
 
-@torch.no_grad()
-def _next_point(model: StrokeModel, state: State, bias: float, generator: torch.Generator) -> Tensor:
-    expected = model.network.expect(model.network.output(state.h))
-    mixture = Mixture(*(a.double().cpu() for a in expected))
-    if not all(bool(part.isfinite().all()) for part in mixture):
-        raise InputError("the network's outputs are not finite, so nothing can be written; use another checkpoint")
-    return mixture.sample(bias=bias, generator=generator)  # (1, 3)
-
-
 def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | None) -> Iterator[bytes]:
     """A line that the network makes up; the same as ``model.generate`` for a seed, with what its layers did."""
     began = time.monotonic()
-    generator = torch.Generator()
-    generator.manual_seed(generator.seed() if seed is None else seed)
+    generator = seeded(seed)
     watcher = Watcher(model.network.rnn)
     x = torch.from_numpy(model.scale.apply(np.zeros((1, 3)))).to(model.network.density.weight)
     watcher.step(x)
@@ -309,13 +293,13 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     rows = Rows()
     slice_began = time.monotonic()
     for position in range(points):
-        x = _next_point(model, watcher.state, bias, generator)
+        x = next_points(model.network, watcher.state, generator, bias=bias)  # (1, 3)
         watcher.step(x.to(model.network.density.weight))
         steps.append(model.scale.undo(x.numpy())[0])
         rows.add(watcher, math.nan)
         if time.monotonic() - slice_began > SLICE or position == points - 1:
             symbols = [LAST if step[2] > 0.5 else POINT for step in steps]
-            yield rows.part(position + 1 - len(steps), symbols, steps=_rounded(np.stack(steps)))
+            yield rows.part(position + 1 - len(steps), symbols, steps=rounded(np.stack(steps)))
             written.append(np.stack(steps))
             steps = []
             slice_began = time.monotonic()
