@@ -6,7 +6,10 @@ import dataclasses
 import io
 import json
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,7 +160,7 @@ def test_a_long_reading_says_how_long_the_rest_takes(
     clock = iter([0.0, 1.0, 10.0, 20.0, 30.0])
     monkeypatch.setattr(display.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    show = display.steps_progress("segmenting")
+    show = display.show_progress("segmenting")
     assert show is not None
     for done in (500_000, 501_000, 510_000, 900_000, 1_000_000):
         show(done, 1_000_000)
@@ -166,3 +169,23 @@ def test_a_long_reading_says_how_long_the_rest_takes(
         "", "", "8 min 10 s left", "5 s left", "0 s left",
     ]  # fmt: skip
     assert display.duration(3 * 3600 + 61) == "3 h 1 min"
+
+
+class Event(dict[str, Any]):
+    """One that can be watched."""
+
+
+def test_a_process_that_shows_nothing_keeps_nothing() -> None:
+    """Of a run of a million updates there are as many events."""
+    seen: list[weakref.ref[Event]] = []
+
+    def events() -> Iterator[Event]:
+        for step in range(10):
+            assert sum(one() is not None for one in seen) <= 1
+            event = Event(event="step", step=step)
+            seen.append(weakref.ref(event))
+            yield event
+            del event
+
+    nothing: Any = None
+    assert display.follow(events(), nothing, nothing, quiet=True)["step"] == 9

@@ -90,7 +90,7 @@ def run_to_end(
 
 
 def _load_data(config: Config) -> Corpus | StrokeCorpus:
-    progress = display.bytes_progress("reading")
+    progress = display.show_progress("reading")
     if config.data.format in STROKE_FORMATS:
         return load_strokes(config.data, progress)
     return load_corpus(config.data, progress, training=config.train.batch_size * config.train.length + 1)
@@ -164,7 +164,7 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
         streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
-    progress = display.steps_progress("segmenting") if rank == 0 else None
+    progress = display.show_progress("segmenting") if rank == 0 else None
     stopped = job.run(resume=arguments.resume, progress=progress)
     if stopped is not None:
         print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")
@@ -216,7 +216,7 @@ def plot(arguments: flags.PlotArguments) -> int:
             return commands_strokes.plot(model, arguments)
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
-        result = model.segment(arguments.read(), progress=display.steps_progress("segmenting"))
+        result = model.segment(arguments.read(), progress=display.show_progress("segmenting"))
         if arguments.figure == "timescales":
             ends = [result.ends(level) for level in range(1, result.levels + 1)]
             figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])
@@ -255,7 +255,7 @@ def data(arguments: flags.DataArguments) -> int:
     if arguments.text8_from is not None or arguments.prose_from is not None:
         return _from_dump(arguments)
     wanted = _data_config(arguments)
-    progress = display.bytes_progress("reading")
+    progress = display.show_progress("reading")
     if wanted.format not in STROKE_FORMATS:
         if arguments.archive:
             raise InputError("--archive is for pen strokes; text is kept in its own files")
@@ -270,7 +270,7 @@ def data(arguments: flags.DataArguments) -> int:
 
 def _from_dump(arguments: flags.DataArguments) -> int:
     """Text from a Wikipedia dump."""
-    began, progress = time.monotonic(), display.bytes_progress("cleaning")
+    began, progress = time.monotonic(), display.show_progress("cleaning")
     if arguments.prose_from is None:
         dump, out = Path(cast(str, arguments.text8_from)), arguments.out or "text8"
         count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)

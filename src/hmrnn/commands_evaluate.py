@@ -36,7 +36,7 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
     streams = STREAMS if arguments.streams is None else arguments.streams
     warmup = WARMUP if arguments.warmup is None else arguments.warmup
     streams, warmup = cut(max(1, len(symbols) - 1), streams, warmup)
-    show = display.steps_progress("evaluating")
+    show = display.show_progress("evaluating")
     result = measure(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     rows = _boundary_rows(model, symbols, spaces, gold, streams, warmup) if arguments.boundaries else []
     if arguments.json:
@@ -73,7 +73,7 @@ def _dynamic(arguments: flags.EvaluateArguments) -> Dynamic | None:
 
 
 def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dynamic: Dynamic, as_json: bool) -> int:
-    result = evaluate_dynamic(model.network, symbols, dynamic, progress=display.steps_progress("evaluating"))
+    result = evaluate_dynamic(model.network, symbols, dynamic, progress=display.show_progress("evaluating"))
     if as_json:
         record = {"text": what, "streams": 1, "dynamic": dataclasses.asdict(dynamic), "saved": result.saved}
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
@@ -88,7 +88,7 @@ def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dyna
 def _boundary_rows(
     model: TextModel, symbols: np.ndarray, spaces: np.ndarray, gold: np.ndarray | None, streams: int, warmup: int
 ) -> list[boundary_scores.Row]:
-    show = display.steps_progress("looking for segments")
+    show = display.show_progress("looking for segments")
     found = evaluate_boundaries.find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     if gold is not None:
         return evaluate_boundaries.against_ends(found, gold)
@@ -103,13 +103,13 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
     if arguments.file:
         for path in arguments.file:
             given_text.check_no_strokes(path)
-        progress = display.bytes_progress("reading")
+        progress = display.show_progress("reading")
         symbols, spaces = read_symbols_and_spaces(
             arguments.file, model.vocabulary, data, progress, plain=arguments.plain
         )
         return symbols, spaces, ", ".join(arguments.file)
     data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
-    corpus = load_corpus(data, progress=display.bytes_progress("reading"))
+    corpus = load_corpus(data, progress=display.show_progress("reading"))
     if corpus.vocabulary != model.vocabulary:
         raise InputError(
             f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "

@@ -48,7 +48,7 @@ def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
         strokes, what = _own(model, arguments.split or "test", arguments.path)
     if arguments.boundaries and model.network.rnn.num_boundaries == 0:
         raise InputError("this model has no detectors, so there are no boundaries to score; leave out --boundaries")
-    result = evaluate_strokes(model.network, strokes, model.scale, progress=display.steps_progress("evaluating"))
+    result = evaluate_strokes(model.network, strokes, model.scale, progress=display.show_progress("evaluating"))
     rows = _against_pen_ups(model, strokes) if arguments.boundaries else []
     if arguments.json:
         record = {"strokes": what, "per_point": result.per_point, "saved": result.saved}
@@ -148,7 +148,7 @@ def plot(model: StrokeModel, arguments: flags.PlotArguments) -> int:
 def _own(model: StrokeModel, split: str, path: tuple[str, ...]) -> tuple[Strokes, str]:
     """A part of the data that the model was trained by, and what to call it."""
     data = dataclasses.replace(model.config.data, path=path) if path else model.config.data
-    corpus = load_strokes(data, display.bytes_progress("reading"))
+    corpus = load_strokes(data, display.show_progress("reading"))
     if not np.allclose(dataclasses.astuple(corpus.scale), dataclasses.astuple(model.scale), rtol=1e-9, atol=0):
         raise InputError(
             f"{corpus.name} has another scale than the model: lines, their names or their split are not those that it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -68,8 +69,8 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
 
 
 def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    *_, event = events
-    return event
+    """The last of them, without keeping the others: a run has one for every update."""
+    return collections.deque(events, maxlen=1).pop()
 
 
 def _headline(trainer: Trainer, run: RunDirectory) -> str:
@@ -94,12 +95,9 @@ def _rates(rates: list[float] | tuple[float, ...]) -> str:
     return " ".join(f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)) or "none"
 
 
-def bytes_progress(what: str) -> Callable[[int, int], None] | None:
-    """A function that shows how far a file is read, and how long the rest will take; None where nobody watches."""
+def show_progress(what: str) -> Callable[[int, int], None] | None:
+    """A function that shows how much of something is done, and how long the rest will take; None if nobody watches."""
     return _bar(what) if sys.stderr.isatty() else None
-
-
-steps_progress = bytes_progress
 
 
 def _bar(what: str) -> Callable[[int, int], None]:
@@ -128,8 +126,8 @@ def duration(seconds: float) -> str:
 
 
 def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:
-    """As :func:`steps_progress`; whoever watches a long text being read is told what is faster."""
-    progress = steps_progress(what)
+    """As :func:`show_progress`; whoever watches a long text being read is told what is faster."""
+    progress = show_progress(what)
     if progress is not None and symbols > LONG:
         sys.stderr.write(
             f"{symbols:,} symbols, read one after the other; {faster} reads parts of a text side by side\n"
