@@ -252,7 +252,7 @@ def test_bad_parameters(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there() -> None:
-    with pytest.raises(hmrnn.InputError, match="device is 'cuda', which this PyTorch cannot use; cpu always works"):
+    with pytest.raises(hmrnn.InputError, match="the device is 'cuda', but this PyTorch sees no GPU; use cpu"):
         HMSegmenter(**SMALL, device="cuda").fit(two_levels(100, 0)[0])
 
 

@@ -20,7 +20,7 @@ from hmrnn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Validation
 from hmrnn.task_text import Streams, TextTask
-from hmrnn.train import choose_device, read_metrics, train
+from hmrnn.train import read_metrics, train
 from hmrnn.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -275,28 +275,6 @@ def test_validation_reads_what_it_is_told_to() -> None:
     assert trainer.validate().count == 62
     assert tiny.trainer(tiny.config(validation_symbols=40)).validate().count == 39
     assert trainer.model.training
-
-
-@pytest.mark.parametrize("name", ["nonsense", "meta", "cuda:x", "mps"])
-def test_devices_that_are_none(name: str) -> None:
-    with pytest.raises(InputError, match=f"must be auto, cpu, cuda or cuda:N; got '{name}'"):
-        choose_device(name)
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_device("cpu") == CPU
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto") == CPU
-    with pytest.raises(InputError, match="sees no GPU; use cpu"):
-        choose_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert choose_device("auto") == torch.device("cuda:1")
-    assert choose_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(InputError, match="there are 2 GPUs"):
-        choose_device("cuda:2")
 
 
 def test_the_model_of_a_run_depends_on_the_seed_alone() -> None:

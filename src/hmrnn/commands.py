@@ -30,9 +30,10 @@ from hmrnn.data import (
 )
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
+from hmrnn.devices import choose_device
 from hmrnn.errors import InputError, own_flags
 from hmrnn.rundir import RunDirectory
-from hmrnn.train import choose_device, processes, read_metrics
+from hmrnn.train import processes, read_metrics
 from hmrnn.train import train as run_training
 from hmrnn.trained import TextModel, load, load_text, locate
 from hmrnn.trained_strokes import StrokeModel

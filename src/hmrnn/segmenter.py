@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.segmenter_network import Network, Streams
@@ -53,7 +54,7 @@ class HMSegmenter:
         n_init: times to train, from other weights each time; the one with the lowest loss at the end is kept. Where
             detectors settle, above all those of the upper levels, differs from run to run.
         on_copy: "hold" or "evaluate", as in :class:`hmrnn.HMLSTM`.
-        device: where to train; a fitted model computes where ``network_`` is.
+        device: where to train, cpu, cuda, cuda:N or auto; a fitted model computes where ``network_`` is.
         random_state: fixes the weights and the draws: a whole number, a ``RandomState`` to draw it from, or None for
             another one each time.
 
@@ -137,7 +138,7 @@ class HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
         series, _ = _series(X)
         self._check()
-        device, seed = _device(self.device), _seed(self.random_state)
+        device, seed = find_device(self.device), _seed(self.random_state)
         whole = np.concatenate(series)
         mean, deviation = whole.mean(axis=0), whole.std(axis=0)
         scale = np.where(deviation > 0, deviation, 1.0)
@@ -286,16 +287,6 @@ def _whole(value: Any) -> bool:
 def _within(value: Any, least: float) -> bool:
     """Whether this is a number above ``least``, and finite."""
     return isinstance(value, int | float | np.integer | np.floating) and bool(least < value < math.inf)
-
-
-def _device(given: Any) -> torch.device:
-    """The device of that name, if there is one here."""
-    try:
-        device = torch.device(given)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, TypeError, AssertionError) as error:  # the last from a PyTorch that was built without CUDA
-        raise InputError(f"device is {given!r}, which this PyTorch cannot use; cpu always works") from error
-    return device
 
 
 def _seed(given: Any) -> int:

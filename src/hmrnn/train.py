@@ -114,27 +114,6 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
     yield {"event": "end", "step": p.step, "epoch": float(p.epoch), "reason": p.finished, "signal": None}
 
 
-def choose_device(name: str) -> torch.device:
-    """The device a config names; under torchrun each process takes the GPU of its local rank."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device: torch.device | None = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise InputError(f"the device must be auto, cpu, cuda or cuda:N; got {name!r}")
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise InputError(f"the device is {name!r}, but this PyTorch sees no GPU; use cpu")
-        if device.index is None:
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        if device.index >= torch.cuda.device_count():
-            raise InputError(f"the device is {str(device)!r}, but there are {torch.cuda.device_count()} GPUs")
-        torch.cuda.set_device(device)
-    return device
-
-
 @contextlib.contextmanager
 def processes(device: torch.device) -> Iterator[tuple[int, int]]:
     """(rank, number of processes): torchrun's, or (0, 1) without it."""

@@ -20,6 +20,7 @@ from hmrnn.data.sources import as_read
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
+from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
@@ -126,7 +127,7 @@ class TextModel:
 
     def to(self, device: str | torch.device) -> TextModel:
         """Move the network; returns self."""
-        self.network.to(device)
+        self.network.to(find_device(device))
         return self
 
     def _encode(self, text: str, verb: str) -> np.ndarray:
@@ -155,7 +156,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     """The model in a run directory (its best checkpoint) or a checkpoint directory, or one that comes with hmrnn.
 
     The name of one that comes with hmrnn, such as "english-small", always means that one. A directory of the same name
-    is meant by ``./english-small``, or by a Path.
+    is meant by ``./english-small``, or by a Path. ``device`` is cpu, cuda, cuda:N, or auto: a GPU if there is one.
 
     Example::
 
@@ -164,6 +165,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
         'the quick brown fox'
         >>> model = hmrnn.load("runs/demo")  # doctest: +SKIP
     """
+    place = find_device(device)
     directory = locate(source)
     saved = checkpoint.read(directory)
     reads, config = saved.vocabulary, saved.config
@@ -179,7 +181,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
         raise InputError(f"{wrong[0]} in {directory} is not finite: this model has diverged; use an earlier checkpoint")
     if isinstance(network.rnn, HMLSTM):
         network.rnn.slope = network.rnn.slope  # which refuses what no slope can be
-    network.to(device).eval()
+    network.to(place).eval()
     if isinstance(network, HandwritingModel):
         assert isinstance(reads, Scale)
         return StrokeModel(network, reads, config, str(source))

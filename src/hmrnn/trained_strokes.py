@@ -10,6 +10,7 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
@@ -83,7 +84,7 @@ class StrokeModel:
 
     def to(self, device: str | torch.device) -> StrokeModel:
         """Move the network; returns self."""
-        self.network.to(device)
+        self.network.to(find_device(device))
         return self
 
     @staticmethod

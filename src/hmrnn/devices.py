@@ -1,0 +1,46 @@
+"""The device to compute on: whether there is one of that name, and the one of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from hmrnn.errors import InputError
+
+
+def find_device(given: Any) -> torch.device:
+    """The device of that name, auto, cpu, cuda or cuda:N, or that device itself; InputError unless it can be used."""
+    if given == "auto":
+        given = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device: torch.device | None = torch.device(given)
+    except (RuntimeError, TypeError):
+        device = None
+    shown = repr(str(given)) if isinstance(given, torch.device) else repr(given)
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise InputError(f"the device must be auto, cpu, cuda or cuda:N; got {shown}")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError(f"the device is {shown}, but this PyTorch sees no GPU; use cpu")
+        _check_index(device)
+    return device
+
+
+def choose_device(name: str) -> torch.device:
+    """As :func:`find_device`, for the whole process; under torchrun each one takes the GPU of its local rank."""
+    device = find_device(name)
+    if device.type == "cuda":
+        if device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            _check_index(device)
+        torch.cuda.set_device(device)
+    return device
+
+
+def _check_index(device: torch.device) -> None:
+    count = torch.cuda.device_count()
+    if device.index is not None and device.index >= count:
+        there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
+        raise InputError(f"the device is {str(device)!r}, but {there}, counted from cuda:0; choose one of them")
