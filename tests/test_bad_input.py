@@ -332,7 +332,8 @@ def test_damaged_metrics(work: Path, capsys: pytest.CaptureFixture[str]) -> None
     with open("runs/story/metrics.jsonl", "a") as file:
         file.write('{"event": "tra')
     said = complaint(work, capsys, "plot", "-m", "runs/story", "--figure", "curves")
-    assert "metrics.jsonl is damaged" in said
+    assert "metrics.jsonl is damaged in line " in said
+    assert "; mend or remove that line" in said
 
 
 def test_a_corpus_whose_vocabulary_is_another(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -297,3 +298,32 @@ def test_the_rate_cools_down_in_a_straight_line() -> None:
     assert used[-1] == pytest.approx(0.02 / total)
     trainer.progress.step = total + 3  # as after --resume with fewer epochs
     assert trainer.rate() == 0.0
+
+
+LINE: dict[str, Any] = {"event": "train", "step": 5, "epoch": 1, "bits": 2, "rates": [0.5], "symbols_per_second": 9}
+VALID: dict[str, Any] = {"event": "valid", "step": 5, "epoch": 1.0, "bits": 2.0, "rates": [0.25], "updates": [1, 0.5]}
+
+
+@pytest.mark.parametrize("wrong", [
+    [1], None, "train", {}, {"event": "train"}, {**LINE, "event": "trained"}, {**LINE, "event": 1},
+    *({key: value for key, value in LINE.items() if key != left_out} for left_out in LINE),
+    *({key: value for key, value in VALID.items() if key != left_out} for left_out in VALID),
+    {**LINE, "step": "5"}, {**LINE, "bits": None}, {**LINE, "nats": 3.0}, {**LINE, "rates": 0.5},
+    {**LINE, "rates": [0.5, 0.5]}, {**LINE, "rates": ["0.5"]}, {**VALID, "updates": []},
+    {**{key: value for key, value in LINE.items() if key != "bits"}, "nats": 3.0},
+])  # fmt: skip
+def test_metrics_that_are_not_what_was_written(wrong: Any, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    detector = {"event": "detector", "step": 5, "epoch": 1.0, "layer": 1}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (LINE, VALID, detector)))
+    assert read_metrics(path) == [LINE, VALID, detector]
+    with open(path, "a") as file:
+        file.write(json.dumps(wrong))
+    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line 4: .*; mend or remove that line"):
+        read_metrics(path)
+
+
+def test_metrics_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged: "):
+        read_metrics(tmp_path / "metrics.jsonl")

@@ -11,10 +11,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
 import torch.distributed as dist
+from msgspec import UNSET, UnsetType
 
 from hmrnn.errors import InputError
 from hmrnn.rundir import RunDirectory
@@ -141,11 +143,56 @@ def _agree(trainer: Trainer, asked: list[str], save_due: bool) -> tuple[str | No
     return (signal.Signals(number).name if number else None), bool(due)
 
 
+class _Where(msgspec.Struct, tag_field="event"):
+    """What a line of metrics.jsonl must hold for whoever reads it; it may hold more."""
+
+    step: int
+    epoch: float
+
+
+class _Detector(_Where, tag="detector"):
+    pass
+
+
+class _Measured(_Where, kw_only=True):
+    rates: list[float]
+    bits: float | UnsetType = UNSET
+    nats: float | UnsetType = UNSET
+
+    def shape(self) -> tuple[str, int]:
+        """What all such lines of a run have in common: the measure, and the number of rates."""
+        units = [name for name in ("bits", "nats") if getattr(self, name) is not UNSET]
+        if len(units) != 1:
+            raise ValueError("it must hold either bits or nats")
+        return units[0], len(self.rates)
+
+
+class _Train(_Measured, tag="train", kw_only=True):
+    symbols_per_second: float
+
+
+class _Valid(_Measured, tag="valid", kw_only=True):
+    updates: Annotated[list[float], msgspec.Meta(min_length=1)]
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl."""
+    """The lines of a metrics.jsonl, each with what its event brings along."""
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        written = path.read_text().splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
-    except (ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: {error}") from error
+    lines: list[dict[str, Any]] = []
+    shape = None
+    for number, text in enumerate(written, start=1):
+        try:
+            lines.append(json.loads(text))
+            line = msgspec.convert(lines[-1], type=_Train | _Valid | _Detector)
+            if isinstance(line, _Measured):
+                shape = shape or line.shape()
+                if line.shape() != shape:
+                    raise ValueError(f"it must hold {shape[0]} and {shape[1]} rates, as the lines before it do")
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise InputError(f"{path} is damaged in line {number}: {error}; mend or remove that line") from error
+    return lines
