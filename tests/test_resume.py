@@ -156,3 +156,32 @@ def test_resume_wants_a_state_that_fits(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not fit this run") as info:
         tiny.run(tmp_path, tiny.config(hidden_size=(3,)), resume=True)
     assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": "7"}, r"progress of the checkpoint is damaged, .*: Expected `int`, got `str` - at `\$\.step`"),
+        ({"conditions": None}, r"progress of the checkpoint is damaged, .* - at `\$\.conditions`"),
+        ({"best_bits": 2.0}, r"is of another version of hmrnn: its progress must not hold 'best_bits'; go on with"),
+        ({"best": ...}, r"is of another version of hmrnn: its progress must hold 'best'; go on with that version"),
+    ],
+)
+def test_resume_wants_a_progress_that_is_one(change: dict[str, Any], message: str) -> None:
+    trainer = tiny.trainer(tiny.config())
+    saved = trainer.snapshot(training=True)
+    assert saved.progress is not None
+    progress = {name: value for name, value in {**saved.progress, **change}.items() if value is not ...}
+    with pytest.raises(InputError, match=message):
+        trainer.restore(saved._replace(progress=progress))
+    trainer.restore(saved)
+
+
+@pytest.mark.parametrize("name", ["epoch.0", "watch", "window.0"])
+def test_resume_wants_every_tensor(name: str) -> None:
+    trainer = tiny.trainer(tiny.config())
+    saved = trainer.snapshot(training=True)
+    assert saved.training is not None
+    del saved.training[name]
+    with pytest.raises(InputError, match=f"the checkpoint does not fit this run: '{name}'"):
+        trainer.restore(saved)

@@ -21,6 +21,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
 from hmrnn.ops import State, choose_engine
+from hmrnn.progress import Progress
 from hmrnn.regularise import (
     ALWAYS,
     SILENT,
@@ -39,39 +40,6 @@ from hmrnn.regularise import (
 from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
 from hmrnn.timescales import ClockworkRNN
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands; with the tensors of :meth:`Trainer.tensors` it is all that going on exactly needs."""
-
-    epoch: int = 0
-    chunk: int = 0
-    """Chunks of the current epoch that are done."""
-    step: int = 0
-    """Updates made."""
-    learning_rate: float = 0.0
-    divisions: int = 0
-    """Times the rate has been divided."""
-    stale: int = 0
-    """Validations since the best one."""
-    best: float | None = None
-    """The best validation, in the unit of the task."""
-    best_step: int = 0
-    window_steps: int = 0
-    """Updates since the last line of metrics."""
-    seconds: float = 0.0
-    """Time spent in training, over all sittings."""
-    metrics_bytes: int = 0
-    """Length of metrics.jsonl when this was written; later lines belong to steps that will be done again."""
-    conditions: list[str] = dataclasses.field(default_factory=list)
-    """Of the detectors, over the last epoch: "silent", "always" or "alive"."""
-    skipped: int = 0
-    """Updates that were left out because loss or gradient was not finite, up to the last line of metrics."""
-    corpus: int = 0
-    """CRC-32 of the training and validation parts: a run can only go on with the data it began with."""
-    finished: str | None = None
-    """Why the run ended, once it has."""
 
 
 class Trainer:
@@ -295,7 +263,8 @@ class Trainer:
         """Go back to where ``saved`` was written."""
         assert saved.progress is not None
         assert saved.training is not None
-        if (saved.progress.get("corpus"), saved.vocabulary) != (self.task.checksum, self.task.saved()):
+        progress = Progress.of(saved.progress)
+        if (progress.corpus, saved.vocabulary) != (self.task.checksum, self.task.saved()):
             raise InputError(
                 "the training or validation data are not those this run began with; bring them back, or start a new run"
             )
@@ -305,13 +274,12 @@ class Trainer:
                 f"this run was made by {made_by} process(es) and can only go on with as many; got {self.world}"
             )
         try:
-            renamed = {"best_bits": "best"}
-            self.progress = Progress(**{renamed.get(name, name): value for name, value in saved.progress.items()})
+            self.progress = progress
             self.model.load_state_dict(saved.weights)
             tensors = {name: tensor.to(self.device) for name, tensor in saved.training.items()}
             self.window = tensors[f"window.{self.rank}"]
-            self.epoch = tensors.get(f"epoch.{self.rank}", self.epoch)  # which older runs did not keep
-            self.watch.counts = tensors.get("watch", self.watch.counts)
+            self.epoch = tensors[f"epoch.{self.rank}"]
+            self.watch.counts = tensors["watch"]
             if self.average is not None:
                 self.average.restore(_under("average.", tensors))
             for name, part in states.named(self.state).items():
