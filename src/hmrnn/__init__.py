@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hmrnn.cell import HMLSTMCell
     from hmrnn.errors import InputError
     from hmrnn.models import HandwritingModel, LanguageModel
     from hmrnn.ops import State
     from hmrnn.output import Operation, Output
-    from hmrnn.rnn import HMLSTM, HMLSTMCell
+    from hmrnn.rnn import HMLSTM
     from hmrnn.segmentation import Segmentation
     from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
@@ -39,7 +40,7 @@ __all__ = [
 
 _HOME = {
     "HMLSTM": "hmrnn.rnn",
-    "HMLSTMCell": "hmrnn.rnn",
+    "HMLSTMCell": "hmrnn.cell",
     "HMSegmenter": "hmrnn.segmenter",
     "HandwritingModel": "hmrnn.models",
     "InputError": "hmrnn.errors",

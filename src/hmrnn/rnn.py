@@ -1,8 +1,7 @@
-"""HMLSTM and HMLSTMCell: the recurrence with its parameters, used like ``torch.nn.LSTM``."""
+"""HMLSTM: the recurrence with its parameters, used like ``torch.nn.LSTM``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -16,15 +15,12 @@ from hmrnn.checks import layer_sizes, one_of, positive
 from hmrnn.dropout import drop_columns, drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
-from hmrnn.ops.reference import layer_step
 from hmrnn.ops.streamed import Streamed
 from hmrnn.output import Output, operations, pack_like
-
-RECURRENT_GAIN = 0.1
-"""Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
+from hmrnn.weights import Sloped, new_weights, reset
 
 
-class HMLSTM(nn.Module):
+class HMLSTM(Sloped):
     r"""The Hierarchical Multiscale LSTM (Chung, Ahn and Bengio, 2017).
 
     Layer :math:`\ell` at time :math:`t`, with :math:`h^0_t = x_t` and :math:`z^0_t = 1`:
@@ -85,8 +81,6 @@ class HMLSTM(nn.Module):
         ([(50, 4, 20), (50, 4, 20), (50, 4, 20)], (50, 4, 2))
     """
 
-    a: Tensor
-
     def __init__(
         self,
         input_size: int,
@@ -119,7 +113,7 @@ class HMLSTM(nn.Module):
 
         below = (input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
-        layers = [_new_weights(*sizes, layer_norm) for sizes in zip(self.hidden_sizes, below, above)]
+        layers = [new_weights(*sizes, layer_norm) for sizes in zip(self.hidden_sizes, below, above)]
         self.U = nn.ParameterList(w.U for w in layers)
         self.V = nn.ParameterList(w.V for w in layers if w.V is not None)
         self.W = nn.ParameterList(w.W for w in layers)
@@ -136,7 +130,7 @@ class HMLSTM(nn.Module):
         """Orthogonal gates, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V; slope 1."""
         self.a.fill_(1)
         for w in self.layers():
-            _reset(w)
+            reset(w)
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:
@@ -145,17 +139,6 @@ class HMLSTM(nn.Module):
             raise InputError(f"expected a bias for all detectors or {self.num_boundaries}, one each; got {values}")
         for l in range(self.num_boundaries):
             self.b[l][-1] = values[l % len(values)]
-
-    @property
-    def slope(self) -> float:
-        """a of the hard sigmoid, saved with the weights as ``a``."""
-        return self.a.item()
-
-    @slope.setter
-    def slope(self, value: float) -> None:
-        if not 0 < value < math.inf:
-            raise InputError(f"slope must be positive and finite; got {value}")
-        self.a.fill_(value)
 
     def layers(self) -> list[LayerWeights]:
         """The parameters, layer by layer, as the engines take them."""
@@ -281,116 +264,3 @@ class HMLSTM(nn.Module):
         if self.boundary != "sample" or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
-
-
-class HMLSTMCell(nn.Module):
-    """One layer of an HM-LSTM for one time step, with gradients: for loops of one's own.
-
-    Args:
-        input_size: size of the layer below.
-        hidden_size: size of this layer.
-        above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
-        layer_norm, boundary, on_copy: as in :class:`HMLSTM`.
-
-    Example::
-
-        >>> cell = hmrnn.HMLSTMCell(10, 20, above_size=30)
-        >>> h, c, z = torch.zeros(4, 20), torch.zeros(4, 20), torch.zeros(4, 1)
-        >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
-    """
-
-    a: Tensor
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        above_size: int | None = None,
-        *,
-        layer_norm: bool = False,
-        boundary: Boundary = "step",
-        on_copy: OnCopy = "evaluate",
-    ) -> None:
-        super().__init__()
-        self.input_size = positive("input_size", input_size)
-        self.hidden_size = positive("hidden_size", hidden_size)
-        self.above_size = above_size if above_size is None else positive("above_size", above_size)
-        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
-        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
-        self.register_buffer("a", torch.tensor(1.0))
-        for name, parameter in _new_weights(hidden_size, input_size, above_size, layer_norm)._asdict().items():
-            self.register_parameter(name, parameter)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """As in :class:`HMLSTM`."""
-        self.a.fill_(1)
-        _reset(self.weights())
-
-    def weights(self) -> LayerWeights:
-        return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
-
-    def forward(
-        self,
-        x: Tensor,  # (B, input_size)
-        state: tuple[Tensor, Tensor, Tensor],  # h (B, H), c (B, H), z (B, 1)
-        z_below: Tensor | None = None,  # (B, 1); ones if None, as below the first layer
-        above: Tensor | None = None,  # (B, above_size)
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The new h, c and z; a top layer's z is always zero."""
-        if x.dim() != 2 or x.shape[1] != self.input_size:
-            raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
-        if self.above_size is None and above is not None:
-            raise InputError(f"above must be None in a top layer (no above_size); got shape {tuple(above.shape)}")
-        if self.above_size is not None and above is None:
-            raise InputError(f"above must have shape (B, {self.above_size}), h of the layer above; got None")
-        h, c, z = state
-        z_below = torch.ones_like(z) if z_below is None else z_below
-        given = {"x": x, "h": h, "c": c, "z": z, "z_below": z_below} | ({} if above is None else {"above": above})
-        sizes = (self.input_size, self.hidden_size, self.hidden_size, 1, 1, self.above_size)
-        for (name, value), size in zip(given.items(), sizes):
-            if tuple(value.shape) != (len(x), size):
-                raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
-            checks.check_kind(name, value, self.weights().b)
-        decided = {name: given.pop(name) for name in ("z", "z_below")}
-        settle = checks.check_numbers(given, decided, layer_norm=self.weights().gain_U is not None)
-        noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
-        options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
-        z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
-        h, c, z_new, _ = layer_step(self.weights(), h, c, z, x, z_below, above, options, noise)
-        settle()
-        return h, c, z if z_new is None else z_new
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}"
-
-
-def _new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
-    def empty(*shape: int) -> nn.Parameter:
-        return nn.Parameter(torch.empty(*shape))
-
-    rows = 4 * size + (above is not None)
-    gains: dict[str, nn.Parameter] = {}
-    if layer_norm:
-        gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
-        if above is not None:
-            gains["gain_V"] = empty(4 * size)
-    V = None if above is None else empty(rows, above)
-    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains)
-
-
-@torch.no_grad()
-def _reset(w: LayerWeights) -> None:
-    for matrix in (w.U, w.V, w.W):
-        if matrix is None:
-            continue
-        for gate in range(4):
-            nn.init.orthogonal_(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
-        if w.has_detector:
-            nn.init.xavier_uniform_(matrix[-1:])
-    nn.init.zeros_(w.b)
-    for gain, value in ((w.gain_U, RECURRENT_GAIN), (w.gain_V, RECURRENT_GAIN), (w.gain_W, 1.0), (w.gain_c, 1.0)):
-        if gain is not None:
-            nn.init.constant_(gain, value)
-    if w.bias_c is not None:
-        nn.init.zeros_(w.bias_c)

@@ -1,0 +1,103 @@
+"""HMLSTMCell: one layer of the recurrence for one time step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hmrnn import checks
+from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.checks import one_of, positive
+from hmrnn.errors import InputError
+from hmrnn.ops import LayerWeights, Options
+from hmrnn.ops.reference import layer_step
+from hmrnn.weights import Sloped, new_weights, reset
+
+
+class HMLSTMCell(Sloped):
+    """One layer of an HM-LSTM for one time step, with gradients: for loops of one's own.
+
+    Args:
+        input_size: size of the layer below.
+        hidden_size: size of this layer.
+        above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
+        layer_norm, boundary, on_copy: as in :class:`HMLSTM`.
+
+    Example::
+
+        >>> cell = hmrnn.HMLSTMCell(10, 20, above_size=30)
+        >>> h, c, z = cell(torch.randn(4, 10), above=torch.zeros(4, 30))
+        >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        above_size: int | None = None,
+        *,
+        layer_norm: bool = False,
+        boundary: Boundary = "step",
+        on_copy: OnCopy = "evaluate",
+    ) -> None:
+        super().__init__()
+        self.input_size = positive("input_size", input_size)
+        self.hidden_size = positive("hidden_size", hidden_size)
+        self.above_size = above_size if above_size is None else positive("above_size", above_size)
+        self.layer_norm = layer_norm
+        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
+        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.register_buffer("a", torch.tensor(1.0))
+        for name, parameter in new_weights(hidden_size, input_size, above_size, layer_norm)._asdict().items():
+            self.register_parameter(name, parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As in :class:`HMLSTM`."""
+        self.a.fill_(1)
+        reset(self.weights())
+
+    def weights(self) -> LayerWeights:
+        return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
+
+    def initial_state(self, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Zeros, as every sequence starts: h, c and z."""
+        h, c, z = (self.weights().b.new_zeros(batch_size, size) for size in (self.hidden_size, self.hidden_size, 1))
+        return h, c, z
+
+    def forward(
+        self,
+        x: Tensor,  # (B, input_size)
+        state: tuple[Tensor, Tensor, Tensor] | None = None,  # h (B, H), c (B, H), z (B, 1); zeros if None
+        z_below: Tensor | None = None,  # (B, 1); ones if None, as below the first layer
+        above: Tensor | None = None,  # (B, above_size)
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The new h, c and z; a top layer's z is always zero."""
+        if x.dim() != 2 or x.shape[1] != self.input_size:
+            raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
+        if self.above_size is None and above is not None:
+            raise InputError(f"above must be None in a top layer (no above_size); got shape {tuple(above.shape)}")
+        if self.above_size is not None and above is None:
+            raise InputError(f"above must have shape (B, {self.above_size}), h of the layer above; got None")
+        h, c, z = self.initial_state(len(x)) if state is None else state
+        z_below = torch.ones_like(z) if z_below is None else z_below
+        given = {"x": x, "h": h, "c": c, "z": z, "z_below": z_below} | ({} if above is None else {"above": above})
+        sizes = (self.input_size, self.hidden_size, self.hidden_size, 1, 1, self.above_size)
+        for (name, value), size in zip(given.items(), sizes):
+            if tuple(value.shape) != (len(x), size):
+                raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
+            checks.check_kind(name, value, self.weights().b)
+        decided = {name: given.pop(name) for name in ("z", "z_below")}
+        settle = checks.check_numbers(given, decided, self.layer_norm)
+        noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
+        options = Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy)
+        z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
+        h, c, z_new, _ = layer_step(self.weights(), h, c, z, x, z_below, above, options, noise)
+        settle()
+        return h, c, z if z_new is None else z_new
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}, layer_norm={self.layer_norm}, "
+            f"boundary={self.boundary!r}, on_copy={self.on_copy!r}"
+        )

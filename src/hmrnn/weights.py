@@ -1,0 +1,62 @@
+"""What HMLSTM and HMLSTMCell have in common: the parameters of a layer, how they start, and the slope."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from hmrnn.errors import InputError
+from hmrnn.ops import LayerWeights
+
+RECURRENT_GAIN = 0.1
+"""Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
+
+
+class Sloped(nn.Module):
+    """A module whose detectors have a slope, in the buffer ``a``."""
+
+    a: Tensor
+
+    @property
+    def slope(self) -> float:
+        """a of the hard sigmoid, saved with the weights as ``a``."""
+        return self.a.item()
+
+    @slope.setter
+    def slope(self, value: float) -> None:
+        if not 0 < value < math.inf:
+            raise InputError(f"slope must be positive and finite; got {value}")
+        self.a.fill_(value)
+
+
+def new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
+    def empty(*shape: int) -> nn.Parameter:
+        return nn.Parameter(torch.empty(*shape))
+
+    rows = 4 * size + (above is not None)
+    gains: dict[str, nn.Parameter] = {}
+    if layer_norm:
+        gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
+        if above is not None:
+            gains["gain_V"] = empty(4 * size)
+    V = None if above is None else empty(rows, above)
+    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains)
+
+
+@torch.no_grad()
+def reset(w: LayerWeights) -> None:
+    for matrix in (w.U, w.V, w.W):
+        if matrix is None:
+            continue
+        for gate in range(4):
+            nn.init.orthogonal_(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
+        if w.has_detector:
+            nn.init.xavier_uniform_(matrix[-1:])
+    nn.init.zeros_(w.b)
+    for gain, value in ((w.gain_U, RECURRENT_GAIN), (w.gain_V, RECURRENT_GAIN), (w.gain_W, 1.0), (w.gain_c, 1.0)):
+        if gain is not None:
+            nn.init.constant_(gain, value)
+    if w.bias_c is not None:
+        nn.init.zeros_(w.bias_c)
