@@ -14,15 +14,25 @@ ON_COPY: tuple[str, ...] = get_args(OnCopy)
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Forward: ``value``. Backward: as if ``value`` were ``probability``."""
+    """Forward: ``value``. Backward: as if ``value`` were ``probability``. In the form that torch.func can transform."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, probability: Tensor, value: Tensor) -> Tensor:
+    def forward(probability: Tensor, value: Tensor) -> Tensor:
         return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Nothing has to be kept."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
+
+    @staticmethod
+    def jvp(ctx: Any, probability: Tensor, value: Tensor) -> Tensor:
+        return probability.clone()
 
 
 def straight_through(probability: Tensor, value: Tensor) -> Tensor:

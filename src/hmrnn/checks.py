@@ -72,10 +72,13 @@ def check_numbers(
 
     All are (T, B, size) or (B, size); what lies in the padding does not count, and "boundaries" may hold NaN. On a CPU
     the error comes at once. A GPU is not waited for: call what is returned when the work has been launched, and it says
-    what was found meanwhile. Nobody looks while a graph is captured or a function compiled.
+    what was found meanwhile. Nobody looks while a graph is captured, a function compiled or transformed by torch.func,
+    whose numbers stand for many.
     """
     first = next(iter({**numbers, **boundaries}.values()))
-    if torch.compiler.is_compiling() or (first.is_cuda and _capturing(first.device)):
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return _nothing
+    if first.is_cuda and _capturing(first.device):
         return _nothing
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
     beyond = [_beyond(name, z) for name, z in boundaries.items()]

@@ -27,8 +27,9 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
-    no_cuda = cuda.why_not(device, dtype)
-    no_sparse = "soft boundaries leave nothing out" if options.boundary == "soft" else None
+    transformed = "torch.func does not see through it" if torch._C._are_functorch_transforms_active() else None
+    no_cuda = transformed or cuda.why_not(device, dtype)
+    no_sparse = transformed or ("soft boundaries leave nothing out" if options.boundary == "soft" else None)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
             return "cuda"

@@ -1,0 +1,101 @@
+"""torch.func: gradients, forward derivatives and vmap of HMLSTM and its cell, as of any module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, jvp, vmap
+
+from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn.boundary import straight_through
+
+T, B, INPUT = 7, 3, 4
+
+
+def network(engine: str = "reference", **options: Any) -> HMLSTM:
+    return HMLSTM(INPUT, (6, 5, 4), 3, layer_norm=True, engine=engine, **options).double()
+
+
+def inputs() -> Tensor:
+    return torch.randn(T, B, INPUT, dtype=torch.float64)
+
+
+def loss(rnn: HMLSTM, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    out, state = functional_call(rnn, parameters, (x,))
+    return sum((h.pow(2).sum() for h in out.hidden), start=out.boundaries.sum()) + state.c[1].sum()
+
+
+def parameters(rnn: HMLSTM) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in rnn.named_parameters()}
+
+
+def by_backward(rnn: HMLSTM, x: Tensor) -> dict[str, Tensor]:
+    rnn.zero_grad()
+    loss(rnn, {}, x).backward()
+    return {name: p.grad for name, p in rnn.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
+@pytest.mark.parametrize("boundary", ["step", "soft"])
+def test_grad_is_backward(engine: str, on_copy: str, boundary: str) -> None:
+    rnn, x = network(engine, on_copy=on_copy, boundary=boundary), inputs()
+    got, want = grad(lambda p: loss(rnn, p, x))(parameters(rnn)), by_backward(rnn, x)
+    assert set(want) <= set(got)
+    for name, gradient in want.items():
+        torch.testing.assert_close(got[name], gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+def test_vmap_gives_the_gradient_of_each_sequence(engine: str) -> None:
+    rnn, x = network(engine), inputs()
+    of_each = vmap(grad(lambda p, one: loss(rnn, p, one[:, None])), in_dims=(None, 1))(parameters(rnn), x)
+    for n in range(B):
+        for name, want in by_backward(rnn, x[:, n, None]).items():
+            torch.testing.assert_close(of_each[name][n], want, rtol=1e-9, atol=1e-11)
+
+
+def test_vmap_over_networks_is_each_of_them() -> None:
+    rnns, x = [network(), network()], inputs()
+    stacked = {name: torch.stack([parameters(rnn)[name] for rnn in rnns]) for name in parameters(rnns[0])}
+    hidden = vmap(lambda p: functional_call(rnns[0], p, (x,))[0].hidden[2])(stacked)
+    for got, rnn in zip(hidden, rnns):
+        torch.testing.assert_close(got, rnn(x)[0].hidden[2], rtol=0, atol=1e-12)
+
+
+def test_forward_derivatives_are_straight_through_too() -> None:
+    """Along one direction: what the gradient says of it."""
+    rnn, x, along = network(), inputs(), inputs()
+    _, got = jvp(lambda x: loss(rnn, {}, x), (x,), (along,))
+    torch.testing.assert_close(got, (grad(lambda x: loss(rnn, {}, x))(x) * along).sum())
+
+
+def test_straight_through_under_vmap() -> None:
+    p, value = torch.rand(5), torch.randint(2, (5,)).float()
+    assert torch.equal(vmap(straight_through)(p, value), value)
+    assert torch.equal(vmap(grad(lambda a, b: 3 * straight_through(a, b)))(p, value), torch.full((5,), 3.0))
+
+
+def test_a_cell() -> None:
+    cell, x, above = HMLSTMCell(INPUT, 5, 3).double(), inputs()[0], torch.randn(B, 3, dtype=torch.float64)
+
+    def summed(x: Tensor) -> Tensor:
+        h, c, z = cell(x, above=above)
+        return h.sum() + c.sum() + z.sum()
+
+    free = x.clone().requires_grad_()
+    (want,) = torch.autograd.grad(summed(free), free)
+    torch.testing.assert_close(grad(summed)(x), want)
+
+
+def test_an_engine_with_a_backward_pass_of_its_own_says_so() -> None:
+    rnn, x = network("sparse"), inputs()
+    says = '^engine "sparse" cannot run here: torch.func does not see through it; use engine="auto" or "reference"$'
+    with pytest.raises(InputError, match=says):
+        grad(lambda p: loss(rnn, p, x))(parameters(rnn))
+    rnn.engine = "cuda"
+    with pytest.raises(InputError, match=says.replace("sparse", "cuda")):
+        vmap(lambda x: rnn(x[:, None])[0].hidden[0], in_dims=1)(x)
