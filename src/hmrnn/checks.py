@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
+from hmrnn.ops.interface import autocast_dtype
 
 if TYPE_CHECKING:
     from hmrnn.networks import RNN
@@ -73,10 +74,10 @@ def check_numbers(
     All are (T, B, size) or (B, size); what lies in the padding does not count, and "boundaries" may hold NaN. On a CPU
     the error comes at once. A GPU is not waited for: call what is returned when the work has been launched, and it says
     what was found meanwhile. Nobody looks while a graph is captured, a function compiled or transformed by torch.func,
-    whose numbers stand for many.
+    whose numbers stand for many; and on the device meta there are none.
     """
     first = next(iter({**numbers, **boundaries}.values()))
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if first.is_meta or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return _nothing
     if first.is_cuda and _capturing(first.device):
         return _nothing
@@ -190,7 +191,7 @@ def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
         raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
     if value.dtype != parameter.dtype:
         castable = value.is_floating_point() and value.dtype != torch.float64
-        if not (castable and torch.is_autocast_enabled(parameter.device.type)):
+        if not (castable and autocast_dtype(parameter.device) is not None):
             raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hmrnn.baselines import Baseline
 from hmrnn.checks import positive
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import first_only
+from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
@@ -194,8 +194,7 @@ class ClockworkRNN(Baseline):
         phase = self._phase(c)
         moves = self._moves(c, T, lengths, phase is None)
         U = self._recurrent(l)
-        if torch.is_autocast_enabled(device.type):
-            U = U.to(torch.get_autocast_dtype(device.type))
+        U = U.to(autocast_dtype(device) or U.dtype)
         gain = self.gain[l] if self.layer_norm else None
         hidden = _Ticks.apply(h, U, gain, self.b[l], moves, size, *self._fed(l, x, phase))
         h = hidden[-1]
@@ -208,7 +207,7 @@ class ClockworkRNN(Baseline):
         """The time that all sequences of the batch start at, modulo the longest period; None where it is not known."""
         if self._told is not None:
             return self._told
-        if c.is_cuda and torch.cuda.is_current_stream_capturing():
+        if c.is_meta or (c.is_cuda and torch.cuda.is_current_stream_capturing()):
             return None
         earliest, latest = torch.stack(c[:, -1].aminmax()).tolist()
         return int(earliest) if earliest == latest else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.ops import cuda, reference, single, sparse
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
 
 __all__ = ["ENGINES", "Engine", "LayerWeights", "Options", "Result", "State", "Symbols", "choose_engine", "hmlstm"]
 
@@ -25,11 +25,10 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
-    if torch.is_autocast_enabled(device.type):
-        dtype = torch.get_autocast_dtype(device.type)
+    dtype = autocast_dtype(device) or dtype
     transformed = "torch.func does not see through it" if torch._C._are_functorch_transforms_active() else None
     no_cuda = transformed or cuda.why_not(device, dtype)
-    no_sparse = transformed or ("soft boundaries leave nothing out" if options.boundary == "soft" else None)
+    no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
             return "cuda"
@@ -38,6 +37,12 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     if reason is not None:
         raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
     return engine
+
+
+def _why_not_sparse(device: torch.device, options: Options) -> str | None:
+    if options.boundary == "soft":
+        return "soft boundaries leave nothing out"
+    return "tensors on meta hold no boundaries that could leave something out" if device.type == "meta" else None
 
 
 def hmlstm(

@@ -87,6 +87,13 @@ class Result(NamedTuple):
     state: State
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """What autocast has products computed in; None where it is off, or where a device (meta) has none."""
+    kind = device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
+
+
 def first_only(message: str) -> Callable[[Backward], Backward]:
     """Make a backward pass raise InputError with ``message`` under ``create_graph=True``.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse_backward import backward
 from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, pick, put, replaced
@@ -67,7 +67,7 @@ def hmlstm(
     call = Call(
         T, B, options, None if indices is None else indices.clone(), active,
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
-        lower=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
+        lower=autocast_dtype(device),
         forced=None if forced is None else forced.to("cpu", torch.float64, copy=True).numpy(),
         kept=kept,
     )  # fmt: skip
