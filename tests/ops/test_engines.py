@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, choose_engine, cuda
+from hmrnn.ops import Options, choose_engine, cuda, reference
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -77,6 +77,30 @@ def test_whether_triton_is_installed_is_asked_of_python(monkeypatch: pytest.Monk
     for found in (None, object()):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=found: found)
         assert cuda._triton_is_installed.__wrapped__() == (found is not None)
+
+
+@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("what", ["boundaries", "state.z"])
+def test_auto_takes_the_reference_for_boundaries_between_0_and_1(B: int, gradient: bool, what: str) -> None:
+    rnn, x = HMLSTM(3, 4, 3), torch.randn(6, B, 3)
+    state = rnn.initial_state(B)
+    state = state._replace(z=torch.rand(B, 2)) if what == "state.z" else state
+    boundaries = torch.rand(6, B, 2) if what == "boundaries" else None
+    with torch.set_grad_enabled(gradient):
+        got = rnn(x, state, boundaries=boundaries)[0]
+        rnn.engine = "reference"
+        want = rnn(x, state, boundaries=boundaries)[0]
+        assert torch.equal(got.hidden[2], want.hidden[2])
+        rnn.engine = "sparse"
+        with pytest.raises(InputError, match=r'^\S+ must hold zeros and ones for engine "sparse"; got .*"reference"$'):
+            rnn(x, state, boundaries=boundaries)
+
+
+def test_boundaries_in_the_padding_do_not_make_it_take_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "hmlstm", None)
+    boundaries = torch.tensor([0.0, torch.nan, 0.3, 0.7]).view(4, 1, 1).expand(4, 2, 1)
+    HMLSTM(3, 4, 2)(torch.randn(4, 2, 3), lengths=[2, 1], boundaries=boundaries)
 
 
 def test_a_module_shows_what_it_takes_and_refuses_when_it_is_called() -> None:

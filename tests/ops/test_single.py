@@ -163,17 +163,34 @@ def test_what_wants_a_gradient_gets_one_with_a_batch_of_one() -> None:
     assert rnn(x, state._replace(z=state.z.requires_grad_()))[0].hidden[0].requires_grad
 
 
-def test_a_batch_of_one_is_refused_what_a_larger_one_is() -> None:
-    rnn = HMLSTM(3, 4, 3).eval()
-    for B in (1, 2):
-        with torch.no_grad():
-            with pytest.raises(InputError, match="boundaries must hold zeros and ones"):
-                rnn(torch.randn(6, B, 3), boundaries=torch.full((6, B, 2), 0.3))
-            state = rnn.initial_state(B)
-            with pytest.raises(InputError, match=r"state\.z must hold zeros and ones"):
-                rnn(torch.randn(6, B, 3), state._replace(z=torch.full((B, 2), 0.4)))
+@pytest.mark.parametrize("B", [1, 2])
+def test_a_batch_of_one_is_refused_what_a_larger_one_is(B: int) -> None:
+    rnn = HMLSTM(3, 4, 3, engine="sparse").eval()
+    with torch.no_grad():
+        with pytest.raises(InputError, match="boundaries must hold zeros and ones"):
+            rnn(torch.randn(6, B, 3), boundaries=torch.full((6, B, 2), 0.3))
+        state = rnn.initial_state(B)
+        with pytest.raises(InputError, match=r"state\.z must hold zeros and ones"):
+            rnn(torch.randn(6, B, 3), state._replace(z=torch.full((B, 2), 0.4)))
+        for rnn.engine in ("auto", "sparse"):
             with pytest.raises(IndexError):
                 rnn(torch.full((6, B), -1), embedding=torch.randn(7, 3))
+
+
+def test_an_engine_that_is_named_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only "auto" reads one sequence in NumPy."""
+    ran = []
+    for engine in (single, sparse, reference):
+        name, run = engine.__name__.split(".")[-1], engine.hmlstm
+        monkeypatch.setattr(engine, "hmlstm", lambda *a, name=name, run=run, **b: ran.append(name) or run(*a, **b))
+    x, outputs = torch.randn(6, 1, 3), []
+    rnn = HMLSTM(3, 4, 3).eval()
+    with torch.no_grad():
+        for rnn.engine in ("auto", "sparse", "reference"):
+            outputs.append(rnn(x)[0].hidden[2])
+    assert ran == ["single", "sparse", "reference"]
+    for other in outputs[1:]:
+        torch.testing.assert_close(outputs[0], other)
 
 
 def test_compiled() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -68,13 +68,34 @@ def hmlstm(
         boundaries: (T, B, L-1) boundary states to force; NaN leaves the choice to the detector.
         noise: (T, B, L-1) uniform draws for ``boundary="sample"``; without it the likelier state is taken.
         kept: for each layer (T, B, H_l), ones for the units that zoneout keeps from moving; see ``options.zoneout``.
-        engine: which implementation runs.
+        engine: which implementation runs. "auto" is the fastest that can: on a CPU the sparse engine, but NumPy for one
+            sequence without a gradient (:mod:`hmrnn.ops.single`, the same up to rounding), and the reference where
+            boundaries or the state's z lie between 0 and 1.
     """
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
-    run = engines[choose_engine(engine, device, options, weights[0].b.dtype)]
-    given = inputs, weights, state, options, lengths, boundaries, noise
-    traced = torch.compiler.is_compiling()  # which would follow the steps one by one
-    if run is sparse.hmlstm and kept is None and not traced and single.why_not(*given) is None:
-        return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)  # the same numbers, sooner
+    chosen = choose_engine(engine, device, options, weights[0].b.dtype)
+    run = _fastest_on_cpu if (engine, chosen) == ("auto", "sparse") else engines[chosen]
+    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)
+
+
+@torch._disable_dynamo  # which would follow the steps one by one
+def _fastest_on_cpu(
+    inputs: Tensor | Symbols,
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None,
+    boundaries: Tensor | None,
+    noise: Tensor | None,
+    kept: Sequence[Tensor] | None,
+) -> Result:
+    """What "auto" means on a CPU: sparse, or in NumPy the same up to rounding; the reference for boundaries between."""
+    if not sparse.all_binary(state, lengths, boundaries):
+        run: Callable[..., Result] = reference.hmlstm
+    elif kept is None and single.why_not(inputs, weights, state, options, lengths, boundaries, noise) is None:
+        return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
+    else:
+        run = sparse.hmlstm
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)

@@ -296,8 +296,24 @@ def _input_steps(x: Tensor, w: LayerWeights, call: Call) -> Iterator[Tensor]:
             yield from _read_input(piece, w, call)
 
 
+def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
+    """Are all boundaries that are given zeros and ones (or NaN, which leaves one free), outside of the padding?"""
+    if bool(_wrong(state.z).any()):
+        return False
+    if boundaries is None:
+        return True
+    wrong = _wrong(boundaries) & ~boundaries.isnan()
+    if lengths is not None:
+        wrong &= (torch.arange(len(boundaries), device=boundaries.device)[:, None] < lengths)[..., None]
+    return not bool(wrong.any())
+
+
+def _wrong(z: Tensor) -> Tensor:
+    return (z != 0) & (z != 1)
+
+
 def _check_binary(name: str, z: Tensor) -> None:
-    wrong = (z != 0) & (z != 1)
+    wrong = _wrong(z)
     if bool(wrong.any()):
         raise InputError(
             f'{name} must hold zeros and ones for engine "sparse"; got {z[wrong][0].item():g}; use engine="reference"'
