@@ -24,6 +24,7 @@ from hmrnn.ops import State, choose_engine
 from hmrnn.ops.streaming import Step
 from hmrnn.output import Operation, Output
 from hmrnn.rnn import HMLSTM
+from hmrnn.weights import orthogonal
 
 
 class Baseline(nn.Module):
@@ -41,6 +42,7 @@ class Baseline(nn.Module):
         dropout: share of a layer's units that the layer above does not see, while training. Both are drawn once per
             call, for all its time steps and sequences.
         engine: "auto": there is but one implementation, PyTorch's.
+        device, dtype: of the parameters, as in every module of torch.
     """
 
     num_boundaries = 0
@@ -62,7 +64,7 @@ class Baseline(nn.Module):
         super().__init__()
         self.input_size = positive("input_size", input_size)
         self.num_layers = positive("num_layers", num_layers)
-        self.hidden_sizes = layer_sizes(hidden_size, num_layers)
+        self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
         self.slope = 1.0  # of detectors it does not have: schedules may set it, nothing reads it
@@ -168,10 +170,20 @@ class _OfTorch(Baseline):
     kind: type[nn.LSTM] | type[nn.GRU]
     gates: int
 
-    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 3, **options: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
-        below = (input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(self.kind(*sizes) for sizes in zip(below, self.hidden_sizes))
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        below = (self.input_size, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(self.kind(*sizes, **made) for sizes in zip(below, self.hidden_sizes))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -182,7 +194,7 @@ class _OfTorch(Baseline):
                 nn.init.zeros_(parameter)
             else:
                 for block in parameter.chunk(self.gates):
-                    nn.init.orthogonal_(block)
+                    orthogonal(block)
 
     @torch.no_grad()
     def load_stacked(self, stacked: nn.RNNBase) -> None:
@@ -302,14 +314,20 @@ class LayerNormLSTM(Baseline):
         *,
         zoneout: float = 0.0,
         engine: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.zoneout = probability("zoneout", zoneout)
-        below = (input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(
-            HMLSTM(*sizes, num_layers=1, layer_norm=True, engine=engine) for sizes in zip(below, self.hidden_sizes)
-        )
+        made: dict[str, Any] = {"layer_norm": True, "engine": engine, "device": device, "dtype": dtype}
+        below = (self.input_size, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(HMLSTM(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes))
+
+    def reset_parameters(self) -> None:
+        """As in HMLSTM."""
+        for layer in self.layers:
+            cast(HMLSTM, layer).reset_parameters()
 
     @property
     def engine(self) -> str:

@@ -21,7 +21,7 @@ class HMLSTMCell(Sloped):
         input_size: size of the layer below.
         hidden_size: size of this layer.
         above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
-        layer_norm, boundary, on_copy: as in :class:`HMLSTM`.
+        layer_norm, boundary, on_copy, device, dtype: as in :class:`HMLSTM`.
 
     Example::
 
@@ -39,6 +39,8 @@ class HMLSTMCell(Sloped):
         layer_norm: bool = False,
         boundary: Boundary = "step",
         on_copy: OnCopy = "evaluate",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = positive("input_size", input_size)
@@ -47,8 +49,9 @@ class HMLSTMCell(Sloped):
         self.layer_norm = layer_norm
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
-        self.register_buffer("a", torch.tensor(1.0))
-        for name, parameter in new_weights(hidden_size, input_size, above_size, layer_norm)._asdict().items():
+        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
+        sizes = self.hidden_size, self.input_size, self.above_size
+        for name, parameter in new_weights(*sizes, layer_norm, device, dtype)._asdict().items():
             self.register_parameter(name, parameter)
         self.reset_parameters()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -195,10 +196,15 @@ def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
             raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
 
 
-def positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def positive(name: str, value: SupportsIndex) -> int:
+    """``value`` as an int, from whatever is a whole number (NumPy's, too) and no truth value."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
-    return value
+    return number
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
@@ -207,7 +213,7 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def layer_sizes(hidden_size: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
+def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers: int) -> tuple[int, ...]:
     """One size per layer, from one size for all or a sequence of them."""
     sizes = tuple(hidden_size) if isinstance(hidden_size, Iterable) else (hidden_size,)
     if len(sizes) == 1:

@@ -57,6 +57,7 @@ class HMLSTM(Sloped):
         zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
             every unit keeps that share of it.
         engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
+        device, dtype: of the parameters, as in every module of torch.
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
@@ -95,12 +96,14 @@ class HMLSTM(Sloped):
         dropout: float = 0.0,
         zoneout: float = 0.0,
         engine: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = positive("input_size", input_size)
         self.num_layers = positive("num_layers", num_layers)
-        self.num_boundaries = num_layers - 1
-        self.hidden_sizes = layer_sizes(hidden_size, num_layers)
+        self.num_boundaries = self.num_layers - 1
+        self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
         self.layer_norm = layer_norm
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
@@ -109,11 +112,11 @@ class HMLSTM(Sloped):
         self.dropout = probability("dropout", dropout)
         self.zoneout = probability("zoneout", zoneout)
         self.engine = one_of("engine", engine, ops.ENGINES)
-        self.register_buffer("a", torch.tensor(1.0))
+        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
 
-        below = (input_size, *self.hidden_sizes[:-1])
+        below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
-        layers = [new_weights(*sizes, layer_norm) for sizes in zip(self.hidden_sizes, below, above)]
+        layers = [new_weights(*sizes, layer_norm, device, dtype) for sizes in zip(self.hidden_sizes, below, above)]
         self.U = nn.ParameterList(w.U for w in layers)
         self.V = nn.ParameterList(w.V for w in layers if w.V is not None)
         self.W = nn.ParameterList(w.W for w in layers)

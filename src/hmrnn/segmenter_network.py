@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,9 +30,9 @@ class Network(nn.Module):
     def __init__(self, settings: HMSegmenter, channels: int, device: torch.device) -> None:
         super().__init__()
         levels = len(settings.segment_lengths)
-        size: Any = np.asarray(settings.hidden_size).tolist()  # NumPy's numbers are not ints
         engine = "reference" if device.type == "cpu" else "auto"  # which trains fastest on a CPU at these sizes
-        self.rnn = HMLSTM(3 * channels, size, levels + 1, on_copy=settings.on_copy, engine=engine)  # type: ignore[arg-type]
+        sizes, how = settings.hidden_size, settings.on_copy
+        self.rnn = HMLSTM(3 * channels, sizes, levels + 1, on_copy=how, engine=engine)  # type: ignore[arg-type]
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
         self.rnn.slope = _SLOPE
         with torch.no_grad():

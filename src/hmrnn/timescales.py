@@ -16,6 +16,7 @@ from hmrnn.checks import positive
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
+from hmrnn.weights import orthogonal
 
 
 class _Ticks(torch.autograd.Function):
@@ -131,10 +132,12 @@ class ClockworkRNN(Baseline):
         *,
         modules: int = 4,
         layer_norm: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
-        self.num_modules = positive("modules", modules)
+        self.num_modules = modules = positive("modules", modules)
         self.layer_norm = layer_norm
         if any(size % modules for size in self.hidden_sizes):
             raise InputError(
@@ -145,16 +148,17 @@ class ClockworkRNN(Baseline):
                 f"layer_norm needs modules of more than one unit, as one alone is its own mean; got {modules} modules "
                 f"in layers of {self.hidden_sizes}"
             )
-        below = (input_size, *self.hidden_sizes[:-1])
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        below = (self.input_size, *self.hidden_sizes[:-1])
         self.U = nn.ModuleList(
-            nn.ParameterList(torch.empty(size // modules, size - i * size // modules) for i in range(modules))
+            nn.ParameterList(torch.empty(size // modules, size - i * size // modules, **made) for i in range(modules))
             for size in self.hidden_sizes
         )
-        self.W = nn.ParameterList(torch.empty(*sizes) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
+        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
+        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
         if layer_norm:
-            self.gain = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
-        self.register_buffer("periods", torch.empty(modules), persistent=False)
+            self.gain = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
+        self.register_buffer("periods", torch.empty(modules, **made), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -163,7 +167,7 @@ class ClockworkRNN(Baseline):
         self.periods.copy_(2.0 ** torch.arange(self.num_modules, device=self.periods.device))
         for l in range(self.num_layers):
             for block in (*self.U[l].parameters(), *self.W[l].chunk(self.num_modules)):
-                nn.init.orthogonal_(block)
+                orthogonal(block)
             nn.init.zeros_(self.b[l])
             if self.layer_norm:
                 nn.init.ones_(self.gain[l])
@@ -269,18 +273,21 @@ class LeakyRNN(Baseline):
         num_layers: int = 3,
         *,
         time_constant: float = 64.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         if not 1 <= time_constant < float("inf"):
             raise InputError(f"time_constant must be at least 1 and finite; got {time_constant}")
         self.time_constant = time_constant
-        below = (input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(torch.empty(size, size) for size in self.hidden_sizes)
-        self.W = nn.ParameterList(torch.empty(*sizes) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size) for size in self.hidden_sizes)
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        below = (self.input_size, *self.hidden_sizes[:-1])
+        self.U = nn.ParameterList(torch.empty(size, size, **made) for size in self.hidden_sizes)
+        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
+        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
         for l, size in enumerate(self.hidden_sizes):
-            self.register_buffer(f"rate_{l}", torch.empty(size), persistent=False)  # 1/τ
+            self.register_buffer(f"rate_{l}", torch.empty(size, **made), persistent=False)  # 1/τ
         self.reset_parameters()
 
     @torch.no_grad()
@@ -290,8 +297,8 @@ class LeakyRNN(Baseline):
             rate = self.get_buffer(f"rate_{l}")
             place = torch.arange(size, device=rate.device) / max(1, size - 1)  # from 0 to 1
             rate.copy_(self.time_constant**-place)
-            nn.init.orthogonal_(self.U[l])
-            nn.init.orthogonal_(self.W[l])
+            orthogonal(self.U[l])
+            orthogonal(self.W[l])
             nn.init.zeros_(self.b[l])
 
     def layer(

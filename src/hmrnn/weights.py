@@ -31,9 +31,18 @@ class Sloped(nn.Module):
         self.a.fill_(value)
 
 
-def new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> LayerWeights:
+def new_weights(
+    size: int,
+    below: int,
+    above: int | None,
+    layer_norm: bool,
+    device: torch.device | str | int | None = None,
+    dtype: torch.dtype | None = None,
+) -> LayerWeights:
+    """Parameters of a layer, not yet started."""
+
     def empty(*shape: int) -> nn.Parameter:
-        return nn.Parameter(torch.empty(*shape))
+        return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
     rows = 4 * size + (above is not None)
     gains: dict[str, nn.Parameter] = {}
@@ -46,12 +55,22 @@ def new_weights(size: int, below: int, above: int | None, layer_norm: bool) -> L
 
 
 @torch.no_grad()
+def orthogonal(block: Tensor) -> None:
+    """Fill it with an orthogonal matrix, made in float32 where a dtype is too short to make one in."""
+    if block.dtype in (torch.float32, torch.float64):
+        nn.init.orthogonal_(block)
+    else:
+        block.copy_(nn.init.orthogonal_(torch.empty_like(block, dtype=torch.float32)))
+
+
+@torch.no_grad()
 def reset(w: LayerWeights) -> None:
+    """Start the parameters of a layer."""
     for matrix in (w.U, w.V, w.W):
         if matrix is None:
             continue
         for gate in range(4):
-            nn.init.orthogonal_(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
+            orthogonal(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
         if w.has_detector:
             nn.init.xavier_uniform_(matrix[-1:])
     nn.init.zeros_(w.b)

@@ -1,0 +1,83 @@
+"""Networks are made as torch's modules are: with a device, a dtype and sizes of any kind of whole number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
+from hmrnn.checks import layer_sizes, positive
+from hmrnn.timescales import ClockworkRNN, LeakyRNN
+
+NETWORKS = [HMLSTM, LSTM, GRU, LayerNormLSTM, ClockworkRNN, LeakyRNN]
+every_network = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.__name__)
+
+
+@every_network
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_dtype(kind: Any, dtype: torch.dtype) -> None:
+    rnn = kind(3, 8, 2, dtype=dtype)
+    assert {p.dtype for p in rnn.parameters()} == {dtype}
+    _, state = rnn(torch.randn(4, 2, 3, dtype=dtype))
+    assert {a.dtype for a in (*state.h, *state.c, state.z)} == {dtype}
+    assert bool(state.h[1].isfinite().all())
+    assert {p.dtype for p in kind(3, 8, 2).parameters()} == {torch.float32}
+
+
+@every_network
+def test_a_device(kind: Any) -> None:
+    for rnn in (kind(3, 8, 2, device="meta"), kind(3, 8, 2, device=torch.device("meta"), dtype=torch.float16)):
+        assert {a.device.type for a in (*rnn.parameters(), *rnn.buffers())} == {"meta"}
+    empty, other = kind(3, 8, 2, device="meta").to_empty(device="cpu"), kind(3, 8, 2, device="cpu")
+    for rnn in (empty, other):
+        torch.manual_seed(1)
+        rnn.reset_parameters()
+    assert_equal(empty, other)
+    assert torch.equal(empty(torch.ones(9, 1, 3))[0].hidden[1], other(torch.ones(9, 1, 3))[0].hidden[1])
+
+
+def assert_equal(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    ours, theirs = dict(one.named_parameters()), dict(other.named_parameters())
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(p, theirs[name]) for name, p in ours.items())
+
+
+def test_a_cell() -> None:
+    cell = HMLSTMCell(3, 4, 5, layer_norm=True, device="meta", dtype=torch.float64)
+    assert {(a.device.type, a.dtype) for a in (*cell.parameters(), cell.a)} == {("meta", torch.float64)}
+    cell = HMLSTMCell(3, 4, 5, dtype=torch.bfloat16)
+    assert bool(torch.cat([p.flatten() for p in cell.parameters()]).isfinite().all())
+
+
+def test_short_dtypes_start_from_rounded_numbers() -> None:
+    torch.manual_seed(1)
+    exact = HMLSTM(3, 4, 1)
+    torch.manual_seed(1)
+    assert_equal(HMLSTM(3, 4, 1, dtype=torch.bfloat16), exact.bfloat16())
+
+
+@every_network
+def test_sizes_may_be_numpy_s(kind: Any) -> None:
+    rnn = kind(np.int64(3), np.array([8, 12]), np.uint8(2))
+    assert rnn.hidden_sizes == (8, 12)
+    assert {type(n) for n in (rnn.input_size, rnn.num_layers, *rnn.hidden_sizes)} == {int}
+    assert kind(3, np.int32(8), 2).hidden_sizes == (8, 8)
+    rnn(torch.zeros(2, 1, 3))
+
+
+def test_sizes_of_a_cell_may_be_numpy_s() -> None:
+    cell = HMLSTMCell(np.int64(3), np.int64(4), np.int64(5))
+    assert {type(n) for n in (cell.input_size, cell.hidden_size, cell.above_size)} == {int}
+
+
+def test_what_is_no_whole_number_is_refused() -> None:
+    assert positive("n", torch.tensor(3)) == 3
+    for bad in (True, np.True_, 2.0, np.float64(2), "2", None, 0, np.int64(-1), np.array([2, 3]), [2]):
+        with pytest.raises(InputError, match=r"^n must be a whole number of at least 1; got"):
+            positive("n", bad)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^hidden_size must be a whole number of at least 1; got True$"):
+        layer_sizes((4, True), 2)
