@@ -263,6 +263,31 @@ def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str, lengths:
         close(mine, theirs)
 
 
+def settings(rnn: nn.Module) -> list[dict[str, Any]]:
+    """What every module is set to, apart from its tensors and parts."""
+    return [{k: v for k, v in vars(m).items() if isinstance(v, bool | int | float | str)} for m in rnn.modules()]
+
+
+@every_network
+@pytest.mark.parametrize("training", [True, False])
+def test_a_pass_leaves_the_modules_as_they_are(name: str, training: bool) -> None:
+    options = {"zoneout": 0.3} if name == "ln-lstm" else {}
+    rnn, x = network(name, weight_drop=0.3, dropout=0.2, **options).train(training), inputs()
+    before = settings(rnn)
+    rnn(x)[0].hidden[2].sum().backward()
+    with torch.no_grad():
+        rnn(x, lengths=LENGTHS)
+        rnn.step(x[0])
+    assert settings(rnn) == before
+    assert {m.training for m in rnn.modules()} == {training}
+
+
+def test_what_they_have_in_common_is_no_network_yet() -> None:
+    for unfinished in (Baseline, baselines._OfTorch):
+        with pytest.raises(TypeError, match="abstract"):
+            unfinished(INPUT, SIZES, 3)
+
+
 @every_network
 def test_dropout_hides_units_from_the_layer_above(name: str) -> None:
     """The same ones from all sequences at all steps; the first layer reads all of x, and the output all layers."""

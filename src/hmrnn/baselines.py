@@ -6,8 +6,9 @@ The networks with fixed time scales are in :mod:`hmrnn.timescales`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -20,14 +21,14 @@ from hmrnn import checks
 from hmrnn.checks import layer_sizes, positive
 from hmrnn.dropout import drop_weights, probability
 from hmrnn.errors import InputError
-from hmrnn.ops import State, choose_engine
+from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
 from hmrnn.ops.streaming import Step
 from hmrnn.output import Operation, Output
 from hmrnn.rnn import HMLSTM
 from hmrnn.weights import orthogonal
 
 
-class Baseline(nn.Module):
+class Baseline(nn.Module, ABC):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
     Inputs and outputs are those of :class:`hmrnn.HMLSTM`, with no detector to report on: ``boundaries``,
@@ -110,14 +111,12 @@ class Baseline(nn.Module):
 
         hidden: list[Tensor] = []
         ends: list[tuple[Tensor, Tensor]] = []
-        try:
-            for l in range(self.num_layers):
-                below = x if l == 0 else self._thinned(hidden[-1])
-                steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
-                hidden.append(steps)
-                ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
-        finally:
-            settle()  # before a layer that looks for itself, and knows only its own state
+        for l in range(self.num_layers):
+            below = x if l == 0 else self._thinned(hidden[-1])
+            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
+            hidden.append(steps)
+            ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
+        settle()
         h_end, c_end = zip(*ends)
         none = state.z.new_zeros(T, B, 0)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
@@ -218,24 +217,19 @@ class _OfTorch(Baseline):
             return pad_packed_sequence(steps, total_length=len(x))[0], h, c
 
     def _run(self, l: int, x: Any, h: Tensor, c: Tensor) -> tuple[Any, Tensor, Tensor]:
-        """Layer ``l``, without the recurrent weights that are dropped."""
-        layer = self.layers[l]
-        layer.training = torch.is_grad_enabled()  # it drops nothing, but cuDNN gives no gradient outside training
-        if self.weight_drop > 0 and self.training:
-            return self._run_dropped(layer, x, h, c)
-        steps, after = layer(x, self._before(h, c))
-        return (steps, *((after[0][0], after[1][0]) if isinstance(after, tuple) else (after[0], c)))
-
-    def _run_dropped(self, layer: nn.Module, x: Any, h: Tensor, c: Tensor) -> tuple[Any, Tensor, Tensor]:
-        """The same by the function that the layer calls, which takes other weights as they are.
+        """Layer ``l`` by the function that it calls itself, which takes weights as they are.
 
         With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
-        captured graphs look for them.
+        captured graphs look for them; and it would have to be told that it trains.
         """
-        weights = [self._dropped(p) if name == "weight_hh_l0" else p for name, p in layer.named_parameters()]
+        drops = self.weight_drop > 0 and self.training
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        W, U, *biases = (self.layers[l].get_parameter(name) for name in names)
+        weights = [W, self._dropped(U), *biases]
         run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
-        quiet = _in_pieces() if h.is_cuda else contextlib.nullcontext()
-        once: tuple[Any, ...] = (True, 1, 0.0, layer.training, False)  # biases, layers, dropout, training, one way
+        quiet = _in_pieces() if drops and h.is_cuda else contextlib.nullcontext()
+        learns = torch.is_grad_enabled()  # nothing is dropped here, but cuDNN gives no gradient outside training
+        once: tuple[Any, ...] = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
         if isinstance(x, Tensor):
             with quiet:
                 steps, *after = run(x, self._before(h, c), weights, *once, False)
@@ -338,6 +332,17 @@ class LayerNormLSTM(Baseline):
         self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         layer = cast(HMLSTM, self.layers[l])
-        layer.training, layer.weight_drop, layer.zoneout = self.training, self.weight_drop, self.zoneout
-        out, state = layer(x, State((h,), (c,), h.new_zeros(len(h), 0)), lengths, embedding=embedding)
-        return out.hidden[0], state.h[0], state.c[0]
+        (w,) = layer.layers()
+        w, kept = LayerWeights(**(w._asdict() | {"U": self._dropped(w.U)})), None
+        if self.zoneout > 0 and self.training:
+            kept = [torch.rand(*x.shape[:2], h.shape[1], device=x.device) < self.zoneout]
+        result = hmlstm(
+            x if embedding is None else Symbols(x, embedding),
+            [w],
+            State((h,), (c,), h.new_zeros(len(h), 0)),
+            dataclasses.replace(layer.options(), zoneout=self.zoneout),
+            lengths=lengths,
+            kept=kept,
+            engine=layer.engine,
+        )
+        return result.hidden[0], result.state.h[0], result.state.c[0]
