@@ -195,10 +195,13 @@ def test_every_sequence_ends_at_its_own_length(name: str) -> None:
 
 
 @every_network
-def test_streaming_takes_the_same_steps(name: str) -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_streaming_takes_the_same_steps(name: str, training: bool) -> None:
+    """Those of eval(): a stream draws nothing while training, either."""
     options = {"zoneout": 0.3} if name == "ln-lstm" else {}
     rnn, x = network(name, dropout=0.5, weight_drop=0.5, **options).eval(), inputs()
     out, _ = rnn(x)
+    rnn.train(training)
     state: State | None = None
     for t in range(T):
         step = rnn.step(x[t], state)

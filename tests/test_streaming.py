@@ -98,16 +98,22 @@ def test_a_stream_may_go_on_from_a_pass_and_a_pass_from_a_stream() -> None:
     torch.testing.assert_close(rest.hidden[2], out.hidden[2][8:], rtol=0, atol=1e-12)
 
 
-def test_sample_draws_while_training_only() -> None:
-    rnn = HMLSTM(INPUT, 16, 3, boundary="sample")
-    x = torch.randn(40, INPUT)
+def test_a_stream_draws_nothing() -> None:
+    """While training, too, it is that of eval(): neither boundaries nor what is dropped."""
+    rnn = HMLSTM(INPUT, 16, 3, boundary="sample", weight_drop=0.5, dropout=0.5, zoneout=0.3)
+    x = torch.randn(9, 3, INPUT)
 
-    def draw() -> Tensor:
-        return rnn.step(x, rnn.initial_state(40)).state.z
+    def stream() -> list[Tensor]:
+        state, seen = None, []
+        for x_t in x:
+            state = rnn.step(x_t, state).state
+            seen += [*state.h, *state.c, state.z]
+        return seen
 
-    assert not torch.equal(draw(), draw())
-    rnn.eval()
-    assert torch.equal(draw(), draw())
+    drawn, again, whole = stream(), stream(), rnn.eval()(x)[1]
+    assert all(map(torch.equal, drawn, again))
+    assert all(map(torch.equal, drawn, stream()))
+    torch.testing.assert_close(drawn[-3:], [*whole.c[1:], whole.z])
 
 
 PRODUCTS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "linear", "mv", "dot")}

@@ -94,6 +94,18 @@ class Baseline(nn.Module, ABC):
         *,
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
+        return self._pass(x, state, lengths, boundaries, embedding, draws=self.training)
+
+    def _pass(
+        self,
+        x: Tensor,
+        state: State | None,
+        lengths: Tensor | Sequence[int] | None,
+        boundaries: Tensor | None,
+        embedding: Tensor | None,
+        draws: bool,
+    ) -> tuple[Output, State]:
+        """``forward``, told whether to draw what is dropped."""
         checks.check_input(self, x, embedding, sequence=True)
         boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
         T, B = x.shape[:2]
@@ -112,8 +124,8 @@ class Baseline(nn.Module, ABC):
         hidden: list[Tensor] = []
         ends: list[tuple[Tensor, Tensor]] = []
         for l in range(self.num_layers):
-            below = x if l == 0 else self._thinned(hidden[-1])
-            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None)
+            below = x if l == 0 else self._thinned(hidden[-1], draws)
+            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None, draws)
             hidden.append(steps)
             ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
         settle()
@@ -130,26 +142,30 @@ class Baseline(nn.Module, ABC):
         c: Tensor,  # (B, H)
         lengths: Tensor | None,  # (B,)
         embedding: Tensor | None,  # given only where ``looks_up``: then x holds symbols, (T, B)
+        draws: bool = False,  # weight drop and zoneout
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c at the ends."""
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
-        """One time step without a gradient, for streaming; ``x`` is (B, input_size)."""
+        """One time step without a gradient, for streaming; ``x`` is (B, input_size).
+
+        As in ``eval()``, whatever the mode of the module: a stream draws nothing.
+        """
         checks.check_input(self, x, None, sequence=False)
         checks.check_boundaries(self, boundaries, x.shape[:1])
         with torch.no_grad():
-            _, state = self(x[None], state)
+            _, state = self._pass(x[None], state, None, None, None, draws=False)
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
 
-    def _thinned(self, h: Tensor) -> Tensor:
+    def _thinned(self, h: Tensor, draws: bool) -> Tensor:
         """(T, B, H) without the units that dropout takes: the layer above has no use for some columns of its W."""
-        if self.dropout == 0 or not self.training:
+        if self.dropout == 0 or not draws:
             return h
         return h * F.dropout(h.new_ones(1, 1, h.shape[-1]), self.dropout)
 
-    def _dropped(self, U: Tensor) -> Tensor:
+    def _dropped(self, U: Tensor, draws: bool) -> Tensor:
         """The recurrent weights without those that weight drop takes."""
-        return drop_weights(U, self.weight_drop, len(U)) if self.weight_drop > 0 and self.training else U
+        return drop_weights(U, self.weight_drop, len(U)) if self.weight_drop > 0 and draws else U
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
@@ -207,27 +223,33 @@ class _OfTorch(Baseline):
                 parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
 
     def layer(
-        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+        self,
+        l: int,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        lengths: Tensor | None,
+        embedding: Tensor | None,
+        draws: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
             if lengths is None:
-                return self._run(l, x, h, c)
+                return self._run(l, x, h, c, draws)
             packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
-            steps, h, c = self._run(l, packed, h, c)
+            steps, h, c = self._run(l, packed, h, c, draws)
             return pad_packed_sequence(steps, total_length=len(x))[0], h, c
 
-    def _run(self, l: int, x: Any, h: Tensor, c: Tensor) -> tuple[Any, Tensor, Tensor]:
+    def _run(self, l: int, x: Any, h: Tensor, c: Tensor, draws: bool) -> tuple[Any, Tensor, Tensor]:
         """Layer ``l`` by the function that it calls itself, which takes weights as they are.
 
         With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
         captured graphs look for them; and it would have to be told that it trains.
         """
-        drops = self.weight_drop > 0 and self.training
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         W, U, *biases = (self.layers[l].get_parameter(name) for name in names)
-        weights = [W, self._dropped(U), *biases]
+        weights = [W, self._dropped(U, draws), *biases]
         run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
-        quiet = _in_pieces() if drops and h.is_cuda else contextlib.nullcontext()
+        quiet = _in_pieces() if self.weight_drop > 0 and draws and h.is_cuda else contextlib.nullcontext()
         learns = torch.is_grad_enabled()  # nothing is dropped here, but cuDNN gives no gradient outside training
         once: tuple[Any, ...] = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
         if isinstance(x, Tensor):
@@ -329,12 +351,19 @@ class LayerNormLSTM(Baseline):
         return choose_engine(first.engine, first.a.device, first.options(), first.a.dtype)
 
     def layer(
-        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+        self,
+        l: int,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        lengths: Tensor | None,
+        embedding: Tensor | None,
+        draws: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         layer = cast(HMLSTM, self.layers[l])
         (w,) = layer.layers()
-        w, kept = LayerWeights(**(w._asdict() | {"U": self._dropped(w.U)})), None
-        if self.zoneout > 0 and self.training:
+        w, kept = LayerWeights(**(w._asdict() | {"U": self._dropped(w.U, draws)})), None
+        if self.zoneout > 0 and draws:
             kept = [torch.rand(*x.shape[:2], h.shape[1], device=x.device) < self.zoneout]
         result = hmlstm(
             x if embedding is None else Symbols(x, embedding),

@@ -18,7 +18,7 @@ class Reader:
     """Reads symbols into a network and says what it expects next.
 
     The term Wᵉh of equation 12 is kept for each layer and computed anew only where h changed since it was last needed.
-    The network runs as in ``eval()`` and is left as it was between two calls.
+    The network runs as in ``eval()``, whatever its mode.
 
     Example::
 
@@ -39,13 +39,8 @@ class Reader:
     def read(self, symbol: int) -> None:
         """Take one time step."""
         rnn, given = self.network.rnn, self.network.given
-        training, rnn.training = rnn.training, False
-        try:
-            step = rnn.step(
-                self.network.embedding.weight[symbol, None], self.state, None if given is None else given[symbol, None]
-            )
-        finally:
-            rnn.training = training
+        x, forced = self.network.embedding.weight[symbol, None], None if given is None else given[symbol, None]
+        step = rnn.step(x, self.state, forced)
         self.state = step.state
         self._changed = [old or new for old, new in zip(self._changed, step.changed[0].tolist())]
 

@@ -215,7 +215,8 @@ class HMLSTM(Sloped):
         """One time step without a gradient, for streaming: a layer that copies does no work at all.
 
         ``x`` is (B, input_size), and ``boundaries`` (B, L-1) forces boundary states as in a pass over a sequence. Gives
-        the new state, which rows of which layers changed, and the detectors' z̃.
+        the new state, which rows of which layers changed, and the detectors' z̃. As in ``eval()``, whatever the mode of
+        the module: a stream draws nothing, neither dropout nor the boundaries of "sample".
         """
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
@@ -223,8 +224,7 @@ class HMLSTM(Sloped):
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
         new = None if isinstance(state, Streamed) and state.on_copy is not None else state  # else looked at by now
         settle = checks.check_values(x, new, forced, self.layer_norm)
-        noise = self._noise(1, x.shape[0])
-        made = streaming.step(x, self.layers(), state, self.options(), None if noise is None else noise[0], forced)
+        made = streaming.step(x, self.layers(), state, self.options(), boundaries=forced)
         settle()
         return made
 

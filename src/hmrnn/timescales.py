@@ -190,14 +190,21 @@ class ClockworkRNN(Baseline):
             self._told = before
 
     def layer(
-        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+        self,
+        l: int,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        lengths: Tensor | None,
+        embedding: Tensor | None,
+        draws: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
         if self._told is not None:
             c = torch.full_like(c, self._told)
         phase = self._phase(c)
         moves = self._moves(c, T, lengths, phase is None)
-        U = self._recurrent(l)
+        U = self._recurrent(l, draws)
         U = U.to(autocast_dtype(device) or U.dtype)
         gain = self.gain[l] if self.layer_norm else None
         hidden = _Ticks.apply(h, U, gain, self.b[l], moves, size, *self._fed(l, x, phase))
@@ -226,10 +233,11 @@ class ClockworkRNN(Baseline):
             moves = due if moves is None else due & moves
         return moves
 
-    def _recurrent(self, l: int) -> Tensor:
+    def _recurrent(self, l: int, draws: bool = False) -> Tensor:
         """(H, H): zero where a faster module would feed a slower one."""
         H = self.hidden_sizes[l]
-        return self._dropped(torch.cat([F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]))
+        blocks = [F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]
+        return self._dropped(torch.cat(blocks), draws)
 
     def _fed(self, l: int, x: Tensor, phase: int | None) -> list[Tensor]:
         """T of (B, rows due): the products with W, one for all the steps at which the same modules are due."""
@@ -302,9 +310,16 @@ class LeakyRNN(Baseline):
             nn.init.zeros_(self.b[l])
 
     def layer(
-        self, l: int, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None, embedding: Tensor | None
+        self,
+        l: int,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        lengths: Tensor | None,
+        embedding: Tensor | None,
+        draws: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        U, rate = self._dropped(self.U[l]), self.get_buffer(f"rate_{l}")
+        U, rate = self._dropped(self.U[l], draws), self.get_buffer(f"rate_{l}")
         fed = F.linear(x, self.W[l]).to(h.dtype) + self.b[l]
         active = None if lengths is None else (torch.arange(len(x), device=x.device)[:, None] < lengths)[..., None]
         steps: list[Tensor] = []
