@@ -125,6 +125,17 @@ def test_layer_norm_lstm_is_its_equations(zoneout: float, training: bool, engine
         below = steps
 
 
+def test_layer_norm_lstm_starts_with_gains_of_1() -> None:
+    rnn = LayerNormLSTM(INPUT, SIZES, 3)
+    gains = [p for name, p in rnn.named_parameters() if "gain" in name]
+    assert len(gains) == 9
+    for parts in ([], [rnn], rnn.layers):  # as made; started anew as a whole, or part by part
+        for part in parts:
+            part.reset_parameters()
+        assert all(bool((p == 1).all()) for p in gains)
+        torch._foreach_mul_([p.detach() for p in gains], 0.5)
+
+
 def test_layer_norm_lstm_looks_symbols_up() -> None:
     rnn, table = network("ln-lstm"), torch.randn(9, INPUT, dtype=torch.float64, requires_grad=True)
     symbols = torch.randint(9, (T, B))

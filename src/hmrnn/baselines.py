@@ -307,6 +307,12 @@ class GRU(_OfTorch):
         return h[None]
 
 
+class _Alone(HMLSTM):
+    """A layer whose gains all start at 1, as is usual."""
+
+    _recurrent_gain = 1.0
+
+
 class LayerNormLSTM(Baseline):
     r"""A stacked LSTM with layer normalisation (Ba, Kiros and Hinton, 2016).
 
@@ -315,7 +321,7 @@ class LayerNormLSTM(Baseline):
         LN(U h_{t-1}) + LN(W x_t) + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh LN(c_t)
 
     Each layer is an :class:`hmrnn.HMLSTM` of one layer. That has no detector and so makes an UPDATE at every step,
-    which is this; and it runs on all its engines.
+    which is this; and it runs on all its engines. All gains start at 1, as is usual.
 
     Arguments and outputs: see :class:`Baseline`; ``zoneout`` and ``engine`` are those of :class:`hmrnn.HMLSTM`.
     """
@@ -338,10 +344,10 @@ class LayerNormLSTM(Baseline):
         self.zoneout = probability("zoneout", zoneout)
         made: dict[str, Any] = {"layer_norm": True, "engine": engine, "device": device, "dtype": dtype}
         below = (self.input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(HMLSTM(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes))
+        self.layers = nn.ModuleList(_Alone(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes))
 
     def reset_parameters(self) -> None:
-        """As in HMLSTM."""
+        """As in HMLSTM, but with gains of 1 for U, too."""
         for layer in self.layers:
             cast(HMLSTM, layer).reset_parameters()
 

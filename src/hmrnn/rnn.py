@@ -17,7 +17,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.streamed import Streamed
 from hmrnn.output import Output, operations, pack_like
-from hmrnn.weights import Sloped, new_weights, reset
+from hmrnn.weights import RECURRENT_GAIN, Sloped, new_weights, reset
 
 
 class HMLSTM(Sloped):
@@ -82,6 +82,8 @@ class HMLSTM(Sloped):
         ([(50, 4, 20), (50, 4, 20), (50, 4, 20)], (50, 4, 2))
     """
 
+    _recurrent_gain = RECURRENT_GAIN
+
     def __init__(
         self,
         input_size: int,
@@ -133,7 +135,7 @@ class HMLSTM(Sloped):
         """Orthogonal gates, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V; slope 1."""
         self.a.fill_(1)
         for w in self.layers():
-            reset(w)
+            reset(w, self._recurrent_gain)
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:

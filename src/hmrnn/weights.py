@@ -64,8 +64,8 @@ def orthogonal(block: Tensor) -> None:
 
 
 @torch.no_grad()
-def reset(w: LayerWeights) -> None:
-    """Start the parameters of a layer."""
+def reset(w: LayerWeights, recurrent_gain: float = RECURRENT_GAIN) -> None:
+    """Start the parameters of a layer; ``recurrent_gain`` is that of U and V."""
     for matrix in (w.U, w.V, w.W):
         if matrix is None:
             continue
@@ -74,7 +74,7 @@ def reset(w: LayerWeights) -> None:
         if w.has_detector:
             nn.init.xavier_uniform_(matrix[-1:])
     nn.init.zeros_(w.b)
-    for gain, value in ((w.gain_U, RECURRENT_GAIN), (w.gain_V, RECURRENT_GAIN), (w.gain_W, 1.0), (w.gain_c, 1.0)):
+    for gain, value in ((w.gain_U, recurrent_gain), (w.gain_V, recurrent_gain), (w.gain_W, 1.0), (w.gain_c, 1.0)):
         if gain is not None:
             nn.init.constant_(gain, value)
     if w.bias_c is not None:
