@@ -48,7 +48,7 @@ def test_reset_parameters_fills_all_of_a_network_made_without_values(kind: str) 
     rnn = rnn.to_empty(device="cpu")
     with torch.no_grad():
         for tensor in (*rnn.parameters(), *rnn.buffers()):
-            tensor.fill_(torch.nan)
+            tensor.fill_(torch.nan if tensor.is_floating_point() else -1)
     for module in rnn.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()

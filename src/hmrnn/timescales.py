@@ -111,7 +111,7 @@ class ClockworkRNN(Baseline):
     by a gain, before the bias is added. So what a module computes does not depend on which others are due.
 
     ``state.c`` holds the clock, for each unit: the number of steps read so far, modulo its period. A sequence read in
-    parts gives what it gives in one piece.
+    parts gives what it gives in one piece; ``starting_at`` overrides it.
 
     Args:
         modules: number of modules; divides the size of every layer.
@@ -158,13 +158,13 @@ class ClockworkRNN(Baseline):
         self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
         if layer_norm:
             self.gain = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
-        self.register_buffer("periods", torch.empty(modules, **made), persistent=False)
+        self.register_buffer("periods", torch.empty(modules, device=device, dtype=torch.int64), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Orthogonal blocks, zero biases, unit gains; the periods."""
-        self.periods.copy_(2.0 ** torch.arange(self.num_modules, device=self.periods.device))
+        self.periods.copy_(2 ** torch.arange(self.num_modules, device=self.periods.device))
         for l in range(self.num_layers):
             for block in (*self.U[l].parameters(), *self.W[l].chunk(self.num_modules)):
                 orthogonal(block)
@@ -179,7 +179,10 @@ class ClockworkRNN(Baseline):
 
     @contextlib.contextmanager
     def starting_at(self, time: int) -> Iterator[None]:
-        """Within it all sequences start at ``time``, whatever the clock in their state says; nobody looks at that.
+        """Within it every call starts all its sequences at ``time``, which overrides the clock in their state.
+
+        So a second call that is given the state of a first one starts at ``time`` as well. The clock of the state that
+        comes out counts on from ``time``. Nobody looks at the one that goes in.
 
         A CUDA graph that is captured so computes only what is due, and is right for this time modulo ``cycle`` alone.
         """
@@ -200,36 +203,44 @@ class ClockworkRNN(Baseline):
         draws: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
-        if self._told is not None:
-            c = torch.full_like(c, self._told)
-        phase = self._phase(c)
-        moves = self._moves(c, T, lengths, phase is None)
+        self._check_clock(c.dtype)
+        clock = c.long() if self._told is None else torch.full_like(c, self._told, dtype=torch.int64)
+        phase = self._phase(clock)
+        moves = self._moves(clock, T, lengths, phase is None)
         U = self._recurrent(l, draws)
         U = U.to(autocast_dtype(device) or U.dtype)
         gain = self.gain[l] if self.layer_norm else None
         hidden = _Ticks.apply(h, U, gain, self.b[l], moves, size, *self._fed(l, x, phase))
         h = hidden[-1]
-        clock = c.unflatten(1, (self.num_modules, size)) + (T if lengths is None else lengths[:, None, None])
+        clock = clock.unflatten(1, (self.num_modules, size)) + (T if lengths is None else lengths[:, None, None])
         if lengths is not None:
             hidden = hidden * (torch.arange(T, device=device)[:, None] < lengths)[..., None]
-        return hidden, h, (clock % self.periods[:, None]).flatten(1)
+        return hidden, h, (clock % self.periods[:, None]).flatten(1).to(c.dtype)
 
-    def _phase(self, c: Tensor) -> int | None:
+    def _check_clock(self, dtype: torch.dtype) -> None:
+        """The clock is counted in whole numbers and carried in the state, whose dtype must hold them."""
+        if self.cycle * torch.finfo(dtype).eps > 2:
+            raise InputError(
+                f"the clock of {self.num_modules} modules counts up to {self.cycle - 1}, which {dtype} does not hold "
+                "exactly; use float32 parameters or fewer modules"
+            )
+
+    def _phase(self, clock: Tensor) -> int | None:
         """The time that all sequences of the batch start at, modulo the longest period; None where it is not known."""
         if self._told is not None:
             return self._told
-        if c.is_meta or (c.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if clock.is_meta or (clock.is_cuda and torch.cuda.is_current_stream_capturing()):
             return None
-        earliest, latest = torch.stack(c[:, -1].aminmax()).tolist()
-        return int(earliest) if earliest == latest else None
+        earliest, latest = torch.stack(clock[:, -1].aminmax()).tolist()
+        return earliest if earliest == latest else None
 
-    def _moves(self, c: Tensor, T: int, lengths: Tensor | None, all_modules: bool) -> Tensor | None:
+    def _moves(self, clock: Tensor, T: int, lengths: Tensor | None, all_modules: bool) -> Tensor | None:
         """(T, B, H or 1): False where a unit that was computed must stay as it was; None if there is no such unit."""
-        time = torch.arange(T, device=c.device)[:, None]  # (T, 1)
+        time = torch.arange(T, device=clock.device)[:, None]  # (T, 1)
         moves = None if lengths is None else (time < lengths)[..., None]  # (T, B, 1)
         if all_modules:
-            due = (c[:, -1] + time)[..., None] % self.periods == 0  # (T, B, modules)
-            due = due[..., None].expand(-1, -1, -1, c.shape[1] // self.num_modules).flatten(2)  # (T, B, H)
+            due = (clock[:, -1] + time)[..., None] % self.periods == 0  # (T, B, modules)
+            due = due[..., None].expand(-1, -1, -1, clock.shape[1] // self.num_modules).flatten(2)  # (T, B, H)
             moves = due if moves is None else due & moves
         return moves
 
