@@ -61,7 +61,7 @@ class HMLSTM(Sloped):
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
-          indices, (T, B). On a CPU, numbers that are not finite or too large are refused; see docs/model.md.
+          indices, (T, B). Numbers that are not finite or too large are refused; see docs/model.md.
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
         - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
         - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
