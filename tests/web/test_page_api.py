@@ -202,7 +202,7 @@ def test_a_pen_that_the_library_refuses_is_refused(
         monkeypatch.setattr("hmrnn.generate_strokes.LARGEST_STEP", 0.01)
     else:
         broken = torch.full_like(model.network.density.bias, math.nan)
-        monkeypatch.setattr(model.network.density, "bias", torch.nn.Parameter(broken))
+        monkeypatch.setitem(model.network.density._parameters, "bias", torch.nn.Parameter(broken))
     with pytest.raises(InputError, match=r"the pen jumped by|outputs are not finite") as refusal:
         model.generate(30, bias=1.0, seed=3)
     answer = client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3})

@@ -73,13 +73,16 @@ def hmlstm(
             boundaries or the state's z lie between 0 and 1.
     """
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
-    engines = {"reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm}
+    engines: dict[str, Callable[..., Result]] = {
+        "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,
+    }  # fmt: skip
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
-    run = _fastest_on_cpu if (engine, chosen) == ("auto", "sparse") else engines[chosen]
+    run = engines[chosen]
+    if (engine, chosen) == ("auto", "sparse") and not torch.compiler.is_compiling():  # which looks at no values
+        run = _fastest_on_cpu
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)
 
 
-@torch._disable_dynamo  # which would follow the steps one by one
 def _fastest_on_cpu(
     inputs: Tensor | Symbols,
     weights: Sequence[LayerWeights],
