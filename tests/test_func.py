@@ -99,3 +99,27 @@ def test_an_engine_with_a_backward_pass_of_its_own_says_so() -> None:
     rnn.engine = "cuda"
     with pytest.raises(InputError, match=says.replace("sparse", "cuda")):
         vmap(lambda x: rnn(x[:, None])[0].hidden[0], in_dims=1)(x)
+
+
+class Top(torch.nn.Module):
+    """The highest layer of a network, as a tensor."""
+
+    def __init__(self, rnn: HMLSTM) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0].hidden[-1]
+
+
+def test_the_reference_is_one_graph() -> None:
+    """For torch.export, which follows Python if it is strict, and for torch.compile, with its gradient."""
+    top = Top(HMLSTM(INPUT, 5, 3, layer_norm=True, engine="reference").double())
+    x, other = inputs()[:2], inputs()[2:4]
+    for strict in (False, True):
+        exported = torch.export.export(top, (x,), strict=strict).module()
+        torch.testing.assert_close(exported(other), top(other))
+    compiled = torch.compile(top, backend="aot_eager", fullgraph=True)
+    wanted = torch.autograd.grad(top(x).sum(), [*top.parameters()], materialize_grads=True)
+    found = torch.autograd.grad(compiled(x).sum(), [*top.parameters()], materialize_grads=True)
+    torch.testing.assert_close(found, wanted)

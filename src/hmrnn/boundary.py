@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 Boundary = Literal["step", "sample", "soft"]
@@ -13,31 +12,13 @@ BOUNDARIES: tuple[str, ...] = get_args(Boundary)
 ON_COPY: tuple[str, ...] = get_args(OnCopy)
 
 
-class _StraightThrough(torch.autograd.Function):
-    """Forward: ``value``. Backward: as if ``value`` were ``probability``. In the form that torch.func can transform."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(probability: Tensor, value: Tensor) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        """Nothing has to be kept."""
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
-
-    @staticmethod
-    def jvp(ctx: Any, probability: Tensor, value: Tensor) -> Tensor:
-        return probability.clone()
-
-
 def straight_through(probability: Tensor, value: Tensor) -> Tensor:
-    """``value``, whose gradient goes to ``probability`` unchanged (Bengio et al., 2013)."""
-    return _StraightThrough.apply(probability, value)
+    """``value``, whose gradient goes to ``probability`` unchanged (Bengio et al., 2013).
+
+    What is added is exactly zero, and has the gradient. It is not a ``torch.autograd.Function``, so that torch.func,
+    torch.compile and torch.export see through it.
+    """
+    return value.detach() + (probability - probability.detach())
 
 
 def hard_sigmoid(s: Tensor, slope: Tensor | float) -> Tensor:

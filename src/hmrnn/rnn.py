@@ -147,9 +147,9 @@ class HMLSTM(Sloped):
 
     def layers(self) -> list[LayerWeights]:
         """The parameters, layer by layer, as the engines take them."""
-        names = [name for name in LayerWeights._fields if hasattr(self, name)]
+        lists = {name: getattr(self, name) for name in LayerWeights._fields if hasattr(self, name)}
         return [
-            LayerWeights(**{name: lists[l] for name in names if l < len(lists := getattr(self, name))})
+            LayerWeights(**{name: values[l] for name, values in lists.items() if l < len(values)})
             for l in range(self.num_layers)
         ]
 
