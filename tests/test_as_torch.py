@@ -65,7 +65,8 @@ def test_sizes_may_be_numpy_s(kind: Any) -> None:
     rnn = kind(np.int64(3), np.array([8, 12]), np.uint8(2))
     assert rnn.hidden_sizes == (8, 12)
     assert {type(n) for n in (rnn.input_size, rnn.num_layers, *rnn.hidden_sizes)} == {int}
-    assert kind(3, np.int32(8), 2).hidden_sizes == (8, 8)
+    for size in (np.int32(8), np.array(8), torch.tensor(8)):
+        assert kind(3, size, 2).hidden_sizes == (8, 8)
     rnn(torch.zeros(2, 1, 3))
 
 

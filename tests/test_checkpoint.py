@@ -244,7 +244,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: rewrite(
             d, "model.safetensors", save(model().weights | {"rnn.b.0": torch.zeros(24, dtype=torch.int8)})
         ),
-        "rnn.b.0 must hold numbers of 16, 32 or 64 bits with a point, and holds torch.int8",
+        "rnn.b.0 must hold floating-point numbers of 16, 32 or 64 bits, and holds torch.int8",
     ),
     "no slope": (
         lambda d: rewrite(d, "model.safetensors", save(model().weights | {"rnn.a": torch.tensor(-3.0)})),

@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
 from hmrnn.boundary import straight_through
+from hmrnn.timescales import LeakyRNN
 
 T, B, INPUT = 7, 3, 4
 
@@ -45,6 +47,15 @@ def test_grad_is_backward(engine: str, on_copy: str, boundary: str) -> None:
     rnn, x = network(engine, on_copy=on_copy, boundary=boundary), inputs()
     got, want = grad(lambda p: loss(rnn, p, x))(parameters(rnn)), by_backward(rnn, x)
     assert set(want) <= set(got)
+    for name, gradient in want.items():
+        torch.testing.assert_close(got[name], gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU, LayerNormLSTM, LeakyRNN])
+def test_grad_of_baselines_is_backward(kind: Any) -> None:
+    rnn, x = kind(INPUT, 6, 2, dtype=torch.float64), inputs()
+    got, want = grad(lambda p: loss(rnn, p, x))(parameters(rnn)), by_backward(rnn, x)
+    assert set(want) == set(got)
     for name, gradient in want.items():
         torch.testing.assert_close(got[name], gradient, rtol=1e-9, atol=1e-11)
 

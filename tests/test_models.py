@@ -105,6 +105,9 @@ def test_padding_of_text_may_hold_anything(dropped: float) -> None:
         found.append(model(symbols, lengths=lengths)[0])
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+    symbols[1, 0] = 2 * SYMBOLS
+    with pytest.raises(IndexError):
+        model(symbols, lengths=lengths)
 
 
 def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:

@@ -183,21 +183,26 @@ def test_bad_input_is_named() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("change", ["another h", "h in place", "weights in place", "other weights"])
+@pytest.mark.parametrize(
+    "change", ["another h", "h in place", "in inference mode", "weights in place", "other weights"]
+)
 def test_what_is_remembered_is_not_believed_after_a_change(batch: int, change: str) -> None:
     """A middle layer that copies: its detector reads h and weights as they are now."""
     rnn = HMLSTM(INPUT, SIZES, 3, on_copy="evaluate").double().requires_grad_(False)
     copying = torch.zeros(batch, 2, dtype=torch.float64)
     x = torch.randn(batch, INPUT, dtype=torch.float64)
-    state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
-    state = rnn.step(x, state, copying).state
+    with torch.inference_mode(change == "in inference mode"):
+        state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
+        state = rnn.step(x, state, copying).state
+        if change == "in inference mode":
+            state.h[1].add_(0.3)
     if change == "another h":
         state = state._replace(h=(state.h[0], state.h[1] + 0.3, state.h[2]))
     elif change == "h in place":
         state.h[1].add_(0.3)
     elif change == "weights in place":
         rnn.U[1].add_(0.3)
-    else:
+    elif change == "other weights":
         rnn.U[1] = torch.nn.Parameter(rnn.U[1] + 0.3, requires_grad=False)
     found = rnn.step(x, state, copying)
     assert not found.changed[:, 1].any()

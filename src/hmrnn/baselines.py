@@ -246,7 +246,7 @@ class _OfTorch(Baseline):
         captured graphs look for them; and it would have to be told that it trains.
         """
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        W, U, *biases = (self.layers[l].get_parameter(name) for name in names)
+        W, U, *biases = (getattr(self.layers[l], name) for name in names)
         weights = [W, self._dropped(U, draws), *biases]
         run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
         quiet = _in_pieces() if self.weight_drop > 0 and draws and h.is_cuda else contextlib.nullcontext()
@@ -307,8 +307,8 @@ class GRU(_OfTorch):
         return h[None]
 
 
-class _Alone(HMLSTM):
-    """A layer whose gains all start at 1, as is usual."""
+class _WithUnitGains(HMLSTM):
+    """HMLSTM whose gain of U starts at 1, too."""
 
     _recurrent_gain = 1.0
 
@@ -344,7 +344,9 @@ class LayerNormLSTM(Baseline):
         self.zoneout = probability("zoneout", zoneout)
         made: dict[str, Any] = {"layer_norm": True, "engine": engine, "device": device, "dtype": dtype}
         below = (self.input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(_Alone(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes))
+        self.layers = nn.ModuleList(
+            _WithUnitGains(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes)
+        )
 
     def reset_parameters(self) -> None:
         """As in HMLSTM, but with gains of 1 for U, too."""

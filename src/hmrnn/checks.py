@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import torch
 from torch import Tensor
@@ -215,7 +215,8 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 
 def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers: int) -> tuple[int, ...]:
     """One size per layer, from one size for all or a sequence of them."""
-    sizes = tuple(hidden_size) if isinstance(hidden_size, Iterable) else (hidden_size,)
+    listed = isinstance(hidden_size, Iterable) and getattr(hidden_size, "ndim", 1) > 0  # an array may be one number
+    sizes = tuple(cast(Iterable[SupportsIndex], hidden_size)) if listed else (cast(SupportsIndex, hidden_size),)
     if len(sizes) == 1:
         sizes = sizes * num_layers
     if len(sizes) != num_layers:

@@ -115,8 +115,10 @@ class LanguageModel(nn.Module):
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
         boundaries = self.boundaries(symbols) if boundaries is None else boundaries
         if self.training and self.dropout_embedding > 0:
-            padded = lengths is not None  # and padding, which is never read, may hold anything
-            known = symbols.clamp(0, self.num_symbols - 1) if padded else symbols
+            known = symbols
+            if lengths is not None:  # padding, which is never read, may hold anything
+                ends = torch.as_tensor(lengths, device=symbols.device)
+                known = symbols.masked_fill(torch.arange(len(symbols), device=symbols.device)[:, None] >= ends, 0)
             x = drop_units(self.embedding(known), self.dropout_embedding)
             out, state = self.rnn(x, state, lengths, boundaries)
         else:

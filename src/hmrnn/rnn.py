@@ -256,7 +256,7 @@ class HMLSTM(Sloped):
                     dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
             if self.dropout > 0 and l > 0:
                 dropped["W"] = drop_columns(w.W, self.dropout, 4 * w.hidden_size)
-            layers[l] = LayerWeights(**(w._asdict() | dropped))  # as _replace, which torch.compile may misread: see _in
+            layers[l] = LayerWeights(**(w._asdict() | dropped))  # torch.compile of 2.11 makes _replace an empty tuple
         return layers
 
     def _kept(self, T: int, B: int) -> list[Tensor] | None:

@@ -212,7 +212,9 @@ def _check_sizes(saved: Checkpoint) -> None:
     saved.config.check()
     for name, weight in saved.weights.items():
         if weight.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            raise RuntimeError(f"{name} must hold numbers of 16, 32 or 64 bits with a point, and holds {weight.dtype}")
+            raise RuntimeError(
+                f"{name} must hold floating-point numbers of 16, 32 or 64 bits, and holds {weight.dtype}"
+            )
     model, found = saved.config.model, {name: weight.shape for name, weight in saved.weights.items()}
     if max(model.num_layers, model.modules if model.rnn == "cw-rnn" else 0) > len(found):
         raise RuntimeError(f"there are {len(found)} tensors for {model.num_layers} layers")

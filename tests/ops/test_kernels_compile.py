@@ -15,6 +15,7 @@ import tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+# two of the four, as each takes 15 seconds: every kernel, and both kinds of number
 CASES = {"11": "layer norm, bfloat16", "00": "float32"}
 
 COMPILE = """

@@ -12,7 +12,8 @@ from hmrnn.ops.interface import LayerWeights, State
 class Streamed(State):
     """A state that streaming gave, with what it need not compute again as long as states and weights stay as they are.
 
-    Any other state made from it, by ``_replace`` too, is one without.
+    Any other state made from it, by ``_replace`` or ``detach`` too, is one without. Changes are noticed as autograd
+    notices them: not those by ``.data``, by NumPy, by a fused optimizer or by a CUDA graph.
     """
 
     on_copy: Tensor | None = None
@@ -27,13 +28,15 @@ def streamed(state: State, on_copy: Tensor, weights: Sequence[LayerWeights]) -> 
 
 
 def known_on_copy(state: State, weights: Sequence[LayerWeights]) -> Tensor | None:
-    """``on_copy`` of a state, if nothing has changed that it depends on."""
+    """``on_copy`` of a state, if nothing has changed that it depends on; in inference mode nobody would notice."""
+    if any(h.is_inference() for h in state.h[1:-1]):
+        return None
     if not isinstance(state, Streamed) or state.versions != _versions(state, weights):
         return None
     return state.on_copy
 
 
 def _versions(state: State, weights: Sequence[LayerWeights]) -> tuple[int, ...]:
-    """What changes when the tensors do that the detectors of copying layers read; those of inference mode are fixed."""
+    """What changes when the tensors do that the detectors of copying layers read."""
     read = (a for h, w in zip(state.h[1:-1], weights[1:-1]) for a in (h, w.U, w.b))
     return tuple(number for a in read for number in (a.data_ptr(), 0 if a.is_inference() else a._version))
