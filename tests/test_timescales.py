@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from hmrnn.baselines import LayerInput
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.timescales import ClockworkRNN, LeakyRNN
@@ -196,10 +197,10 @@ def test_clockwork_told_the_time_looks_at_no_number() -> None:
         rnn = ClockworkRNN(INPUT, 4, 1, modules=2, layer_norm=True)
         x, h, c = torch.empty(3, B, INPUT, requires_grad=True), torch.empty(B, 4), torch.empty(B, 4)
         with rnn.starting_at(1):
-            steps, _, _ = rnn.layer(0, x, h, c, None, None)
+            steps, _, _ = rnn.layer(0, LayerInput(x, h, c))
         steps.sum().backward()
         with pytest.raises(DataDependentOutputException):
-            rnn.layer(0, x, h, c, None, None)
+            rnn.layer(0, LayerInput(x, h, c))
 
 
 def test_clockwork_streaming_multiplies_only_the_rows_that_are_due() -> None:

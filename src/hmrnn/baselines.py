@@ -10,7 +10,7 @@ import dataclasses
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,17 @@ from hmrnn.ops.streaming import Step
 from hmrnn.output import Operation, Output
 from hmrnn.rnn import HMLSTM
 from hmrnn.weights import orthogonal
+
+
+class LayerInput(NamedTuple):
+    """What one layer of a baseline is given."""
+
+    x: Tensor  # (T, B, size below); padding is zero
+    h: Tensor  # (B, H)
+    c: Tensor  # (B, H)
+    lengths: Tensor | None = None  # (B,)
+    embedding: Tensor | None = None  # given only where ``looks_up``: then x holds symbols, (T, B)
+    draws: bool = False  # weight drop and zoneout
 
 
 class Baseline(nn.Module, ABC):
@@ -125,7 +136,8 @@ class Baseline(nn.Module, ABC):
         ends: list[tuple[Tensor, Tensor]] = []
         for l in range(self.num_layers):
             below = x if l == 0 else self._thinned(hidden[-1], draws)
-            steps, h, c = self.layer(l, below, state.h[l], state.c[l], lengths, embedding if l == 0 else None, draws)
+            looked_up = embedding if l == 0 else None
+            steps, h, c = self.layer(l, LayerInput(below, state.h[l], state.c[l], lengths, looked_up, draws))
             hidden.append(steps)
             ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
         settle()
@@ -134,16 +146,7 @@ class Baseline(nn.Module, ABC):
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
 
     @abstractmethod
-    def layer(
-        self,
-        l: int,
-        x: Tensor,  # (T, B, size below); padding is zero
-        h: Tensor,  # (B, H)
-        c: Tensor,  # (B, H)
-        lengths: Tensor | None,  # (B,)
-        embedding: Tensor | None,  # given only where ``looks_up``: then x holds symbols, (T, B)
-        draws: bool = False,  # weight drop and zoneout
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c at the ends."""
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
@@ -222,16 +225,8 @@ class _OfTorch(Baseline):
             for name, parameter in layer.named_parameters():
                 parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
 
-    def layer(
-        self,
-        l: int,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        lengths: Tensor | None,
-        embedding: Tensor | None,
-        draws: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, _, draws = given
         with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
             if lengths is None:
                 return self._run(l, x, h, c, draws)
@@ -358,16 +353,8 @@ class LayerNormLSTM(Baseline):
         first = cast(HMLSTM, self.layers[0])
         return choose_engine(first.engine, first.a.device, first.options(), first.a.dtype)
 
-    def layer(
-        self,
-        l: int,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        lengths: Tensor | None,
-        embedding: Tensor | None,
-        draws: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, embedding, draws = given
         layer = cast(HMLSTM, self.layers[l])
         (w,) = layer.layers()
         w, kept = LayerWeights(**(w._asdict() | {"U": self._dropped(w.U, draws)})), None

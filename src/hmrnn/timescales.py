@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.baselines import Baseline
+from hmrnn.baselines import Baseline, LayerInput
 from hmrnn.checks import positive
 from hmrnn.errors import InputError
 from hmrnn.ops.interface import autocast_dtype, first_only
@@ -192,16 +192,8 @@ class ClockworkRNN(Baseline):
         finally:
             self._told = before
 
-    def layer(
-        self,
-        l: int,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        lengths: Tensor | None,
-        embedding: Tensor | None,
-        draws: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, _, draws = given
         T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
         self._check_clock(c.dtype)
         clock = c.long() if self._told is None else torch.full_like(c, self._told, dtype=torch.int64)
@@ -320,16 +312,8 @@ class LeakyRNN(Baseline):
             orthogonal(self.W[l])
             nn.init.zeros_(self.b[l])
 
-    def layer(
-        self,
-        l: int,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor,
-        lengths: Tensor | None,
-        embedding: Tensor | None,
-        draws: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, _, draws = given
         U, rate = self._dropped(self.U[l], draws), self.get_buffer(f"rate_{l}")
         fed = F.linear(x, self.W[l]).to(h.dtype) + self.b[l]
         active = None if lengths is None else (torch.arange(len(x), device=x.device)[:, None] < lengths)[..., None]
