@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -10,12 +9,12 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
 import tiny
@@ -157,24 +156,30 @@ def test_nothing_keeps_the_process_group(tmp_path: Path) -> None:
 
 def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If DistributedDataParallel lets go of it last, its destructor waits for threads that wait for Python."""
-    alive = []
+    alive, ended = [], []
 
     class Watched(Trainer):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             alive.append(weakref.ref(self))
 
-    @contextlib.contextmanager
-    def processes(device: torch.device) -> Iterator[tuple[int, int]]:
-        yield 0, 1
+    def destroy() -> None:
         assert [trainer() for trainer in alive] == [None]
+        ended.append(True)
 
     monkeypatch.setattr(commands, "Trainer", Watched)
-    monkeypatch.setattr(commands, "processes", processes)
+    monkeypatch.setenv("RANK", "0")
+    for name, stand_in in (
+        ("init_process_group", lambda backend: None),
+        ("get_rank", lambda: 0),
+        ("get_world_size", lambda: 1),
+        ("destroy_process_group", destroy),
+    ):
+        monkeypatch.setattr(dist, name, stand_in)
     monkeypatch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
     gc.disable()
     try:
         assert commands.run_to_end(tiny.config(epochs=1), RunDirectory(tmp_path / "run"), again="") == 0
     finally:
         gc.enable()
-    assert len(alive) == 1
+    assert len(alive) == len(ended) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import math
@@ -129,6 +130,7 @@ def processes(device: torch.device) -> Iterator[tuple[int, int]]:
     try:
         yield dist.get_rank(), dist.get_world_size()
     finally:
+        gc.collect()  # a network that only a cycle holds, as frames of torch's imports may, goes before the group, too
         dist.destroy_process_group()
 
 
