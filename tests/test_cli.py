@@ -34,11 +34,7 @@ COMMANDS = tuple(flags.ARGUMENTS)
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a text and, in runs/story, a model trained on it."""
-    work = tmp_path_factory.mktemp("work")
-    (work / "story.txt").write_text(tiny.text(900))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HMRNN_CACHE", str(work / "cache"))
-        patch.chdir(work)
+    with tiny.story(tmp_path_factory.mktemp("work")) as work:
         assert tiny.hmrnn("train", "story.txt", *tiny.flags(tiny.config(epochs=1, length=10))) == 0
         yield work
 

@@ -19,11 +19,7 @@ from hmrnn.rundir import RunDirectory
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a text."""
-    work = tmp_path_factory.mktemp("work")
-    (work / "story.txt").write_text(tiny.text(900))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HMRNN_CACHE", str(work / "cache"))
-        patch.chdir(work)
+    with tiny.story(tmp_path_factory.mktemp("work")) as work:
         yield work
 
 

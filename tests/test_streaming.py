@@ -28,12 +28,11 @@ def test_steps_are_the_forward_pass(
 ) -> None:
     weights, state = random_weights(INPUT, sizes, layer_norm), random_state(sizes, batch)
     x = torch.randn(T, batch, INPUT, dtype=torch.float64)
-    noise = torch.rand(T, batch, len(sizes) - 1, dtype=torch.float64)
     options = Options(1.3, boundary, on_copy)
-    expected = hmlstm(x, weights, state, options, noise=noise)
+    expected = hmlstm(x, weights, state, options)
     done = operations(expected.boundaries, state.z)
     for t in range(T):
-        step = streaming.step(x[t], weights, state, options, noise[t])
+        step = streaming.step(x[t], weights, state, options)
         state = step.state
         close = {"rtol": 0, "atol": 1e-12}
         for h, hidden in zip(state.h, expected.hidden):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from hmrnn import checkpoint
@@ -138,6 +140,16 @@ def environment(cache: Path) -> dict[str, str]:
     """For a command in a process of its own."""
     plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "COLUMNS")}
     return {**plain, "HMRNN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+@contextlib.contextmanager
+def story(folder: Path) -> Iterator[Path]:
+    """Within it the folder is the working directory, with a text in story.txt and a cache of its own."""
+    (folder / "story.txt").write_text(text(900))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HMRNN_CACHE", str(folder / "cache"))
+        patch.chdir(folder)
+        yield folder
 
 
 OF_A_MACHINE = {"path", "device", "precision", "checkpoint_every", "log_every", "seed"}

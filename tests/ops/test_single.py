@@ -105,9 +105,9 @@ def test_a_step_is_that_of_a_larger_batch(case: Case) -> None:
     twice = State(*(tuple(a.repeat(2, 1) for a in part) for part in (state.h, state.c)), state.z.repeat(2, 1))
     for t in range(case.T):
         given = None if forced is None else forced[t]
-        found = streaming.step(x[t], weights, state, options, None, given)
+        found = streaming.step(x[t], weights, state, options, given)
         wanted = streaming.step(
-            x[t].repeat(2, 1), weights, twice, options, None, None if given is None else given.repeat(2, 1)
+            x[t].repeat(2, 1), weights, twice, options, None if given is None else given.repeat(2, 1)
         )
         state, twice = found.state, wanted.state
         of_one = [*state.h, *state.c, state.z, state.on_copy, found.changed, found.probabilities]
@@ -140,13 +140,12 @@ def test_a_step_decides_in_the_type_of_its_weights() -> None:
         {"x": torch.zeros(2, 3, dtype=torch.float64)},
         {"x": torch.zeros(1, 3)},
         {"options": Options(boundary="soft")},
-        {"options": Options(boundary="sample"), "noise": torch.zeros(1, 2)},
         {"boundaries": torch.full((1, 2), 0.4)},
     ],
 )
 def test_steps_that_are_torch_s(change: dict) -> None:
     (x, weights, state, options), _ = call(Case(T=1, B=1))
-    given = {"x": x[0], "state": state, "options": options, "noise": None, "boundaries": None}
+    given = {"x": x[0], "state": state, "options": options, "boundaries": None}
     assert single.can_step(weights=weights, **given)
     assert not single.can_step(weights=weights, **(given | change))
     assert not single.can_step(weights=weights, **(given | {"state": state._replace(z=torch.full((1, 2), 0.7))}))

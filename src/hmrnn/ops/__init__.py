@@ -79,26 +79,8 @@ def hmlstm(
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
     run = engines[chosen]
     if (engine, chosen) == ("auto", "sparse") and not torch.compiler.is_compiling():  # which looks at no values
-        run = _fastest_on_cpu
-    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)
-
-
-def _fastest_on_cpu(
-    inputs: Tensor | Symbols,
-    weights: Sequence[LayerWeights],
-    state: State,
-    options: Options,
-    *,
-    lengths: Tensor | None,
-    boundaries: Tensor | None,
-    noise: Tensor | None,
-    kept: Sequence[Tensor] | None,
-) -> Result:
-    """What "auto" means on a CPU: sparse, or in NumPy the same up to rounding; the reference for boundaries between."""
-    if not sparse.all_binary(state, lengths, boundaries):
-        run: Callable[..., Result] = reference.hmlstm
-    elif kept is None and single.why_not(inputs, weights, state, options, lengths, boundaries, noise) is None:
-        return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
-    else:
-        run = sparse.hmlstm
+        if not sparse.all_binary(state, lengths, boundaries):
+            run = reference.hmlstm
+        elif kept is None and single.why_not(inputs, weights, state, options, lengths, boundaries, noise) is None:
+            return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
     return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)

@@ -118,7 +118,6 @@ def can_step(
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
-    noise: Tensor | None,
     boundaries: Tensor | None,
 ) -> bool:
     """Can :func:`step` take this step?"""
@@ -127,7 +126,7 @@ def can_step(
         and x.device.type == "cpu"
         and x.dtype == weights[0].b.dtype
         and x.dtype in (torch.float32, torch.float64)
-        and (options.boundary == "step" or (options.boundary == "sample" and noise is None))
+        and options.boundary != "soft"
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and all(v in (0, 1) or math.isnan(v) for z in (state.z, boundaries) if z is not None for v in z[0].tolist())

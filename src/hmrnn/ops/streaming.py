@@ -30,11 +30,13 @@ def step(
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
-    noise: Tensor | None = None,  # (B, L-1)
     boundaries: Tensor | None = None,  # (B, L-1), NaN where free
 ) -> Step:
-    """Equations 2-9 for one time step. With "soft" boundaries every row changes, as those equations have it."""
-    if single.can_step(x, weights, state, options, noise, boundaries):  # the same up to rounding, sooner
+    """Equations 2-9 for one time step. With "soft" boundaries every row changes, as those equations have it.
+
+    Nothing is drawn: of "sample" the likelier state is taken.
+    """
+    if single.can_step(x, weights, state, options, boundaries):  # the same up to rounding, sooner
         return Step(*single.step(x, weights, state, options, boundaries))
     top = len(weights) - 1
     h, c, z = list(state.h), list(state.c), state.z.clone()
@@ -66,8 +68,7 @@ def step(
         if l < top:
             z_new = probabilities[:, l]
             if options.boundary != "soft":
-                threshold = 0.5 if noise is None or options.boundary == "step" else noise[:, l]
-                z_new = (z_new > threshold).to(z.dtype)
+                z_new = (z_new > 0.5).to(z.dtype)
             if options.on_copy == "hold":
                 z_new = z_new * (z_here + (1 - z_here) * z_below)
             if boundaries is not None:
