@@ -66,7 +66,6 @@ PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
 HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
 USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
 LARGE = f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL}"
-LONG = "; weight drop 0.35, output 0.3, between 0.15, embedding 0.1, weight decay 0.05"
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
@@ -91,6 +90,25 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
             rows["ln-lstm" + suffix] = Row(lstm + said, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
             rows["held" + suffix] = Row(hm + said, f"{length} {more} {USUAL} {slopes}")
     return Table(data, preset, WIKIPEDIA, rows)
+
+
+def long() -> Table:
+    """LN-LSTM and HM-LSTM on Penn Treebank for 85 epochs, with the same few settings to choose from."""
+    rows = {}
+    for suffix, drop, output, between, decay in (
+        ("", 0.35, 0.3, 0.15, 0.05),
+        ("-decay", 0.35, 0.3, 0.15, 0.2),
+        ("-less-weight-drop", 0.2, 0.3, 0.15, 0.2),
+        ("-less-dropout", 0.25, 0.25, 0.1, 0.2),
+    ):
+        said = f"; weight drop {drop}, output {output}, between {between}, embedding 0.1, weight decay {decay}"
+        flags = f"--regularise.weight-drop {drop} --regularise.dropout-output {output}"
+        flags += f" --regularise.dropout-between {between} --regularise.weight-decay {decay}"
+        rows["ln-lstm" + suffix] = Row(f"LN-LSTM 3x512{said}", f"{flags} --model.rnn ln-lstm {GAIN_LSTM}")
+        held = f"{HM}, step, slope annealed, rates held at 0.9, 0.6"
+        rows["held" + suffix] = Row(held + said, f"{flags} {USUAL}")
+    more = f"{PTB} --train.epochs 85 --train.cool-down 0.8 --train.skip-nonfinite"
+    return Table("Penn Treebank, characters", "ptb", more, rows)
 
 
 def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> Table:
@@ -122,20 +140,28 @@ TABLES = {
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
         },
     ),
-    "ptb-long": Table(
-        "Penn Treebank, characters", "ptb",
-        f"{PTB} --train.epochs 85 --train.cool-down 0.8 --regularise.weight-drop 0.35 --regularise.dropout-output 0.3"
-        " --regularise.dropout-between 0.15 --regularise.weight-decay 0.05 --train.skip-nonfinite",
-        {
-            "ln-lstm": Row(f"LN-LSTM 3x512{LONG}", f"--model.rnn ln-lstm {GAIN_LSTM}"),
-            "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6{LONG}", USUAL),
-        },
-    ),
+    "ptb-long": long(),
     "ptb-regularisers": Table(
         "Penn Treebank, characters", "ptb", f"{PTB} --train.epochs 6",
         {
             "held": Row(f"{HM}, rates held at 0.9, 0.6", USUAL),
             "held-higher": Row(f"{HM}, rates held at 0.95, 0.85", f"{GAIN} {HELD.format('0.95 0.85')}"),
+            "held-lower": Row(f"{HM}, rates held at 0.8, 0.4", f"{GAIN} {HELD.format('0.8 0.4')}"),
+            "held-lower-2": Row(f"{HM}, rates held at 0.9, 0.4", f"{GAIN} {HELD.format('0.9 0.4')}"),
+            "held-lower-1": Row(f"{HM}, rates held at 0.7, 0.6", f"{GAIN} {HELD.format('0.7 0.6')}"),
+            **{
+                f"learning-rate-{rate}": Row(
+                    f"{HM}, rates held at 0.9, 0.6, learning rate {rate}", f"{USUAL} --train.learning-rate {rate}"
+                )
+                for rate in (0.001, 0.004)
+            },
+            **{
+                f"ln-lstm-learning-rate-{rate}": Row(
+                    f"LN-LSTM 3x512, learning rate {rate}",
+                    f"--model.rnn ln-lstm {GAIN_LSTM} --train.learning-rate {rate}",
+                )
+                for rate in (0.001, 0.004)
+            },
             "zoneout": Row(
                 f"{HM}, rates held at 0.9, 0.6, zoneout 0.05",
                 f"{USUAL} --regularise.zoneout 0.05",
@@ -185,7 +211,7 @@ TABLES = {
             "held-long": Row(
                 "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.5, output 0.4, "
                 "between 0.3, embedding 0.1, weight decay 0.05",
-                f"{LARGE} --train.epochs 150 --train.batch-size 128 --train.skip-nonfinite "
+                f"{LARGE} --train.epochs 125 --train.batch-size 128 --train.skip-nonfinite "
                 "--regularise.weight-drop 0.5 --regularise.dropout-output 0.4 --regularise.dropout-between 0.3 "
                 "--regularise.weight-decay 0.05",
             ),

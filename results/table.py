@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hmrnn.regularise import condition
+
 HERE = Path(__file__).parent
-SILENT, ALWAYS = 0.002, 0.98
 NEEDED = ("data", "model", "parameters", "seed", "epochs", "test", "characters_per_second",
           "seconds", "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
 
@@ -34,7 +35,7 @@ def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def dead(rate: float) -> bool:
     """A level that is silent or fires always divides nothing."""
-    return rate < SILENT or rate > ALWAYS
+    return condition(rate) != "alive"
 
 
 def rates_of(test: dict[str, Any]) -> str:
@@ -162,7 +163,10 @@ PAPER = {
 
 
 def table_of_seeds(folder: Path) -> str:
-    """What a model gives with each seed on the test part, on average, and in the paper; best average first."""
+    """What a model gives with each seed on the test part, on average, and in the paper; best average first.
+
+    A seed with a dead level is marked, and counts in the average all the same.
+    """
     models: dict[str, list[dict[str, Any]]] = {}
     for _, r in results(folder):
         models.setdefault(r["model"], []).append(r)
@@ -172,13 +176,15 @@ def table_of_seeds(folder: Path) -> str:
         values = [r["test"].get("bits", r["test"].get("log_likelihood")) for r in runs]
         digits, sign = (4, 1) if "bits" in runs[0]["test"] else (0, -1)
         mean = sum(values) / len(values)
-        said = ", ".join(f"{value:.{digits}f}" for value in values)
+        marks = [" (dead)" if any(map(dead, r["test"]["rates"])) else "" for r in runs]
+        said = ", ".join(f"{value:.{digits}f}{mark}" for value, mark in zip(values, marks))
         lines.append((sign * mean, f"| {model} | {said} | {mean:.{digits}f} | {PAPER.get(model, '-')} |"))
     head = ["| test | seeds | mean | paper |", "|---|---|---|---|"]
     return "\n".join(head + [line for _, line in sorted(lines)])
 
 
 TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table, "ptb-search": table, "ptb-regularisers": table,
+          "ptb-long": table,
           "ptb-large": table, "ptb-without-spaces": table_of_boundaries, "iamondb seeds": table_of_seeds,
           "enwik8": table, "text8": table, "iamondb": table_of_strokes, "iamondb-dropout": table_of_strokes,
           "iamondb-weight-drop": table_of_strokes,

@@ -216,8 +216,12 @@ def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
     assert arguments.model.num_layers == 2
 
 
-def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5)
+@pytest.mark.parametrize("validate_every", [0, 4])
+def test_training_says_once_that_a_detector_is_dead(
+    validate_every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the end of the first epoch, wherever validations are."""
+    config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
@@ -226,6 +230,8 @@ def test_training_says_once_that_a_detector_is_dead(tmp_path: Path, capsys: pyte
     assert [(line["step"], line["layer"], line["condition"], line["rate"]) for line in found] == [
         (10, 1, "always", 1.0), (10, 2, "silent", 0.0),
     ]  # fmt: skip
+    validated = [line["step"] for line in lines if line["event"] == "valid"]
+    assert validated == ([10, 20, 30] if validate_every == 0 else [4, 8, 12, 16, 20, 24, 28, 30])
     shown = capsys.readouterr().out
     for line in found:
         assert f"epoch 1.00  {line['message']}\n" in shown

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import hmrnn
+import literal
 import tiny
 from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
 from hmrnn.config import ModelConfig
@@ -214,10 +215,30 @@ def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
     by_hand = torch.full((len(TEXT), 1, 3), math.nan, dtype=torch.float64)
     by_hand[:, 0, 0] = torch.tensor([c in " \n" for c in TEXT]).double()
     by_hand[:, 0, 1] = torch.tensor([c == "\n" for c in TEXT]).double()
-    same, _ = model.rnn(model.embedding(symbols), boundaries=by_hand)
-    assert torch.equal(out.boundaries, same.boundaries)
+    x, layers = model.embedding(symbols), model.rnn.layers()
+    same = literal.run(x, layers, model.rnn.initial_state(1), forced=by_hand)
+    np.testing.assert_array_equal(out.boundaries.detach().numpy(), same.boundaries)
+    for ours, theirs in zip(out.hidden, same.hidden, strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=0, atol=1e-10)
+    free = literal.run(x, layers, model.rnn.initial_state(1))
+    assert all(abs(mine - theirs).max() > 1e-3 for mine, theirs in zip(same.hidden, free.hidden))
     forced = torch.zeros(len(TEXT), 1, 3)
     assert not model(symbols, boundaries=forced)[1].boundaries.any()  # the caller has the last word
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([len(TEXT), 20])])
+def test_hrnn_keeps_to_the_text_while_its_embedding_is_dropped(lengths: torch.Tensor | None) -> None:
+    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES).train()
+    model.dropout_embedding = 0.5
+    symbols = torch.from_numpy(LINES.encode(TEXT).astype(np.int64))[:, None].expand(-1, 2)
+    (_, out, _), (_, again, _) = (model(symbols, lengths=lengths) for _ in range(2))
+    assert not torch.equal(out.hidden[0], again.hidden[0])
+    expected = torch.tensor([[c in " \n", c == "\n"] for c in TEXT])[:, None].repeat(1, 2, 1)
+    if lengths is not None:
+        expected[20:, 1] = False
+    assert torch.equal(out.boundaries[..., :2].bool(), expected)
+    forced = torch.ones(len(TEXT), 2, 3)
+    assert model(symbols, boundaries=forced)[1].boundaries.all()
 
 
 def test_given_boundaries_of_other_vocabularies() -> None:

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +29,60 @@ def test_the_tables_are_those_of_the_results() -> None:
 def test_a_result_is_what_its_metrics_say(path: Path) -> None:
     result = json.loads(path.read_text())
     lines = [json.loads(line) for line in (path.parent / "metrics.jsonl").read_text().splitlines()]
+    valid, train = ([line for line in lines if line["event"] == event] for event in ("valid", "train"))
     unit = "bits" if "validation_bits" in result else "nats"
-    assert result[f"validation_{unit}"] == min(line[unit] for line in lines if line["event"] == "valid")
-    assert result["seconds"] == [line["seconds"] for line in lines if line["event"] == "train"][-1]
+    best = min(valid, key=lambda line: line[unit])
+    assert (result[f"validation_{unit}"], result["best_epoch"]) == (best[unit], best["epoch"])
+    assert result["seconds"] == train[-1]["seconds"]
     assert result["epochs"] == pytest.approx(lines[-1]["epoch"], abs=0.06)  # to a digit
+    assert result["characters_per_second"] == round(statistics.median(line["symbols_per_second"] for line in train))
+    assert result["seed"] == json.loads((path.parent / "config.json").read_text())["train"]["seed"]
+    assert re.match(r"[0-9a-f]{7}\b", result["commit"])
+
+
+AGAIN = sorted(path for path in RESULTS.glob("*/*/test-*.json") if path.name != "test-dynamic.json")
+
+
+@pytest.mark.parametrize("path", AGAIN, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_model_evaluated_again_gives_the_same(path: Path) -> None:
+    """As one stream, or on a CPU with weights in half precision: in bits to four digits, in nats to 0.05 of 1200."""
+    again, test = (json.loads(file.read_text()) for file in (path, path.parent / "result.json"))
+    test = test["test"]
+    read = ("symbols", "sequences", "points", "text", "strokes")
+    assert [again.get(name) for name in read] == [test.get(name) for name in read]
+    assert ("bits" in again, "log_likelihood" in again) == ("bits" in test, "log_likelihood" in test)
+    if "bits" in test:
+        assert round(again["bits"], 4) == round(test["bits"], 4)
+    else:
+        assert again["log_likelihood"] == pytest.approx(test["log_likelihood"], abs=0.05)
+    assert again["rates"] == pytest.approx(test["rates"], abs=0.0002)
+
+
+def test_the_page_has_the_figures_of_the_files_it_links_to() -> None:
+    links = re.findall(r"\[(\d+\.(\d+))\]\((\S+/test-[\w-]+\.json)\)", (RESULTS / "README.md").read_text())
+    assert {RESULTS / file for _, _, file in links} & set(AGAIN)
+    for figure, digits, file in links:
+        test = json.loads((RESULTS / file).read_text())
+        assert figure == f"{test.get('bits', test.get('log_likelihood')):.{len(digits)}f}", file
+
+
+@pytest.mark.parametrize(
+    ("rate", "dead"), [(0.0, True), (0.0019, True), (0.002, False), (0.98, False), (0.981, True), (1.0, True)]
+)
+def test_a_row_with_a_dead_level_is_marked(rate: float, dead: bool, tmp_path: Path) -> None:
+    """In the table of text and in that of seeds, whichever level it is; other seeds stay as they are."""
+    table = tiny.script(RESULTS / "table.py")
+    assert table.dead(rate) is dead
+    mark = " (dead)" if dead else ""
+    for levels, shown in (([rate, 0.5], f"{rate:.3f}{mark}, 0.500"), ([0.5, rate], f"0.500, {rate:.3f}{mark}")):
+        for seed, bits, rates in ((1, 1.25, [0.5, 0.5]), (2, 1.5, levels)):
+            shutil.copytree(RESULTS / "ptb/step-seed1", tmp_path / str(seed), dirs_exist_ok=True)
+            result = json.loads((tmp_path / str(seed) / "result.json").read_text())
+            result |= {"seed": seed, "test": result["test"] | {"bits": bits, "rates": rates}}
+            (tmp_path / str(seed) / "result.json").write_text(json.dumps(result))
+        assert [row.split(" | ")[5] for row in table.table(tmp_path).splitlines()[2:]] == ["0.500, 0.500", shown]
+        (row,) = table.table_of_seeds(tmp_path).splitlines()[2:]
+        assert row.split(" | ")[1:3] == [f"1.2500, 1.5000{mark}", "1.3750"]
 
 
 def test_a_table_of_handwriting(tmp_path: Path) -> None:
