@@ -1,0 +1,190 @@
+"""Figures of the documents that no trained model stands behind, measured again on this machine, on one CPU core.
+
+    python benchmarks/claims.py                # all of them, in about a quarter of an hour
+    python benchmarks/claims.py segmenter      # one
+
+Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date. The series of ``segmenter`` is
+that of tests/test_segmenter.py, so this needs the repository, not only the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import hmrnn
+from hmrnn.bench import environment
+from hmrnn.boundary_scores import score
+from hmrnn.data.sources import manual
+from hmrnn.segment_stream import Job
+
+ROOT = Path(__file__).parents[1]
+INTO = ROOT / "results" / "claims"
+LAYERS = 3
+
+
+def segmenter() -> list[dict[str, Any]]:
+    """HMSegmenter with its defaults on a series with two levels: six runs, each scored on a new series."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from test_segmenter import two_levels
+
+    x, segments, regimes = two_levels(3_000, 2)
+    runs = []
+    for random_state in range(6):
+        began = time.perf_counter()
+        model = hmrnn.HMSegmenter((8, 4), random_state=random_state).fit(two_levels(12_000, 1)[0])
+        seconds = time.perf_counter() - began
+        one, two = model.predict(x)
+        runs.append(
+            {
+                "random_state": random_state,
+                "level 1, F1 at jumps": score(one, segments, len(x)).f1,
+                "level 2, precision at jumps": score(two, segments, len(x)).precision,
+                "level 2, F1 at the rarer jumps": score(two, regimes, len(x)).f1,
+                "seconds of training": seconds,
+            }
+        )
+    return runs
+
+
+def small_layers() -> list[dict[str, Any]]:
+    """Forward and backward over 100 steps with fresh weights, as times the time of nn.LSTM; medians of ten turns."""
+    rows = []
+    for batch, hidden in ((16, 64), (16, 128), (32, 256)):
+        for layer_norm in (False, True):
+            torch.manual_seed(0)
+            x = torch.randn(100, batch, hidden)
+            ours = hmrnn.HMLSTM(hidden, hidden, num_layers=LAYERS, layer_norm=layer_norm)
+            theirs = nn.LSTM(hidden, hidden, num_layers=LAYERS)
+            subjects: dict[str, Callable[[], Any]] = {
+                "hmrnn": lambda ours=ours, x=x: ours(x)[0].hidden[-1].sum().backward(),
+                "nn.LSTM": lambda theirs=theirs, x=x: theirs(x)[0].sum().backward(),
+                "nn.LSTM without oneDNN": lambda theirs=theirs, x=x: _without_onednn(theirs, x),
+            }
+            times = in_turn(subjects, 10)
+            rows.append(
+                {
+                    "batch": batch,
+                    "units": hidden,
+                    "layer norm": layer_norm,
+                    "rates": ours(x)[0].boundaries.mean((0, 1)).tolist(),
+                    "times nn.LSTM": times["hmrnn"] / times["nn.LSTM"],
+                    "times nn.LSTM without oneDNN": times["hmrnn"] / times["nn.LSTM without oneDNN"],
+                    "milliseconds": {name: 1000 * seconds for name, seconds in times.items()},
+                }
+            )
+    return rows
+
+
+def _without_onednn(lstm: nn.LSTM, x: Tensor) -> None:
+    with torch.backends.mkldnn.flags(enabled=False):
+        lstm(x)[0].sum().backward()
+
+
+def in_turn(subjects: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
+    """The median of the seconds that each takes; the first turn does not count."""
+    taken: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in range(turns + 1):
+        for name, work in subjects.items():
+            began = time.perf_counter()
+            work()
+            taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+
+
+def sixteen_bits() -> list[dict[str, Any]]:
+    """Decisions of fresh detectors that 16 bits change over 200 steps, as shares; three seeds, batches of 4."""
+    rows = []
+    for dtype in (torch.float16, torch.bfloat16):
+        changed = []
+        for seed in range(3):
+            torch.manual_seed(seed)
+            rnn = hmrnn.HMLSTM(128, 128, num_layers=LAYERS, layer_norm=True)
+            x = torch.randn(200, 4, 128)
+            with torch.no_grad():
+                whole = rnn(x)[0].boundaries
+                half = rnn.to(dtype)(x.to(dtype))[0].boundaries
+            changed.append((whole != half.float()).float().mean((0, 1)))
+        rows.append({"dtype": str(dtype).removeprefix("torch."), "changed": torch.stack(changed).mean(0).tolist()})
+    return rows
+
+
+def gradient_norms() -> list[dict[str, Any]]:
+    """Of the whole gradient of fresh weights with layer norm, by the number of steps and what U's and V's gains are."""
+    rows = []
+    for gain in (1.0, 0.1):
+        for steps in (50, 100, 200):
+            norms = []
+            for seed in (0, 1):
+                torch.manual_seed(seed)
+                rnn = hmrnn.HMLSTM(128, 128, num_layers=LAYERS, layer_norm=True)
+                with torch.no_grad():
+                    for w in rnn.layers():
+                        for of in (w.gain_U, w.gain_V):
+                            if of is not None:
+                                of.fill_(gain)
+                x, target = torch.randn(steps, 16, 128), torch.randn(steps, 16, 128)
+                (rnn(x)[0].hidden[-1] - target).pow(2).mean().backward()
+                norms.append(float(torch.stack([p.grad.double().norm() for p in rnn.parameters()]).norm()))
+            rows.append({"gain": gain, "steps": steps, "norms of seeds 0 and 1": norms})
+    return rows
+
+
+def streams() -> list[dict[str, Any]]:
+    """Characters per second of ``hmrnn segment --stream`` with english-small, without the start of the program.
+
+    What is read is the manual that comes with Python, without the signs that the model does not know.
+    """
+    model = hmrnn.load("english-small")
+    known = set(model.vocabulary.symbols)
+    text, rows = "".join(sign for sign in manual() if sign in known), []
+    with tempfile.TemporaryDirectory() as folder:
+        for size, counts in ((60_000, (1, 16, 64, 128)), (200_000, (16, 128))):
+            file = Path(folder) / f"{size}.txt"
+            file.write_text(text[:size], encoding="utf-8")
+            for count in counts:
+                out = Path(folder) / f"{size}-{count}"
+                began = time.perf_counter()
+                job = Job(model.network, model.vocabulary, model.config.data, [file], out, streams=count)
+                assert job.run() is None, "a signal stopped it"
+                rows.append({"characters": size, "streams": count, "per second": size / (time.perf_counter() - began)})
+    return rows
+
+
+CLAIMS = {
+    "segmenter": segmenter,
+    "small-layers": small_layers,
+    "sixteen-bits": sixteen_bits,
+    "gradient-norms": gradient_norms,
+    "streams": streams,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"what to measure, of {', '.join(CLAIMS)}; all if none is given")
+    wanted = parser.parse_args().names or list(CLAIMS)
+    unknown = [name for name in wanted if name not in CLAIMS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(CLAIMS)}")
+    torch.set_num_threads(1)
+    INTO.mkdir(exist_ok=True)
+    for name in wanted:
+        about = environment("cpu")
+        found = CLAIMS[name]()
+        (INTO / f"{name}.json").write_text(json.dumps({"about": about, "found": found}, indent=1) + "\n")
+        print(name, *found, sep="\n  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()

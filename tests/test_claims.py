@@ -1,0 +1,122 @@
+"""benchmarks/claims.py, and that the documents say what it found."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny
+
+ROOT = Path(__file__).parents[1]
+CLAIMS = ROOT / "results" / "claims"
+NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))
+DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("guide", "model", "decisions")}
+
+
+SCRIPT = ROOT / "benchmarks" / "claims.py"
+
+
+def found(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((CLAIMS / f"{name}.json").read_text())["found"]
+    return rows
+
+
+def flat(document: str) -> str:
+    return " ".join(DOCUMENTS[document].split())
+
+
+def test_every_claim_has_its_file_and_every_file_is_linked() -> None:
+    assert sorted(tiny.script(SCRIPT).CLAIMS) == NAMES
+    for name in NAMES:
+        assert any(f"results/claims/{name}.json" in text for text in DOCUMENTS.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_claim_says_where_and_when_it_was_measured(name: str) -> None:
+    about = json.loads((CLAIMS / f"{name}.json").read_text())["about"]
+    assert re.fullmatch("[0-9a-f]{7,}", about["commit"])
+    assert "1 thread" in about["hardware"]
+    assert about["date"] >= "2026-11-16"
+
+
+def test_segmenter() -> None:
+    each = [f"{run['level 1, F1 at jumps']:.2f}" for run in found("segmenter")]
+    assert f"F1 of {', '.join(each[:-1])} and {each[-1]} (without tolerance)" in flat("guide")
+    assert f"came to {min(each)} to {max(each)}." in flat("decisions")
+    rarer = [run["level 2, F1 at the rarer jumps"] for run in found("segmenter")]
+    assert f"(F1 of {min(rarer):.2f} to {max(rarer):.2f})" in flat("guide")
+    assert all(run["level 2, precision at jumps"] == 1 for run in found("segmenter"))
+
+
+def test_small_layers() -> None:
+    rows = found("small-layers")
+    for plain, normed in zip(rows[::2], rows[1::2], strict=True):
+        z1, z2 = plain["rates"]
+        times = [f"{run['times nn.LSTM']:.1f} ({run['times nn.LSTM without oneDNN']:.1f})" for run in (plain, normed)]
+        line = f"| {plain['batch']} × {plain['units']} | {z1:.2f}, {z2:.2f} | {times[0]} | {times[1]} |"
+        assert line in DOCUMENTS["guide"]
+    slowest = [f"{max(run['times nn.LSTM'] for run in kind):.1f}" for kind in (rows[::2], rows[1::2])]
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"up to {slowest[0]} times, and {slowest[1]} times with layer norm" in readme
+
+
+def test_sixteen_bits() -> None:
+    changed = {row["dtype"]: row["changed"] for row in found("sixteen-bits")}
+    assert f"{100 * changed['bfloat16'][1]:.1f} % of the decisions of the second detector" in flat("model")
+    assert changed["float16"] == [0, 0]
+
+
+def test_gradient_norms() -> None:
+    norms = {(row["gain"], row["steps"]): row["norms of seeds 0 and 1"] for row in found("gradient-norms")}
+    for steps, said in ((50, ["5e+05", "9e+06"]), (100, ["2e+11", "3e+14"]), (200, ["3e+22", "1e+26"])):
+        assert [f"{norm:.0e}" for norm in norms[1.0, steps]] == said
+    said = "norms of 5·10⁵ and 9·10⁶ after 50 steps, 2·10¹¹ and 3·10¹⁴ after 100, 3·10²² and 10²⁶ after 200"
+    assert said in flat("decisions")
+    assert max(norm for (gain, _), both in norms.items() if gain == 0.1 for norm in both) < 1.5
+
+
+def test_streams() -> None:
+    speeds = {(row["characters"], row["streams"]): f"{round(row['per second'], -2):,.0f}" for row in found("streams")}
+    short = [speeds[60_000, count] for count in (1, 16, 64, 128)]
+    said = "60,000 characters went at {} in one stream, {} in 16 and {} in 64".format(*short[:3])
+    assert said in flat("guide")
+    assert f"with 128 for the 60,000 it is {short[3]}." in flat("guide")
+    assert f"200,000 at {speeds[200_000, 16]} in 16, the default, and {speeds[200_000, 128]} in 128" in flat("guide")
+
+
+def test_what_is_measured_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = tiny.script(SCRIPT)
+    monkeypatch.setattr(claims, "INTO", tmp_path / "claims")
+    monkeypatch.setattr(claims, "CLAIMS", {"one": lambda: [{"a": 1}], "two": lambda: [{"b": 2}]})
+    monkeypatch.setattr("sys.argv", ["claims", "two"])
+    claims.main()
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["two.json"]
+    written = json.loads((tmp_path / "claims" / "two.json").read_text())
+    assert written["found"] == [{"b": 2}]
+    assert written["about"]["torch"]
+    assert "{'b': 2}" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["claims", "three"])
+    with pytest.raises(SystemExit):
+        claims.main()
+    assert "there is no three; there are one, two" in capsys.readouterr().err
+
+
+def test_turns_are_taken_and_the_first_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = tiny.script(SCRIPT)
+    clock = [0.0]
+    monkeypatch.setattr(claims.time, "perf_counter", lambda: clock[0])
+    order: list[str] = []
+
+    def work(name: str, seconds: list[float]) -> None:
+        order.append(name)
+        clock[0] += seconds.pop(0)
+
+    a, b = [100.0, 1.0, 2.0, 9.0], [50.0, 4.0, 4.0, 5.0]
+    assert claims.in_turn({"a": lambda: work("a", a), "b": lambda: work("b", b)}, 3) == {"a": 2.0, "b": 4.0}
+    assert order == ["a", "b"] * 4
