@@ -85,7 +85,7 @@ def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel
     characters, noted = bits(card, "`tests/held_out.txt`")
     found = model.score(text)
     assert characters == len(text) == found.symbols + 1
-    assert found.bits == pytest.approx(noted, abs=0.0005)
+    assert found.bits == pytest.approx(noted, abs=0.002)
     assert noted < 2.2
     assert all(0.002 < rate < 0.98 for rate in found.rates), "a level is dead"
 

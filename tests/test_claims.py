@@ -15,8 +15,6 @@ ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "claims"
 NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))
 DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("guide", "model", "decisions")}
-
-
 SCRIPT = ROOT / "benchmarks" / "claims.py"
 
 
