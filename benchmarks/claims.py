@@ -1,6 +1,6 @@
-"""Figures of the documents that no trained model stands behind, measured again on this machine, on one CPU core.
+"""Figures of the documents that belong to no table of results, measured again on this machine, on one CPU core.
 
-    python benchmarks/claims.py                # all of them, in about a quarter of an hour
+    python benchmarks/claims.py                # all of them, in about ten minutes
     python benchmarks/claims.py segmenter      # one
 
 Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date. The series of ``segmenter`` is
