@@ -280,7 +280,7 @@ MEASURED = {
     "LN-CW-RNN, 12 epochs, nothing dropped, one seed": ["ptb-regularisers/ln-cw-rnn-seed1"],
     "85 epochs, more dropout, weight decay, one seed: LN-LSTM": ["ptb-long/ln-lstm-seed1"],
     "85 epochs, more dropout, weight decay, one seed: LN-HM-LSTM, rates held": ["ptb-long/held-seed1"],
-    "3×1024, 125 epochs, more dropout yet, weight decay, one seed: LN-HM-LSTM, rates held": ["ptb-large/held-long-seed1"],
+    "3×1024, 125 epochs, more dropout, decay, one seed: LN-HM-LSTM, rates held": ["ptb-large/held-long-seed1"],
     "enwik8, 7 epochs: LN-LSTM": ["enwik8/ln-lstm-seed1"],
     "enwik8, 7 epochs: LN-HM-LSTM": ["enwik8/held-seed1"],
     "enwik8, 13 epochs with dropout: LN-HM-LSTM": ["enwik8/held-dropped-seed1"],
