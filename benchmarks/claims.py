@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import hmrnn
-from hmrnn.bench import environment
+from hmrnn.bench import environment, without_onednn
 from hmrnn.boundary_scores import score
 from hmrnn.data.sources import manual
 from hmrnn.segment_stream import Job
@@ -66,10 +66,14 @@ def small_layers() -> list[dict[str, Any]]:
             x = torch.randn(100, batch, hidden)
             ours = hmrnn.HMLSTM(hidden, hidden, num_layers=LAYERS, layer_norm=layer_norm)
             theirs = nn.LSTM(hidden, hidden, num_layers=LAYERS)
+
+            def plain(theirs: nn.LSTM = theirs, x: Tensor = x) -> None:
+                theirs(x)[0].sum().backward()
+
             subjects: dict[str, Callable[[], Any]] = {
                 "hmrnn": lambda ours=ours, x=x: ours(x)[0].hidden[-1].sum().backward(),
-                "nn.LSTM": lambda theirs=theirs, x=x: theirs(x)[0].sum().backward(),
-                "nn.LSTM without oneDNN": lambda theirs=theirs, x=x: _without_onednn(theirs, x),
+                "nn.LSTM": plain,
+                "nn.LSTM without oneDNN": without_onednn(plain),
             }
             times = in_turn(subjects, 10)
             rows.append(
@@ -84,11 +88,6 @@ def small_layers() -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _without_onednn(lstm: nn.LSTM, x: Tensor) -> None:
-    with torch.backends.mkldnn.flags(enabled=False):
-        lstm(x)[0].sum().backward()
 
 
 def in_turn(subjects: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:

@@ -184,10 +184,9 @@ def table_of_seeds(folder: Path) -> str:
 
 
 TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table, "ptb-search": table, "ptb-regularisers": table,
-          "ptb-long": table,
-          "ptb-large": table, "ptb-without-spaces": table_of_boundaries, "iamondb seeds": table_of_seeds,
-          "enwik8": table, "text8": table, "iamondb": table_of_strokes, "iamondb-dropout": table_of_strokes,
-          "iamondb-weight-drop": table_of_strokes,
+          "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
+          "iamondb seeds": table_of_seeds, "enwik8": table, "text8": table, "iamondb": table_of_strokes,
+          "iamondb-dropout": table_of_strokes, "iamondb-weight-drop": table_of_strokes,
           "iamondb-official": table_of_strokes}  # fmt: skip
 
 
