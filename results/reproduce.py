@@ -98,8 +98,8 @@ def long() -> Table:
     for suffix, drop, output, between, decay in (
         ("", 0.35, 0.3, 0.15, 0.05),
         ("-decay", 0.35, 0.3, 0.15, 0.2),
-        ("-less-dropout", 0.25, 0.25, 0.1, 0.05),
         ("-less-dropout-decay", 0.25, 0.25, 0.1, 0.2),
+        ("-less-weight-drop-decay", 0.25, 0.4, 0.25, 0.2),
     ):
         said = f"; weight drop {drop}, output {output}, between {between}, embedding 0.1, weight decay {decay}"
         flags = f"--regularise.weight-drop {drop} --regularise.dropout-output {output}"
