@@ -71,6 +71,7 @@ STEERED = f"--train.epochs 8 {GAIN}"
 STILL = "--train.slope-rate 0"
 UNDROPPED = "--regularise.weight-drop 0 --regularise.dropout-output 0 --regularise.dropout-between 0"
 UNDROPPED += " --regularise.dropout-embedding 0"
+LESS = "--regularise.weight-drop 0.15 --regularise.dropout-output 0.15 --regularise.dropout-between 0.1"
 SHORT = "--train.epochs 12 --train.cool-down 0.9"
 WIKIPEDIA = "--train.batch-size 256 --train.learning-rate 0.0015 --train.cool-down 0.9 --train.patience 99"
 WIKIPEDIA += " --train.skip-nonfinite --train.validation-symbols 1000000 --regularise.shift"
@@ -93,22 +94,46 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
 
 
 def long() -> Table:
-    """LN-LSTM and HM-LSTM on Penn Treebank for 85 epochs, with the same few settings to choose from."""
+    """LN-LSTM and HM-LSTM on Penn Treebank for 68 or 85 epochs, with the same few settings to choose from."""
     rows = {}
-    for suffix, drop, output, between, decay in (
-        ("", 0.35, 0.3, 0.15, 0.05),
-        ("-decay", 0.35, 0.3, 0.15, 0.2),
-        ("-less-dropout-decay", 0.25, 0.25, 0.1, 0.2),
-        ("-less-weight-drop-decay", 0.25, 0.4, 0.25, 0.2),
+    for suffix, epochs, drop, output, between, decay in (
+        ("", 85, 0.35, 0.3, 0.15, 0.05),
+        ("-decay", 68, 0.35, 0.3, 0.15, 0.2),
+        ("-less-dropout-decay", 68, 0.25, 0.25, 0.1, 0.2),
+        ("-less-weight-drop-decay", 68, 0.25, 0.4, 0.25, 0.2),
     ):
         said = f"; weight drop {drop}, output {output}, between {between}, embedding 0.1, weight decay {decay}"
-        flags = f"--regularise.weight-drop {drop} --regularise.dropout-output {output}"
+        flags = f"--train.epochs {epochs} --regularise.weight-drop {drop} --regularise.dropout-output {output}"
         flags += f" --regularise.dropout-between {between} --regularise.weight-decay {decay}"
         rows["ln-lstm" + suffix] = Row(f"LN-LSTM 3x512{said}", f"{flags} --model.rnn ln-lstm {GAIN_LSTM}")
         held = f"{HM}, step, slope annealed, rates held at 0.9, 0.6"
         rows["held" + suffix] = Row(held + said, f"{flags} {USUAL}")
-    more = f"{PTB} --train.epochs 85 --train.cool-down 0.8 --train.skip-nonfinite"
+    more = f"{PTB} --train.cool-down 0.8 --train.skip-nonfinite"
     return Table("Penn Treebank, characters", "ptb", more, rows)
+
+
+def tuned() -> dict[str, Row]:
+    """Learning rate and weight decay of each network, with the dropout of the table and with less."""
+    rows = {}
+    for lstm, less, rate, decay in (
+        (False, False, 0.004, 0.2),
+        (True, False, 0.004, 0.2),
+        (False, False, 0.008, 0.2),
+        (False, True, 0.004, 0.2),
+        (False, True, 0.002, 0.2),
+        (True, True, 0.002, 0.2),
+        (False, True, 0.004, 0.5),
+        (True, True, 0.002, 0.5),
+    ):
+        name = f"{'ln-lstm-' * lstm}{'less-dropout-' * less}learning-rate-{rate}-decay-{decay}"
+        said = "LN-LSTM 3x512" if lstm else f"{HM}, rates held at 0.9, 0.6"
+        said += f", learning rate {rate}, weight decay {decay}"
+        said += "; weight drop 0.15, output 0.15, between 0.1" * less
+        flags = f"--model.rnn ln-lstm {GAIN_LSTM}" if lstm else USUAL
+        flags += f" --train.learning-rate {rate} --regularise.weight-decay {decay} --train.skip-nonfinite"
+        flags += f" {LESS}" * less
+        rows[name] = Row(said, flags)
+    return rows
 
 
 def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> Table:
@@ -162,6 +187,7 @@ TABLES = {
                 )
                 for rate in (0.001, 0.004)
             },
+            **tuned(),
             "zoneout": Row(
                 f"{HM}, rates held at 0.9, 0.6, zoneout 0.05",
                 f"{USUAL} --regularise.zoneout 0.05",

@@ -105,7 +105,7 @@ PRESETS |= {
         DataConfig(format="ptb"),
         ModelConfig(),
         TrainConfig(
-            epochs=85,
+            epochs=68,
             cool_down=0.8,
             patience=_no_plateau,
             slope_rate=0.04,
@@ -114,11 +114,11 @@ PRESETS |= {
         ),
         dataclasses.replace(
             _held,
-            weight_drop=0.35,
-            dropout_output=0.3,
-            dropout_between=0.15,
+            weight_drop=0.25,
+            dropout_output=0.25,
+            dropout_between=0.1,
             dropout_embedding=0.1,
-            weight_decay=0.05,
+            weight_decay=0.2,
         ),
     ),
     "enwik8-best": Config(
