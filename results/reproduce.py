@@ -108,6 +108,12 @@ def long() -> Table:
         rows["ln-lstm" + suffix] = Row(f"LN-LSTM 3x512{said}", f"{flags} --model.rnn ln-lstm {GAIN_LSTM}")
         held = f"{HM}, step, slope annealed, rates held at 0.9, 0.6"
         rows["held" + suffix] = Row(held + said, f"{flags} {USUAL}")
+    # the dropout that was best, and the learning rate and weight decay that suit each network in six epochs
+    for name, rate, decay in (("ln-lstm", 0.002, 0.5), ("held", 0.004, 0.2)):
+        title, flags = rows[f"{name}-less-dropout-decay"]
+        title = title.replace("weight decay 0.2", f"weight decay {decay}, learning rate {rate}")
+        flags += f" --train.learning-rate {rate} --regularise.weight-decay {decay}"
+        rows[f"{name}-tuned"] = Row(title, flags)
     more = f"{PTB} --train.cool-down 0.8 --train.skip-nonfinite"
     return Table("Penn Treebank, characters", "ptb", more, rows)
 
@@ -124,6 +130,8 @@ def tuned() -> dict[str, Row]:
         (True, True, 0.002, 0.2),
         (False, True, 0.004, 0.5),
         (True, True, 0.002, 0.5),
+        (True, True, 0.004, 0.2),
+        (True, True, 0.002, 1.0),
     ):
         name = f"{'ln-lstm-' * lstm}{'less-dropout-' * less}learning-rate-{rate}-decay-{decay}"
         said = "LN-LSTM 3x512" if lstm else f"{HM}, rates held at 0.9, 0.6"
@@ -240,6 +248,13 @@ TABLES = {
                 f"{LARGE} --train.epochs 125 --train.batch-size 128 --train.skip-nonfinite "
                 "--regularise.weight-drop 0.5 --regularise.dropout-output 0.4 --regularise.dropout-between 0.3 "
                 "--regularise.weight-decay 0.05",
+            ),
+            "held-decay": Row(
+                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.4, output 0.4, "
+                "between 0.2, embedding 0.1, weight decay 0.2, learning rate 0.003",
+                f"{LARGE} --train.epochs 100 --train.batch-size 128 --train.skip-nonfinite "
+                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.4 --regularise.dropout-between 0.2 "
+                "--regularise.weight-decay 0.2 --train.learning-rate 0.003",
             ),
         },
     ),
