@@ -170,10 +170,14 @@ def test_a_crash_while_old_ones_are_removed(tmp_path: Path, monkeypatch: pytest.
     def prepare(k: int) -> None:
         nonlocal number
         number += 1
-        here.save("best", number, model(number))
+        save(number)
+
+    def save(step: int) -> None:
+        here.save("best", step, model(step))
+        here.save("last", step, model(step, step=step))
 
     def act() -> None:
-        here.save("best", number + 1, model(number + 1))
+        save(number + 1)
 
     def look() -> None:
         assert float(checkpoint.read(checkpoint.find(tmp_path)).weights["softmax.bias"][0]) in (number, number + 1)

@@ -316,6 +316,38 @@ def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys
     assert whole[name] == parts[name]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_output_that_cannot_be_written_stops_a_run_and_loses_nothing(work: Path, tmp_path: Path, full: bool) -> None:
+    """Its reader goes (| head), or its disk is full from the first line on."""
+    config = tiny.config(epochs=1000, log_every=1, length=10, batch_size=16)
+    command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(tmp_path), *tiny.flags(config)]
+    with open("/dev/full", "w") as nowhere:
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env=tiny.environment(work / "cache"),
+            stdout=nowhere if full else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    if process.stdout is not None:
+        while "bits/char" not in (line := process.stdout.readline()):
+            assert line, process.communicate()[1]
+        process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    if full:
+        assert process.wait(60) == 2
+        assert said == "hmrnn: the output cannot be written (No space left on device), so training does not begin\n"
+        return
+    assert process.wait(60) == 128 + signal.SIGTERM
+    why, stopped, again = said.splitlines()
+    assert why == "hmrnn: the output cannot be written (Broken pipe), so training stops"
+    step = RunDirectory(tmp_path).newest_progress()["step"]
+    assert stopped == f"stopped by SIGTERM at step {step}; everything is saved. Go on with:"
+    assert "--resume" in again
+
+
 def test_the_model_of_the_command_line_is_that_of_python(work: Path) -> None:
     model = hmrnn.load("runs/story")
     weights = checkpoint.read(checkpoint.find(Path("runs/story"))).weights

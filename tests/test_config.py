@@ -12,6 +12,7 @@ import pytest
 
 import tiny
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, from_json, to_json
+from hmrnn.config_use import unused
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS, fit
 
@@ -23,6 +24,33 @@ def test_presets_work_and_survive_json(name: str) -> None:
     config = PRESETS[name]
     config.check()
     assert from_json(to_json(config), Config, "here") == config
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_no_setting_is_infinite(value: float) -> None:
+    """JSON has no such number: a run with one would be trained and could never be read again."""
+    default, tried = Config(), 0
+    for part in ("data", "model", "train", "regularise"):
+        for field in dataclasses.fields(getattr(default, part)):
+            if isinstance(default.setting(f"{part}.{field.name}"), float):
+                changed = dataclasses.replace(getattr(default, part), **{field.name: value})
+                with pytest.raises(InputError, match=field.name):
+                    dataclasses.replace(default, **{part: changed}).check()
+                tried += 1
+    assert tried > 20
+
+
+def test_one_symbol_cannot_be_validated_on() -> None:
+    for symbols in (0, 2):
+        Config(train=TrainConfig(validation_symbols=symbols)).check()
+    with pytest.raises(InputError, match=r"train\.validation_symbols must be 0, for all, or at least 2; got 1"):
+        Config(train=TrainConfig(validation_symbols=1)).check()
+
+
+@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
+def test_one_layer_has_nothing_between_layers(rnn: Any) -> None:
+    assert "regularise.dropout_between" in unused(ModelConfig(rnn=rnn, num_layers=1))
+    assert "regularise.dropout_between" not in unused(ModelConfig(rnn=rnn, num_layers=2))
 
 
 def test_presets_are_the_papers_settings() -> None:

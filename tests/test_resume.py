@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 
 import hmrnn
 import tiny
@@ -16,6 +21,7 @@ from hmrnn import checkpoint
 from hmrnn.errors import InputError
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics, train
+from hmrnn.trainer import Trainer
 
 
 def after(step: int, event: str = "step") -> Any:
@@ -185,3 +191,93 @@ def test_resume_wants_every_tensor(name: str) -> None:
     del saved.training[name]
     with pytest.raises(InputError, match=f"the checkpoint does not fit this run: '{name}'"):
         trainer.restore(saved)
+
+
+def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
+    """The state that a crash leaves is mostly that of an epoch's end."""
+    tiny.run(tmp_path, tiny.config(epochs=9, cool_down=0.5), crash=after(34))
+    before = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    end = tiny.run(tmp_path, tiny.config(epochs=3, cool_down=0.5), resume=True)
+    assert (end["step"], end["epoch"], end["reason"]) == (30, 3.0, "all 3 epochs are done")
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert lines == before[: len(lines)]
+    assert json.loads(lines[-1])["step"] == 30
+
+
+def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checkpoint has no random state of a GPU; one that has it gives it back."""
+    tiny.run(tmp_path, tiny.config(), stop=after(3))
+    saved = RunDirectory(tmp_path).newest_state()
+    trainer = tiny.trainer(tiny.config())
+    given: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append(state))
+    monkeypatch.setattr(trainer, "device", mock.Mock(type="cuda"))
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
+    trainer.restore(saved)
+    assert trainer.progress.step == 3
+    assert given == []
+    drawn = torch.ones(3)
+    trainer.restore(saved._replace(training={**(saved.training or {}), "random.cuda.0": drawn}))
+    assert given[0] is drawn
+
+
+def test_a_thread_may_train(tmp_path: Path) -> None:
+    """Signals reach the main thread alone; in another one nothing listens to them."""
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(tiny.run, tmp_path, tiny.config()).result()
+    assert end["reason"] == "all 2 epochs are done"
+
+
+def test_a_best_model_that_was_never_reached_again_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full between the best model and the state: what goes on from the state before has its own best."""
+    save = RunDirectory.save
+
+    def full(self: RunDirectory, kind: Any, step: int, saved: Any) -> None:
+        if kind == "last" and step == 20:
+            raise InputError("no space left")
+        save(self, kind, step, saved)
+
+    monkeypatch.setattr(RunDirectory, "save", full)
+    with pytest.raises(InputError, match="no space left"):
+        tiny.run(tmp_path, tiny.config(epochs=4))
+    assert sorted(path.name for path in tmp_path.glob("*-*")) == ["best-00000010", "best-00000020", "last-00000010"]
+    monkeypatch.setattr(RunDirectory, "save", save)
+    tiny.run(tmp_path, tiny.config(epochs=4), resume=True, stop=after(13))
+    assert sorted(path.name for path in tmp_path.glob("*-*")) == ["best-00000010", "last-00000010", "last-00000013"]
+
+
+def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Trainer.update
+
+    def poisoned(self: Trainer, batch: Any, phase: int | None = None) -> None:
+        read = self.task.read
+
+        def bad(*arguments: Any) -> Any:
+            reading = read(*arguments)
+            return reading._replace(loss=reading.loss * math.nan) if self.progress.step == 5 else reading
+
+        monkeypatch.setattr(self.task, "read", bad)
+        update(self, batch, phase)
+        monkeypatch.setattr(self.task, "read", read)
+
+    monkeypatch.setattr(Trainer, "update", poisoned)
+    tiny.run(tmp_path, tiny.config(skip_nonfinite=True, log_every=10), stop=after(7))
+    end = tiny.run(tmp_path, tiny.config(skip_nonfinite=False, log_every=10), resume=True)
+    assert end["reason"] == "all 2 epochs are done"
+    assert RunDirectory(tmp_path).newest_progress()["skipped"] == 1
+    lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "train"]
+    assert all(1 < line["bits"] < 6 for line in lines)
+
+
+@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
+def test_the_slope_is_told_alike_after_a_stop(tmp_path: Path, rnn: str) -> None:
+    config = tiny.config(rnn=rnn, slope_rate=0.5, log_every=2)
+    tiny.run(tmp_path, config, stop=after(15))
+    tiny.run(tmp_path, config, resume=True)
+    slopes = {line["step"]: line["slope"] for line in read_metrics(tmp_path / "metrics.jsonl") if "slope" in line}
+    assert slopes[10] == 1.0
+    assert slopes[14] == slopes[16] == 1.5

@@ -13,6 +13,7 @@ import torch
 
 import tiny_strokes
 from hmrnn import checkpoint
+from hmrnn.config import RegulariseConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch
@@ -194,3 +195,26 @@ def test_describe_names_lines_and_what_was_skipped() -> None:
     assert "could not be read" not in told
     damaged = StrokeCorpus(corpus.name, corpus.train, corpus.valid, corpus.test, corpus.scale, skipped=("a: why",))
     assert "1 file could not be read" in StrokeTask(tiny_strokes.config(), damaged, CPU).describe()
+
+
+@pytest.mark.parametrize("accumulate", [2, 4, 8])
+def test_parts_of_a_batch_count_by_their_points(accumulate: int) -> None:
+    """Nine lines in batches of eight: most rows of a batch, and some parts of it, hold no line at all."""
+
+    def rates(accumulate: int, control: float, updates: int) -> tuple[list[float], list[float]]:
+        config = tiny_strokes.config(batch_size=8, accumulate=accumulate, epochs=99, learning_rate=1e-9)
+        aims = RegulariseConfig(rate_targets=(0.3, 0.1), rate_weight=0.0, rate_control=control)
+        trainer = Trainer(dataclasses.replace(config, regularise=aims), tiny_strokes.corpus(train=9), CPU)
+        for _ in range(updates):
+            trainer.step()
+        means = trainer.window_means()
+        assert means is not None
+        return means[1], [float(b[-1].detach()) for b in list(trainer.model.rnn.b)[:2]]
+
+    whole, _ = rates(1, 0.0, 4)
+    parts, _ = rates(accumulate, 0.0, 4)
+    assert parts == pytest.approx(whole, abs=1e-6)
+    _, moved = rates(1, 0.05, 40)
+    _, moved_in_parts = rates(accumulate, 0.05, 40)
+    assert moved_in_parts == pytest.approx(moved, abs=0.3)
+    assert all(bias < -0.1 for bias in moved)

@@ -158,7 +158,12 @@ def checkpoints(run: Path) -> list[Path]:
 def _named(run: Path) -> list[Path]:
     """What has the name of a checkpoint that was written to its end, whole or not, the newest last."""
     found = [path for path in run.iterdir() if NAME.fullmatch(path.name) and path.suffix != ".new"]
-    return sorted(found, key=lambda path: (int(path.stem.split("-")[1]), path.suffix != ".old", path.name))
+    return sorted(found, key=lambda path: (step_of(path), path.suffix != ".old", path.name))
+
+
+def step_of(path: Path) -> int:
+    """The update after which a checkpoint was written, which its name says."""
+    return int(path.stem.split("-")[1])
 
 
 def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:

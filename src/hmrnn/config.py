@@ -184,6 +184,8 @@ class TrainConfig:
         )  # fmt: skip
         if self.detector_rates and self.detector_bias:
             raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
+        if self.validation_symbols == 1:
+            raise InputError("train.validation_symbols must be 0, for all, or at least 2; got 1")
         if not self.cool_down <= 1:
             raise InputError(f"train.cool_down is a share of all updates, at most 1; got {self.cool_down}")
         _check_seed("train.seed", self.seed)
@@ -265,8 +267,9 @@ class Config:
     def check(self) -> None:
         """Raise InputError on values that cannot work, alone or beside each other."""
         m, t, d, r = self.model, self.train, self.data, self.regularise
-        for part in (d, m, t, r):
+        for name, part in (("data", d), ("model", m), ("train", t), ("regularise", r)):
             part.check()
+            _check_finite(name, part)
         if r.surprise_kind == "expected" and d.format in STROKE_FORMATS:
             raise InputError("regularise.surprise_kind expected is for text; the mixtures of strokes have no entropy")
         if r.shift and d.format in STROKE_FORMATS:
@@ -298,6 +301,14 @@ def _check_counts(values: Mapping[str, float]) -> None:
             raise InputError(f"{name} must be at least 1; got {value}")
         if value > 2**31:
             raise InputError(f"{name} must be at most {2**31}; got {value}")
+
+
+def _check_finite(part: str, config: Any) -> None:
+    """JSON has no infinity: a run with one could not be read again."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{part}.{field.name} must be finite; got {value}")
 
 
 def _check_not_negative(part: str, config: Any, *names: str) -> None:

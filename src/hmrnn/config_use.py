@@ -59,6 +59,8 @@ def unused(model: ModelConfig) -> dict[str, str]:
     """The settings that a network does not have, each with what it is for."""
     lacking = {name: having for name, having in NETWORKS_WITH.items() if model.rnn not in having}
     found = {name: f"model.rnn {' or '.join(having)}" for name, having in lacking.items()}
+    if model.num_layers == 1:
+        found["regularise.dropout_between"] = "networks of two or more layers"
     if model.num_layers == 1 and model.rnn in _DETECTING:
         about_detectors = (name for name, having in NETWORKS_WITH.items() if set(having) <= set(_DETECTING))
         found |= dict.fromkeys(about_detectors, "networks of two or more layers")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import errno
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hmrnn.data.text import Corpus
+from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
 from hmrnn.segmentation import Segmentation
@@ -28,8 +32,13 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
     """Run a training to its end and show it: a bar on a terminal, a line per report elsewhere. The last event."""
     if quiet:
         return _last(events)
-    console = Console(highlight=False, markup=False)
-    console.print(_headline(trainer, run), soft_wrap=True)
+    console = _Console(highlight=False, markup=False)
+    try:
+        console.print(_headline(trainer, run), soft_wrap=True)
+    except OSError as error:
+        _let_go_of_output()
+        raise InputError(f"the output cannot be written ({error.strerror}), so training does not begin") from error
+    show = _saying(console)
     task = trainer.task
     total = trainer.config.train.epochs * trainer.task.chunks
     columns = (
@@ -46,26 +55,57 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                 state = _state(event, task)
                 progress.update(bar, state=state)
                 if not console.is_terminal:
-                    console.print(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}", soft_wrap=True)
+                    show(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}")
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
-                console.print(
+                show(
                     f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}, "
-                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}",
-                    soft_wrap=True,
+                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}"
                 )
             elif event["event"] == "detector":
                 style = "green" if event["condition"] == "alive" else "yellow"
-                console.print(f"epoch {event['epoch']:.2f}  {event['message']}", style=style, soft_wrap=True)
+                show(f"epoch {event['epoch']:.2f}  {event['message']}", style)
     if event["signal"] is None:
         best = trainer.progress.best
-        console.print(
+        show(
             f"done: {event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
             f"{trainer.progress.best_step}, in {run.path}"
             + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
-            soft_wrap=True,
+            running=False,
         )
     return event
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process without a word."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def _saying(console: Console) -> Callable[..., None]:
+    """A function that prints a line. Once that fails (| head, a full disk) the run is asked to stop, which saves it."""
+    gone = False
+
+    def show(text: str, style: str | None = None, running: bool = True) -> None:
+        nonlocal gone
+        if gone:
+            return
+        try:
+            console.print(text, style=style, soft_wrap=True)
+        except OSError as error:
+            gone = True
+            _let_go_of_output()
+            if running:
+                print(f"hmrnn: the output cannot be written ({error.strerror}), so training stops", file=sys.stderr)
+                signal.raise_signal(signal.SIGTERM)
+
+    return show
+
+
+def _let_go_of_output() -> None:
+    """What is still to be said goes to stderr; what is left in the buffer of stdout is nobody's."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout = sys.stderr
 
 
 def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -92,14 +92,22 @@ class RunDirectory:
                 path.unlink()
 
     def save(self, kind: Literal["best", "last"], step: int, saved: Checkpoint) -> None:
-        """Write a checkpoint, then drop the older ones of its kind."""
+        """Write a checkpoint. With a state, older states and best models go: till then the one before could go on."""
         if not self.writer:
             return
         if not self.path.is_dir():
             raise InputError(f"{self.path} is gone: it was moved or removed while the run was writing to it")
         with self._writing("a checkpoint"):
             checkpoint.write(self.path / f"{kind}-{step:08d}", saved)
-            checkpoint.prune(self.path, kind, keep=1 if kind == "best" else 2)
+            if kind == "last":
+                checkpoint.prune(self.path, "last", keep=2)
+                checkpoint.prune(self.path, "best", keep=1)
+
+    def drop_best_after(self, step: int) -> None:
+        """Remove best models that came after ``step``, from which a run goes on: it may take another way from there."""
+        for path in checkpoint.checkpoints(self.path) if self.writer else ():
+            if "best" in path.name and checkpoint.step_of(path) > step:
+                shutil.rmtree(path)
 
     @contextlib.contextmanager
     def _writing(self, what: str) -> Iterator[None]:

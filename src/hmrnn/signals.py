@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[list[str]]:
-    """The names of the SIGINTs and SIGTERMs that have come; a second one of a kind has its usual effect."""
+    """The names of the SIGINTs and SIGTERMs that have come; a second one of a kind has its usual effect.
+
+    Signals reach the main thread alone: in another one nobody asks.
+    """
     asked: list[str] = []
     before: dict[signal.Signals, Any] = {}
 
@@ -18,7 +22,8 @@ def asked_to_stop() -> Iterator[list[str]]:
         asked.append(signal.Signals(number).name)
         signal.signal(number, before[signal.Signals(number)])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread else ():
         before[number] = signal.signal(number, note)
     try:
         yield asked

@@ -46,6 +46,10 @@ class Reading(NamedTuple):
     chances: Tensor | None = None
     """(T, B, detectors): how likely each detector was to fire; may be None where regularise does not ask for it."""
 
+    def weight(self) -> Tensor:
+        """What the rates of this part of a batch count beside those of others: its steps, or 1 where all are alike."""
+        return torch.ones_like(self.loss) if self.active is None else self.active.sum()
+
     def rates(self) -> Tensor:
         """(detectors,): how often each detector fired, with its gradient."""
         if self.active is None:

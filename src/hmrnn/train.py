@@ -33,6 +33,7 @@ def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Itera
     """
     if resume:
         trainer.restore(run.newest_state())
+        run.drop_best_after(trainer.progress.step)
     run.store(trainer.config)
     return _train(trainer, run)
 

@@ -127,8 +127,9 @@ class Trainer:
         t, r = self.config.train, self.config.regularise
         self.optimizer.zero_grad()
         carried = []
-        sums = torch.zeros_like(self.window)
-        lacking = torch.zeros_like(self.window[1:])
+        loss = torch.zeros_like(self.window[:1])
+        total, lacking = torch.zeros_like(self.window[1:]), torch.zeros_like(self.window[1:])
+        steps = torch.zeros_like(loss)
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast(), self._clock(phase):
@@ -138,11 +139,17 @@ class Trainer:
             with self._sync(last):
                 ((reading.loss + pull) / t.accumulate).backward()
             carried.append(reading.state.detach())
-            sums += torch.cat([reading.loss.detach()[None], rates.detach()]).double() / t.accumulate
+            loss += reading.loss.detach().double() / t.accumulate
+            weight = reading.weight()
+            steps += weight
+            total += rates.detach() * weight
             if r.rate_control > 0:
-                lacking += lacking_bias(reading, r.rate_targets, self.model.rnn) / t.accumulate
+                lacking += lacking_bias(reading, r.rate_targets, self.model.rnn) * weight
         if r.rate_control > 0:
             leave_to_control(self.model.rnn)
+        if reading.active is not None:  # shares of a batch, and of processes, hold more of it or less
+            steps = self._mean(steps).clamp(min=1)
+        sums = torch.cat([loss, total / steps])
         good, norm = self.watch.note(sums[0], self.world)
         if self.device.type == "cpu" and not good:
             return
@@ -161,7 +168,7 @@ class Trainer:
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
         bound_feedback(self.model, t.detector_feedback, t.detector_recurrence, good)
         if r.rate_control > 0:
-            control_rates(self.model.rnn, self._mean(lacking), r.rate_control * (rate / t.learning_rate), good)
+            control_rates(self.model.rnn, self._mean(lacking / steps), r.rate_control * (rate / t.learning_rate), good)
         if self.average is not None:
             self.average.update(good)
 
@@ -170,7 +177,8 @@ class Trainer:
         """(detectors,): how often each detector fires on the first batch, over all processes."""
         with self._autocast():
             reading = self.task.read(self.model, self.task.batch(0, 0), self.state)
-        return self._mean(reading.rates().double())
+        weight = reading.weight().double()
+        return self._mean(reading.rates() * weight) / self._mean(weight).clamp(min=1)
 
     def window_means(self) -> tuple[float, list[float]] | None:
         """The measure and the boundary rates since the last call, averaged over processes.
@@ -238,7 +246,10 @@ class Trainer:
                 p.learning_rate, p.divisions, p.stale = p.learning_rate / t.divide_rate_by, p.divisions + 1, 0
                 self._set_rate()
         if p.finished is None and p.chunk == 0 and p.epoch >= t.epochs:
-            p.finished = f"all {t.epochs} epochs are done"
+            p.finished = self._all_done()
+
+    def _all_done(self) -> str:
+        return f"all {self.config.train.epochs} epochs are done"
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of a run beside its weights; a collective call under torchrun."""
@@ -287,15 +298,29 @@ class Trainer:
             for name, parameter in self.model.named_parameters():
                 self.optimizer.state[parameter] = _under(f"optimizer.{name}.", tensors)
             torch.set_rng_state(saved.training[f"random.cpu.{self.rank}"])
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(saved.training[f"random.cuda.{self.rank}"], self.device)
+            drawn = saved.training.get(f"random.cuda.{self.rank}")
+            if self.device.type == "cuda" and drawn is not None:  # not if the run began on a CPU
+                torch.cuda.set_rng_state(drawn, self.device)
         except (KeyError, TypeError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"the checkpoint does not fit this run: {reason}") from error
         self._set_rate()
-        if self.progress.finished is not None:  # epochs, patience or divisions may have been raised since
-            self.progress.finished = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take up settings that may have been changed since the checkpoint, and what it does not hold."""
+        p, t = self.progress, self.config.train
+        if p.chunk > 0:  # a network without detectors does not keep it
+            self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
+        if not t.skip_nonfinite and self.watch.skipped():  # while they were left out; that has been dealt with
+            p.window_steps -= self.watch.skipped()
+            p.skipped += self.watch.report()
+        validated = t.validate_every == 0 or p.step % t.validate_every == 0
+        if p.finished is not None:  # epochs, patience or divisions may have been raised
+            p.finished = None
             self._apply_limits()
+        elif p.chunk == 0 and p.epoch >= t.epochs and validated:
+            p.finished = self._all_done()
 
     def snapshot(self, *, training: bool) -> Checkpoint:
         """What is written to disk now: a state that training can go on from, or the model that is used."""
