@@ -85,6 +85,16 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         assert checkpoint.checkpoints(tmp_path) == []
 
 
+def test_best_models_of_updates_that_are_made_again_go_unless_there_are_no_others(tmp_path: Path) -> None:
+    here = RunDirectory(tmp_path)
+    model = tiny.trainer(tiny.config()).snapshot(training=False)
+    for step in (4, 7, 9):
+        here.save("best", step, model)
+    for goes_on_at, left in ((9, [4, 7, 9]), (7, [4, 7]), (5, [4]), (3, [4])):
+        here.drop_best_after(goes_on_at)
+        assert [checkpoint.step_of(path) for path in checkpoint.checkpoints(tmp_path)] == left
+
+
 def test_overwriting_removes_what_belongs_to_a_run_and_nothing_else(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(epochs=1))
     (tmp_path / "figures").mkdir()

@@ -104,10 +104,11 @@ class RunDirectory:
                 checkpoint.prune(self.path, "best", keep=1)
 
     def drop_best_after(self, step: int) -> None:
-        """Remove best models that came after ``step``, from which a run goes on: it may take another way from there."""
-        for path in checkpoint.checkpoints(self.path) if self.writer else ():
-            if "best" in path.name and checkpoint.step_of(path) > step:
-                shutil.rmtree(path)
+        """Remove best models after ``step``, where a run goes on, maybe another way; a model without others stays."""
+        found = [path for path in checkpoint.checkpoints(self.path) if "best" in path.name] if self.writer else []
+        after = [path for path in found if checkpoint.step_of(path) > step]
+        for path in after if len(after) < len(found) else ():
+            shutil.rmtree(path)
 
     @contextlib.contextmanager
     def _writing(self, what: str) -> Iterator[None]:
