@@ -190,11 +190,14 @@ def test_bf16_is_close(network: LanguageModel) -> None:
     assert rough.bits == pytest.approx(exact.bits, abs=0.2)
 
 
-def test_lines_of_handwriting_have_no_warm_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("flag", "value"), [("--warmup", 500), ("--warmup", 0), ("--streams", 2), ("--streams", 0)])
+def test_lines_of_handwriting_are_read_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: int
+) -> None:
     tiny_strokes.save(tmp_path / "hand", tiny_strokes.model())
     save_strokes(tiny_strokes.strokes(2), tmp_path / "lines.npz")
-    assert tiny.hmrnn("evaluate", "-m", tmp_path / "hand", "--file", tmp_path / "lines.npz", "--warmup", 500) == 2
-    assert "--warmup is for text, and this is a model of handwriting; leave it out" in capsys.readouterr().err
+    assert tiny.hmrnn("evaluate", "-m", tmp_path / "hand", "--file", tmp_path / "lines.npz", flag, value) == 2
+    assert f"{flag} is for text, and this is a model of handwriting; leave it out" in capsys.readouterr().err
 
 
 def test_bad_arguments(network: LanguageModel) -> None:

@@ -32,7 +32,8 @@ LONGEST = 86_400
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
     for flag, given in (
         ("--symbols", arguments.symbols), ("--gold", arguments.gold), ("--plain", arguments.plain),
-        ("--streams", arguments.streams), ("--warmup", arguments.warmup is not None), ("--dynamic", arguments.dynamic),
+        ("--streams", arguments.streams is not None), ("--warmup", arguments.warmup is not None),
+        ("--dynamic", arguments.dynamic),
     ):  # fmt: skip
         if given:
             raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
