@@ -65,6 +65,11 @@ PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
 # rates that detectors start at and are held near
 HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
 USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
+# what begins the name of a row, the network, and its flags
+NETWORKS = (
+    ("", f"{HM}, rates held at 0.9, 0.6", USUAL),
+    ("ln-lstm-", "LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
+)
 LARGE = f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL}"
 UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
 STEERED = f"--train.epochs 8 {GAIN}"
@@ -133,13 +138,12 @@ def tuned() -> dict[str, Row]:
         (True, True, 0.004, 0.2),
         (True, True, 0.002, 1.0),
     ):
-        name = f"{'ln-lstm-' * lstm}{'less-dropout-' * less}learning-rate-{rate}-decay-{decay}"
-        said = "LN-LSTM 3x512" if lstm else f"{HM}, rates held at 0.9, 0.6"
-        said += f", learning rate {rate}, weight decay {decay}"
-        said += "; weight drop 0.15, output 0.15, between 0.1" * less
-        flags = f"--model.rnn ln-lstm {GAIN_LSTM}" if lstm else USUAL
+        name, net, flags = NETWORKS[lstm]
+        name += f"{'less-dropout-' * less}learning-rate-{rate}-decay-{decay}"
+        said = f"{net}, learning rate {rate}, weight decay {decay}"
         flags += f" --train.learning-rate {rate} --regularise.weight-decay {decay} --train.skip-nonfinite"
-        flags += f" {LESS}" * less
+        if less:
+            said, flags = f"{said}; weight drop 0.15, output 0.15, between 0.1", f"{flags} {LESS}"
         rows[name] = Row(said, flags)
     return rows
 
@@ -183,16 +187,10 @@ TABLES = {
             "held-lower-2": Row(f"{HM}, rates held at 0.9, 0.4", f"{GAIN} {HELD.format('0.9 0.4')}"),
             "held-lower-1": Row(f"{HM}, rates held at 0.7, 0.6", f"{GAIN} {HELD.format('0.7 0.6')}"),
             **{
-                f"learning-rate-{rate}": Row(
-                    f"{HM}, rates held at 0.9, 0.6, learning rate {rate}", f"{USUAL} --train.learning-rate {rate}"
+                f"{name}learning-rate-{rate}": Row(
+                    f"{net}, learning rate {rate}", f"{flags} --train.learning-rate {rate}"
                 )
-                for rate in (0.001, 0.004)
-            },
-            **{
-                f"ln-lstm-learning-rate-{rate}": Row(
-                    f"LN-LSTM 3x512, learning rate {rate}",
-                    f"--model.rnn ln-lstm {GAIN_LSTM} --train.learning-rate {rate}",
-                )
+                for name, net, flags in NETWORKS
                 for rate in (0.001, 0.004)
             },
             **tuned(),
@@ -200,20 +198,13 @@ TABLES = {
                 f"{HM}, rates held at 0.9, 0.6, zoneout 0.05",
                 f"{USUAL} --regularise.zoneout 0.05",
             ),
-            "weight-decay": Row(
-                f"{HM}, rates held at 0.9, 0.6, weight decay 0.05",
-                f"{USUAL} --regularise.weight-decay 0.05",
-            ),
-            "weight-decay-0.2": Row(
-                f"{HM}, rates held at 0.9, 0.6, weight decay 0.2",
-                f"{USUAL} --regularise.weight-decay 0.2",
-            ),
-            "ln-lstm-weight-decay": Row(
-                "LN-LSTM 3x512, weight decay 0.05", f"--model.rnn ln-lstm {GAIN_LSTM} --regularise.weight-decay 0.05"
-            ),
-            "ln-lstm-weight-decay-0.2": Row(
-                "LN-LSTM 3x512, weight decay 0.2", f"--model.rnn ln-lstm {GAIN_LSTM} --regularise.weight-decay 0.2"
-            ),
+            **{
+                f"{name}weight-decay{suffix}": Row(
+                    f"{net}, weight decay {decay}", f"{flags} --regularise.weight-decay {decay}"
+                )
+                for name, net, flags in NETWORKS
+                for suffix, decay in (("", 0.05), ("-0.2", 0.2))
+            },
             "average": Row(
                 f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
                 f"{USUAL} --regularise.average 0.999",

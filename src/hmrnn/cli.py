@@ -21,6 +21,7 @@ from hmrnn.config_use import idle, unused
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS, fit
+from hmrnn.signals import let_go_of_output
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"hmrnn: {error}", file=sys.stderr)
         status = 2
     except BrokenPipeError:  # the reader of our output has gone (| head)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go_of_output()
         status = 0
     except KeyboardInterrupt:
         print("hmrnn: interrupted", file=sys.stderr)

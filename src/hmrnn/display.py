@@ -21,6 +21,7 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
 from hmrnn.segmentation import Segmentation
+from hmrnn.signals import let_go_of_output
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer
 
@@ -36,7 +37,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
     try:
         console.print(_headline(trainer, run), soft_wrap=True)
     except OSError as error:
-        _let_go_of_output()
+        let_go_of_output()
         raise InputError(f"the output cannot be written ({error.strerror}), so training does not begin") from error
     show = _saying(console)
     task = trainer.task
@@ -94,18 +95,12 @@ def _saying(console: Console) -> Callable[..., None]:
             console.print(text, style=style, soft_wrap=True)
         except OSError as error:
             gone = True
-            _let_go_of_output()
+            let_go_of_output()
             if running:
                 print(f"hmrnn: the output cannot be written ({error.strerror}), so training stops", file=sys.stderr)
                 signal.raise_signal(signal.SIGTERM)
 
     return show
-
-
-def _let_go_of_output() -> None:
-    """What is still to be said goes to stderr; what is left in the buffer of stdout is nobody's."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.stdout = sys.stderr
 
 
 def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Stopping long work from outside, where it is safe: asked_to_stop."""
+"""What comes from outside: being asked to stop, where that is safe, and output that nobody takes any more."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -30,3 +32,9 @@ def asked_to_stop() -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def let_go_of_output() -> None:
+    """After stdout could not be written: what is in its buffer is dropped, what is still to be said goes to stderr."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout = sys.stderr

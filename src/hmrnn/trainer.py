@@ -312,7 +312,7 @@ class Trainer:
         p, t = self.progress, self.config.train
         if p.chunk > 0:  # a network without detectors does not keep it
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
-        if not t.skip_nonfinite and self.watch.skipped():  # while they were left out; that has been dealt with
+        if not t.skip_nonfinite and self.watch.skipped():  # by a run that left such updates out
             p.window_steps -= self.watch.skipped()
             p.skipped += self.watch.report()
         validated = t.validate_every == 0 or p.step % t.validate_every == 0
