@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -269,3 +270,28 @@ def test_captured_clockwork_updates_take_no_more_memory_with_time() -> None:
     assert trainer.captured is not None
     assert len(trainer.captured.kinds) == 4
     assert all(p.isfinite().all() for p in trainer.model.parameters())
+
+
+def written(kind: str) -> tuple[Tensor, list[Tensor], int]:
+    """Losses and boundary rates, summed up, and weights after 20 updates of handwriting; how many graphs there are."""
+    config = tiny_strokes.config(accumulate=2, epochs=9, detector_rates=(0.4, 0.2))
+    held = dataclasses.replace(config.regularise, rate_targets=(0.4, 0.2), rate_control=0.05)
+    config = dataclasses.replace(config, regularise=held)
+    trainer = Trainer(config, tiny_strokes.corpus(), torch.device("cpu" if kind == "cpu" else "cuda"))
+    if kind == "run":
+        trainer.captured = None
+    sums = []
+    for _ in range(20):
+        trainer.step()
+        sums.append(trainer.window.cpu().clone())
+    kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
+    return torch.stack(sums), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
+
+
+@pytest.mark.gpu
+def test_a_captured_update_of_handwriting_is_that_which_is_run() -> None:
+    """In parts that hold more points or fewer, with rates that are held; its first sums are those of a CPU."""
+    captured, run, cpu = written("captured"), written("run"), written("cpu")
+    assert (captured[2], run[2]) == (1, 0)
+    close(captured, run)
+    torch.testing.assert_close(captured[0][:2], cpu[0][:2], rtol=1e-3, atol=1e-6)
