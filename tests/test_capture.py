@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,8 +67,10 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     def record(graph: Graph, pool: str, stream: Stream) -> Iterator[None]:
         assert pool == "pool"
         recorder.capturing = graph
-        yield
-        recorder.capturing = None
+        try:
+            yield
+        finally:
+            recorder.capturing = None
 
     monkeypatch.setattr(Graph, "recorder", recorder, raising=False)
     for name, value in (
@@ -103,6 +106,43 @@ def test_engines_capture_no_parts_of_updates_that_will_be_captured(
     assert seen == [True] * CapturedUpdate.WARM_UP + [False]
     update((torch.ones(3), torch.zeros(1)))  # one of those that never are
     assert seen[-1] is False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_a_graph_is_captured(recorder: Recorder, collects: bool, fails: bool) -> None:
+    """Not by Python at its most eager, even after another capture in between; afterwards all is as it was before."""
+    made = {"captured": 0, "run": 0}
+
+    def update(batch: Batch, phase: int | None) -> None:
+        graph = recorder.capturing
+        if graph is not None:
+            with cuda_cache.capturing(Graph(), pool="pool", stream=Stream()):  # type: ignore[arg-type]
+                pass
+            recorder.capturing = graph
+        before = sum(generation["collections"] for generation in gc.get_stats())
+        kept = [[k] for k in range(100)]
+        after = sum(generation["collections"] for generation in gc.get_stats())
+        made["run" if graph is None else "captured"] += after - before
+        if graph is not None and fails:
+            raise OSError(f"{len(kept)} lists are enough")
+        recorder.update(batch, phase)
+
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
+    captured = CapturedUpdate(update)
+    try:
+        (gc.enable if collects else gc.disable)()
+        gc.set_threshold(1)
+        for _ in range(CapturedUpdate.WARM_UP):
+            captured((torch.ones(2),))
+        with pytest.raises(OSError, match="enough") if fails else contextlib.nullcontext():
+            captured((torch.ones(2),))
+        assert gc.isenabled() is collects
+    finally:
+        gc.set_threshold(*threshold)
+        (gc.enable if enabled else gc.disable)()
+    assert (made["run"] > 0) is collects
+    assert made["captured"] == 0
 
 
 def test_types_and_every_tensor_of_a_batch_count(recorder: Recorder) -> None:

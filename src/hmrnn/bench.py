@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn import __version__, ops
-from hmrnn.ops import cuda
+from hmrnn.ops import cuda, cuda_cache
 from hmrnn.rnn import HMLSTM
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033)}
@@ -263,7 +263,7 @@ def captured(work: Work) -> Work:
             work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with cuda_cache.capturing(graph):
             work()
         graphs.append(graph)
 

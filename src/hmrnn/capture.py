@@ -56,7 +56,7 @@ class CapturedUpdate:
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
             known.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(known.graph, pool=self.pool, stream=self.stream):
+            with cuda_cache.capturing(known.graph, pool=self.pool, stream=self.stream):
                 self.update(known.static, phase)
         for static, now in zip(known.static, batch):
             static.copy_(now)

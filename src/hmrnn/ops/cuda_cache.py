@@ -11,8 +11,10 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -42,6 +44,36 @@ def uncaptured() -> Iterator[None]:
         yield
     finally:
         _uncaptured.reset(token)
+
+
+class _Captures:
+    """How many are under way, in all threads, and whether garbage was collected before the first."""
+
+    lock = threading.Lock()
+    under_way = 0
+    collected = False
+
+
+@contextlib.contextmanager
+def capturing(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
+    """``torch.cuda.graph`` in which no garbage is collected.
+
+    A graph that is deleted while another is captured breaks the capture off, and one that is part of a cycle, as those
+    of a trainer are, is deleted whenever Python collects.
+    """
+    with _Captures.lock:
+        if _Captures.under_way == 0:
+            _Captures.collected = gc.isenabled()
+            gc.disable()
+        _Captures.under_way += 1
+    try:
+        with torch.cuda.graph(graph, **options):
+            yield
+    finally:
+        with _Captures.lock:
+            _Captures.under_way -= 1
+            if _Captures.under_way == 0 and _Captures.collected:
+                gc.enable()
 
 
 Places = tuple[tuple[int, torch.dtype, tuple[int, ...]], ...]
@@ -94,7 +126,7 @@ class Instance:
 
     def _captured(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.streams[0], capture_error_mode="thread_local"):
+        with capturing(graph, stream=self.streams[0], capture_error_mode="thread_local"):
             launch()
         return graph
 
