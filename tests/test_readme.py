@@ -280,7 +280,11 @@ MEASURED = {
     "LN-CW-RNN, 12 epochs, nothing dropped, one seed": ["ptb-regularisers/ln-cw-rnn-seed1"],
     "68 epochs, weight decay, one seed: LN-LSTM": ["ptb-long/ln-lstm-less-dropout-decay-seed1"],
     "68 epochs, weight decay, one seed: LN-HM-LSTM, rates held": ["ptb-long/held-less-dropout-decay-seed1"],
-    "3×1024, 125 epochs, more dropout, decay, one seed: LN-HM-LSTM, rates held": ["ptb-large/held-long-seed1"],
+    "62 epochs, decay and learning rate of its own: LN-LSTM": [f"ptb-long/ln-lstm-tuned-seed{seed}" for seed in (1, 2)],
+    "62 epochs, decay and learning rate of its own: LN-HM-LSTM, rates held": [
+        f"ptb-long/held-tuned-seed{seed}" for seed in (1, 2)
+    ],
+    "3×1024, 100 epochs, more dropout, decay, one seed: LN-HM-LSTM, rates held": ["ptb-large/held-decay-seed1"],
     "enwik8, 7 epochs: LN-LSTM": ["enwik8/ln-lstm-seed1"],
     "enwik8, 7 epochs: LN-HM-LSTM": ["enwik8/held-seed1"],
     "enwik8, 13 epochs with dropout: LN-HM-LSTM": ["enwik8/held-dropped-seed1"],

@@ -103,9 +103,11 @@ _no_plateau = 99  # validations; the learning rate falls by itself
 PRESETS |= {
     "ptb-best": Config(
         DataConfig(format="ptb"),
-        ModelConfig(),
+        ModelConfig(hidden_size=(1024,), output_size=1024),
         TrainConfig(
-            epochs=68,
+            epochs=100,
+            batch_size=128,
+            learning_rate=0.003,
             cool_down=0.8,
             patience=_no_plateau,
             slope_rate=0.04,
@@ -114,9 +116,9 @@ PRESETS |= {
         ),
         dataclasses.replace(
             _held,
-            weight_drop=0.25,
-            dropout_output=0.25,
-            dropout_between=0.1,
+            weight_drop=0.4,
+            dropout_output=0.4,
+            dropout_between=0.2,
             dropout_embedding=0.1,
             weight_decay=0.2,
         ),
