@@ -33,6 +33,7 @@ class Case:
     symbols: int = 0
     detector: float = 1.0  # scale of the detectors' rows
     zoneout: str = "no"  # "masks", or "share" of every unit
+    dropout: bool = False  # gates see some units of the layer below, in each sequence others
     gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
 
     def __str__(self) -> str:
@@ -53,6 +54,7 @@ class Inputs:
     forced: Tensor | None
     noise: Tensor | None
     kept: list[Tensor] | None = None
+    seen: list[Tensor] | None = None
     slope: float = 1.7
 
 
@@ -85,6 +87,7 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         forced,
         torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary == "sample" else None,
         [(torch.rand(T, B, H) < 0.4).to(device) for H in case.sizes] if case.zoneout == "masks" else None,
+        [1.5 * (torch.rand(B, H) < 0.6).to(device).double() for H in case.sizes[:-1]] if case.dropout else None,
     )
 
 
@@ -114,6 +117,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         boundaries=forced,
         noise=None if given.noise is None else given.noise.to(slope.dtype),
         **({} if given.kept is None else {"kept": given.kept}),
+        **({} if given.seen is None else {"seen": [a.to(slope.dtype) for a in given.seen]}),
     )
     values = {f"hidden.{l}": a for l, a in enumerate(result.hidden)}
     values |= {"boundaries": result.boundaries, "probabilities": result.probabilities, "state.z": result.state.z}

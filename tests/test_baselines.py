@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import baselines, ops
+from hmrnn import baselines, dropout, ops
 from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
+from hmrnn.dropout import factors
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.output import Operation
@@ -303,21 +304,29 @@ def test_what_they_have_in_common_is_no_network_yet() -> None:
 
 
 @every_network
-def test_dropout_hides_units_from_the_layer_above(name: str) -> None:
-    """The same ones from all sequences at all steps; the first layer reads all of x, and the output all layers."""
+def test_dropout_hides_units_from_the_layer_above(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each sequence others, the same ones at all steps; the first layer reads all of x, the output all layers."""
     rnn, x = network(name, dropout=0.5), inputs()
-    inner = {"lstm": "layers.{}.weight_ih_l0", "gru": "layers.{}.weight_ih_l0", "ln-lstm": "layers.{}.W.0"}
-    W = [rnn.get_parameter(inner.get(name, "W.{}").format(l)) for l in range(3)]
+    drawn: list[Tensor] = []
+
+    def note(like: Tensor, p: float) -> Tensor:
+        drawn.append(factors(like, p))
+        return drawn[-1]
+
+    monkeypatch.setattr(dropout, "factors", note)
     out, _ = rnn(x)
-    kept = [g.any(0) for g in torch.autograd.grad(sum(h.pow(3).sum() for h in out.hidden), W)]
-    assert kept[0].all()
-    assert 0 < int(kept[1].sum()) < SIZES[0]
-    assert 0 < int(kept[2].sum()) < SIZES[1]
+    assert [a.shape for a in drawn] == [(x.shape[1], size) for size in SIZES[:2]]
+    assert all(set(a.unique().tolist()) == {0.0, 2.0} for a in drawn)
+    inner = {"lstm": "layers.{}.weight_ih_l0", "gru": "layers.{}.weight_ih_l0", "ln-lstm": "layers.{}.W.0"}
+    W = [rnn.get_parameter(inner.get(name, "W.{}").format(l)) for l in (1, 2)]
+    whole = [matrix.detach().clone() for matrix in W]
     rnn.eval()
-    with torch.no_grad():
-        for matrix, k in zip(W[1:], kept[1:]):
-            matrix.mul_(k.double() / 0.5)
-    close(rnn(x)[0].hidden[2], out.hidden[2])
+    for b in range(x.shape[1]):
+        with torch.no_grad():
+            for matrix, all_of_it, seen in zip(W, whole, drawn):
+                matrix.copy_(all_of_it * seen[b])
+        close(rnn(x[:, b : b + 1])[0].hidden[2], out.hidden[2][:, b : b + 1])
+    assert len(drawn) == 2
 
 
 @every_network

@@ -18,7 +18,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint, commands, ops
 from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json, to_json
-from hmrnn.dropout import drop_columns, drop_units, drop_weights
+from hmrnn.dropout import drop_units, drop_weights
 from hmrnn.errors import InputError
 from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
@@ -52,15 +52,6 @@ def test_weights_are_dropped_one_by_one(p: float) -> None:
     assert not torch.equal(seeded(drop_weights, matrix, p, 2000, seed=4), got)
 
 
-def test_columns_are_dropped_whole() -> None:
-    matrix = 1 + torch.rand(5, 20000)
-    factor = seeded(drop_columns, matrix, 0.25, 4) / matrix
-    assert torch.equal(factor[4], torch.ones(20000))
-    assert torch.equal(factor[0] > 0, factor[3] > 0)
-    assert set(factor[:4].mul(3).round().unique().tolist()) == {0.0, 4.0}  # 0 and 4/3
-    assert float((factor[0] > 0).float().mean()) == pytest.approx(0.75, abs=0.01)
-
-
 def test_units_are_dropped_for_all_steps_of_a_sequence() -> None:
     x = 1 + torch.rand(7, 40, 500)
     factor = seeded(drop_units, x, 0.5) / x
@@ -70,42 +61,43 @@ def test_units_are_dropped_for_all_steps_of_a_sequence() -> None:
     assert float(factor.mean()) == pytest.approx(1, abs=0.03)
 
 
-def layers_used(monkeypatch: pytest.MonkeyPatch, rnn: HMLSTM) -> list[LayerWeights]:
-    """The weights that a pass of ``rnn`` hands to the engine."""
-    used: list[Sequence[LayerWeights]] = []
+def used_by(monkeypatch: pytest.MonkeyPatch, rnn: HMLSTM) -> tuple[list[LayerWeights], list[Tensor] | None]:
+    """The weights that a pass of ``rnn`` hands to the engine, and what the gates see of the layers below."""
+    used: list[tuple[list[LayerWeights], list[Tensor] | None]] = []
     run = ops.hmlstm
 
     def note(inputs: Tensor, weights: Sequence[LayerWeights], *arguments: Any, **options: Any) -> Any:
-        used.append(weights)
+        used.append((list(weights), options["seen"]))
         return run(inputs, weights, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(ops, "hmlstm", note)
         rnn(torch.randn(3, 2, rnn.input_size))
-    return list(used[0])
+    return used[0]
 
 
 def test_a_network_drops_gate_rows_and_spares_its_detectors(monkeypatch: pytest.MonkeyPatch) -> None:
     rnn = HMLSTM(40, (30, 20, 25), weight_drop=0.5, dropout=0.5, layer_norm=True)
-    for w, used in zip(rnn.layers(), layers_used(monkeypatch, rnn)):
+    layers, seen = used_by(monkeypatch, rnn)
+    for w, used in zip(rnn.layers(), layers):
         gates = 4 * w.hidden_size
         for name in ("U", "V") if w.has_detector else ("U",):
             dropped, whole = getattr(used, name), getattr(w, name)
             assert set((dropped / whole)[:gates].round().unique().tolist()) == {0.0, 2.0}
             assert torch.equal(dropped[gates:], whole[gates:])
-        if used.W is not w.W:
-            columns = (used.W / w.W)[:gates].round()
-            assert set(columns.unique().tolist()) == {0.0, 2.0}
-            assert torch.equal(columns, columns[:1].expand_as(columns))
-            assert torch.equal(used.W[gates:], w.W[gates:])
-        for name in ("b", "gain_U", "gain_W", "gain_V", "gain_c", "bias_c"):
+        for name in ("W", "b", "gain_U", "gain_W", "gain_V", "gain_c", "bias_c"):
             assert getattr(used, name) is getattr(w, name)
-    used = layers_used(monkeypatch, rnn)
-    assert used[0].W is rnn.W[0]  # below the first layer is no layer
-    assert used[1].W is not rnn.W[1]
-    assert used[2].W is not rnn.W[2]
-    for used_layer, layer in zip(layers_used(monkeypatch, rnn.eval()), rnn.layers()):
-        assert all(mine is theirs for mine, theirs in zip(used_layer, layer))
+    assert seen is not None
+    assert [a.shape for a in seen] == [(2, 30), (2, 20)]  # one mask for each sequence; below the first layer is none
+    assert all(set(a.unique().tolist()) == {0.0, 2.0} for a in seen)
+    assert not torch.equal(seen[0][0], seen[0][1])
+    again = used_by(monkeypatch, rnn)[1]
+    assert again is not None
+    assert not torch.equal(seen[0], again[0])
+    layers, seen = used_by(monkeypatch, rnn.eval())
+    assert seen is None
+    for used, layer in zip(layers, rnn.layers()):
+        assert all(mine is theirs for mine, theirs in zip(used, layer))
     assert "weight_drop=0.5, dropout=0.5" in repr(rnn)
 
 

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn import checks
 from hmrnn.checks import layer_sizes, positive
-from hmrnn.dropout import drop_weights, probability
+from hmrnn.dropout import drop_units, drop_weights, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
 from hmrnn.ops.streaming import Step
@@ -50,9 +50,10 @@ class Baseline(nn.Module, ABC):
         input_size: size of x at one time step.
         hidden_size: size of every layer, or one size per layer (the lowest first).
         num_layers: number of layers.
-        weight_drop: share of the recurrent weights that are zero, while training (DropConnect).
-        dropout: share of a layer's units that the layer above does not see, while training. Both are drawn once per
-            call, for all its time steps and sequences.
+        weight_drop: share of the recurrent weights that are zero, while training (DropConnect); drawn once per call,
+            for all its time steps and sequences.
+        dropout: share of a layer's units that the layer above does not see, while training; drawn once per call for
+            each sequence, for all its time steps.
         engine: "auto": there is but one implementation, PyTorch's.
         device, dtype: of the parameters, as in every module of torch.
     """
@@ -135,7 +136,9 @@ class Baseline(nn.Module, ABC):
         hidden: list[Tensor] = []
         ends: list[tuple[Tensor, Tensor]] = []
         for l in range(self.num_layers):
-            below = x if l == 0 else self._thinned(hidden[-1], draws)
+            below = x if l == 0 else hidden[-1]
+            if l > 0 and self.dropout > 0 and draws:
+                below = drop_units(below, self.dropout)
             looked_up = embedding if l == 0 else None
             steps, h, c = self.layer(l, LayerInput(below, state.h[l], state.c[l], lengths, looked_up, draws))
             hidden.append(steps)
@@ -159,12 +162,6 @@ class Baseline(nn.Module, ABC):
         with torch.no_grad():
             _, state = self._pass(x[None], state, None, None, None, draws=False)
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
-
-    def _thinned(self, h: Tensor, draws: bool) -> Tensor:
-        """(T, B, H) without the units that dropout takes: the layer above has no use for some columns of its W."""
-        if self.dropout == 0 or not draws:
-            return h
-        return h * F.dropout(h.new_ones(1, 1, h.shape[-1]), self.dropout)
 
     def _dropped(self, U: Tensor, draws: bool) -> Tensor:
         """The recurrent weights without those that weight drop takes."""

@@ -204,7 +204,7 @@ class RegulariseConfig:
     dropout_embedding: float = 0.0
     """Share of the embedding that is zero, for each sequence of an update."""
     dropout_between: float = 0.0
-    """Share of a layer's units that the gates of the layer above do not see in an update."""
+    """Share of a layer's units that the gates of the layer above do not see, for each sequence of an update."""
     dropout_output: float = 0.0
     """Share of the units of all layers that the output module does not see, for each sequence of an update."""
     shift: bool = False

@@ -19,17 +19,14 @@ def drop_weights(matrix: Tensor, p: float, rows: int) -> Tensor:
     return matrix * keep
 
 
-def drop_columns(matrix: Tensor, p: float, rows: int) -> Tensor:
-    """The first ``rows`` rows without some columns: what they multiply is dropped for whoever uses those rows."""
-    keep = torch.ones_like(matrix)
-    keep[:rows] = torch.ones_like(matrix[0]).bernoulli_(1 - p).div_(1 - p)
-    return matrix * keep
+def factors(like: Tensor, p: float) -> Tensor:
+    """As many as ``like`` has numbers: zero with probability ``p``, else what makes up for it."""
+    return torch.ones_like(like).bernoulli_(1 - p).div_(1 - p)
 
 
 def drop_units(x: Tensor, p: float) -> Tensor:
     """x (T, B, size) without some units of each sequence, the same ones at all time steps."""
-    keep = torch.ones_like(x[0]).bernoulli_(1 - p).div_(1 - p)  # (B, size)
-    return x * keep
+    return x * factors(x[0], p)
 
 
 def probability(name: str, p: float) -> float:

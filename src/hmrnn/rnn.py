@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from hmrnn import checks, ops, states
 from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.checks import layer_sizes, one_of, positive
-from hmrnn.dropout import drop_columns, drop_weights, probability
+from hmrnn.dropout import drop_weights, factors, probability
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
 from hmrnn.ops.streamed import Streamed
@@ -51,9 +51,10 @@ class HMLSTM(Sloped):
         on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
             (nothing was read, so no segment ends).
         batch_first: x is (B, T, input_size), and so is everything that comes out.
-        weight_drop: share of the numbers in the gate rows of every U and V that are zero, while training (DropConnect).
-        dropout: share of a layer's units that the gates of the layer above do not see, while training. Both are drawn
-            once per call, for all its time steps and sequences, and spare the detectors' rows.
+        weight_drop: share of the numbers in the gate rows of every U and V that are zero, while training (DropConnect);
+            drawn once per call, for all its time steps and sequences.
+        dropout: share of a layer's units that the gates of the layer above do not see, while training; drawn once per
+            call for each sequence, for all its time steps. Detectors are spared by both.
         zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
             every unit keeps that share of it.
         engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
@@ -196,6 +197,7 @@ class HMLSTM(Sloped):
             boundaries=boundaries,
             noise=self._noise(T, B),
             kept=self._kept(T, B),
+            seen=self._seen(state),
             engine=self.engine,
         )
         settle()
@@ -246,7 +248,7 @@ class HMLSTM(Sloped):
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def _dropped(self) -> list[LayerWeights]:
-        """The parameters without what weight drop and dropout take from them this time."""
+        """The parameters without what weight drop takes from them this time."""
         layers = self.layers()
         for l, w in enumerate(layers):
             dropped: dict[str, Tensor] = {}
@@ -254,10 +256,14 @@ class HMLSTM(Sloped):
                 dropped["U"] = drop_weights(w.U, self.weight_drop, 4 * w.hidden_size)
                 if w.V is not None:
                     dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
-            if self.dropout > 0 and l > 0:
-                dropped["W"] = drop_columns(w.W, self.dropout, 4 * w.hidden_size)
             layers[l] = LayerWeights(**(w._asdict() | dropped))  # torch.compile of 2.11 makes _replace an empty tuple
         return layers
+
+    def _seen(self, state: State) -> list[Tensor] | None:
+        """What the gates of the next layer see of each but the last, drawn while training."""
+        if self.dropout == 0 or not self.training:
+            return None
+        return [factors(h, self.dropout) for h in state.h[:-1]]
 
     def _kept(self, T: int, B: int) -> list[Tensor] | None:
         """The units that zoneout keeps from moving, drawn while training."""

@@ -43,6 +43,8 @@ CASES = [
     dataclasses.replace(ODD, layer_norm=True, lengths=True, symbols=50, gain=0.2),
     dataclasses.replace(ODD, zoneout="masks"),
     dataclasses.replace(ODD, zoneout="share", layer_norm=True, T=2, gain=0.2),
+    dataclasses.replace(ODD, dropout=True),
+    dataclasses.replace(LARGE_NORM, dropout=True),
     Case(sizes=(64, 48, 64, 48, 16), T=12, B=33, input_size=128, forced="all", lengths=True),
     Case(sizes=(200,), T=40, B=17, input_size=30),
 ]

@@ -82,6 +82,10 @@ CASES = [
     Case(zoneout="masks", T=3),
     Case(zoneout="masks", layer_norm=True, lengths=True, T=3, sizes=(3, 5), on_copy="hold"),
     Case(zoneout="share", boundary="soft", detector=0.3, layer_norm=True, T=2, B=1, sizes=(3, 5)),
+    Case(dropout=True, T=3),
+    Case(dropout=True, layer_norm=True, on_copy="hold", lengths=True, T=3, B=3, sizes=(3, 5)),
+    Case(dropout=True, layer_norm=True, zoneout="masks", T=2, sizes=(4, 5, 3, 2)),
+    Case(dropout=True, boundary="soft", detector=0.3, symbols=4, forced="some", T=2, sizes=(4, 3)),
     Case(boundary="sample", on_copy="hold", detector=0.3, straight_through=True, forced="some", T=2, B=1),
     Case(boundary="sample", layer_norm=True, detector=0.3, on_copy="hold", T=3, B=1, lengths=True, sizes=(4, 3)),
 ]

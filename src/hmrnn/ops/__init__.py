@@ -55,6 +55,7 @@ def hmlstm(
     boundaries: Tensor | None = None,
     noise: Tensor | None = None,
     kept: Sequence[Tensor] | None = None,
+    seen: Sequence[Tensor] | None = None,
     engine: str = "auto",
 ) -> Result:
     """Run an HM-LSTM over a sequence.
@@ -68,6 +69,8 @@ def hmlstm(
         boundaries: (T, B, L-1) boundary states to force; NaN leaves the choice to the detector.
         noise: (T, B, L-1) uniform draws for ``boundary="sample"``; without it the likelier state is taken.
         kept: for each layer (T, B, H_l), ones for the units that zoneout keeps from moving; see ``options.zoneout``.
+        seen: for each layer but the last (B, H_l), what the gates of the layer above see of its units, as factors:
+            zero for those that dropout hides. Detectors see all of every unit.
         engine: which implementation runs. "auto" is the fastest that can: on a CPU the sparse engine, but NumPy for one
             sequence without a gradient (:mod:`hmrnn.ops.single`, the same up to rounding), and the reference where
             boundaries or the state's z lie between 0 and 1.
@@ -81,6 +84,7 @@ def hmlstm(
     if (engine, chosen) == ("auto", "sparse") and not torch.compiler.is_compiling():  # which looks at no values
         if not sparse.all_binary(state, lengths, boundaries):
             run = reference.hmlstm
-        elif kept is None and single.why_not(inputs, weights, state, options, lengths, boundaries, noise) is None:
+        elif kept is seen is None and not single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
             return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
-    return run(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise, kept=kept)
+    given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
+    return run(inputs, weights, state, options, **given)

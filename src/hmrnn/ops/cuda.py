@@ -69,11 +69,12 @@ class Call:
     lengths: Tensor | None
     noise: Tensor | None
     kept: Sequence[Tensor] | None
+    seen: Sequence[Tensor] | None
 
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
         lease.held[0].load_weights([LayerWeights(*w) for w in weights])
-        given = self.slope, self.lengths, forced, self.noise, self.kept
+        given = self.slope, self.lengths, forced, self.noise, self.kept, self.seen
         lease.plan.load_inputs(source, self.indices, State(*state), *given)
         lease.forward()
         return lease.plan.result()
@@ -142,6 +143,7 @@ def hmlstm(
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
+    seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
 ) -> Result:
     """The whole sequence; see :func:`hmrnn.ops.hmlstm`."""
     indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
@@ -176,13 +178,14 @@ def hmlstm(
         noise=noise is not None,
         zoneout=options.zoneout if kept is None else 0.0,
         masks=kept is not None,
+        seen=seen is not None,
         lengths=lengths is not None,
         training=training,
         input_gradient=training and norm and source.requires_grad,
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
     )
-    call = Call(spec, cuda_cache.on(device), options.slope, indices, lengths, noise, kept)
+    call = Call(spec, cuda_cache.on(device), options.slope, indices, lengths, noise, kept, seen)
     if not training:
         return _without_gradient(call, tensors)
     flat = _Recurrence.apply(call, *tensors)

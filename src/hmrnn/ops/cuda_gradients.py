@@ -97,7 +97,7 @@ class _Layer:
         """ds times what the matrix was multiplied with, weighed; gives the Gram matrix that layer norm needs."""
         plan, layer, spec = self.plan, self.layer, self.spec
         read, now = layer.reads[name], int(name == "W")
-        gate = weighed = again = None
+        gate = weighed = again = seen = None
         if read is None:
             a = plan.x
             if spec.norm:
@@ -105,6 +105,7 @@ class _Layer:
         else:
             other = plan.layers[read]
             a = other.h[now : now + spec.steps]
+            seen = other.seen if name == "W" else None
             if name != "U":
                 gate = plan.z[now:, :, min(read, layer.l) :]
             if spec.norm or gate is not None:
@@ -117,7 +118,7 @@ class _Layer:
         width = layer.input_sizes[name]
         if weighed is not None or not layer.top:
             self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
-                a, self.rows, gate, spec.detectors, weighed=weighed, again=again,
+                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, weighed=weighed, again=again,
                 sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
                 sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
             )  # fmt: skip

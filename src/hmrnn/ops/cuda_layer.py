@@ -37,6 +37,7 @@ class Spec:
     noise: bool
     zoneout: float  # without masks
     masks: bool  # of units that zoneout keeps
+    seen: bool  # masks of what gates see of the layer below
     lengths: bool
     training: bool
     input_gradient: bool  # asked for, and needs a log of its own, as with layer norm
@@ -114,7 +115,7 @@ class Layer:
         }
 
         # forwards: h times all the matrices that read it, side by side
-        readers = [("V", l - 1)] * (l > 0) + [("W", l + 1)] * (not self.top) + [("U", l)]
+        readers = [("W", l + 1)] * (not self.top) + [("V", l - 1)] * (l > 0) + [("U", l)]  # W first, see multiply
         self.columns: dict[tuple[str, int], int] = {}
         columns = 0
         for name, reader in readers:
@@ -137,6 +138,9 @@ class Layer:
             self.gains |= {f"gain_{name}": new(self.gates, dtype=f32) for name in self.reads}
             self.gains |= {name: new(self.H, dtype=f32) for name in ("gain_c", "bias_c")}
 
+        masked = spec.seen and not self.top
+        self.seen = new(B, self.H, dtype=f32) if masked else None
+        self.h_seen = new(B, self.H) if masked else None  # h of the last step, as the gates above see it
         self.kept = new(T, B, self.H, dtype=torch.uint8) if spec.masks else None
         self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
         self.c_log: Tensor | None = None
@@ -173,6 +177,16 @@ class Layer:
         self.c_log = new(T + 1, B, self.H)
         self.d_hidden = new(T, B, self.H)
         self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
+
+    def multiply(self, t: int) -> None:
+        """h after step t times the matrices that read it; that of the layer above may see only part of it."""
+        into = self.products[t + 1 if self.product_step else 0]
+        if self.h_seen is None:
+            torch.mm(self.h[t + 1], self.readers.t(), out=into)
+            return
+        W = self.columns.get(("V", self.l - 1), self.columns["U", self.l])
+        torch.mm(self.h_seen, self.readers[:W].t(), out=into[:, :W])
+        torch.mm(self.h[t + 1], self.readers[W:].t(), out=into[:, W:])
 
     def gradient_at(self, spec: Spec, t: int) -> Tensor:
         """(slots · parts, B, 4H / parts): the left operand of the product backwards."""

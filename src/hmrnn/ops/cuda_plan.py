@@ -111,7 +111,10 @@ class Plan:
             self.ds_x = new(T * B, aligned(first.gates)) if spec.symbols else self.table
 
         self.d_forced: Tensor | None = None
-        self._forwards = [self._common(layer) | {"c": layer.c, "dot_own": self.dot_own} for layer in self.layers]
+        self._forwards = [
+            self._common(layer) | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
+            for layer in self.layers
+        ]
         self._backwards: list[dict[str, Any]] = []
         if spec.training:
             self.d_boundaries, self.d_probabilities = (new(T, *like_z, dtype=f32) for _ in range(2))
@@ -138,7 +141,7 @@ class Plan:
             **contributions, **layer.gains, **self._detectors(layer), "bias": layer.bias,
             "index": self.index if l == 0 else None,
             "slope": self.slope, "noise": self.noise, "forced": self.forced, "lengths": self.lengths,
-            "kept": layer.kept, "ZONEOUT": spec.zoneout,
+            "kept": layer.kept, "seen": layer.seen, "ZONEOUT": spec.zoneout,
             "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
             "z": self.z, "s_z": self.s_z, "probability": self.probability,
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
@@ -193,6 +196,7 @@ class Plan:
         forced: Tensor | None,
         noise: Tensor | None,
         kept: Sequence[Tensor] | None,
+        seen: Sequence[Tensor] | None,
     ) -> None:
         if self.lengths is not None and lengths is not None:
             self.lengths.copy_(lengths)
@@ -207,6 +211,8 @@ class Plan:
             pairs += [(layer.h[0], h), (layer.c_start, c)]
         if kept is not None:
             pairs += [(layer.kept, mask) for layer, mask in zip(self.layers, kept) if layer.kept is not None]
+        if seen is not None:
+            pairs += [(layer.seen, mask) for layer, mask in zip(self.layers, seen) if layer.seen is not None]
         pairs += [(into, given) for into, given in ((self.forced, forced), (self.noise, noise)) if into is not None]
         if isinstance(slope, Tensor):
             pairs.append((self.slope, slope.view(1)))
@@ -240,8 +246,7 @@ class Plan:
                 for layer, arguments in zip(self.layers, self._forwards):
                     with self.lanes.stage(layer.l):
                         kernels.cell_forward[(B,)](t, **arguments)
-                        into = layer.products[t + 1 if layer.product_step else 0]
-                        torch.mm(layer.h[t + 1], layer.readers.t(), out=into)
+                        layer.multiply(t)
 
     def result(self) -> Result:
         """Copies of what the forward pass gave."""

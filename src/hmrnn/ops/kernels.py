@@ -203,6 +203,8 @@ def cell_forward(
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
     kept,  # (T, B, H) zoneout: ones for units that keep their c; if None, all keep the share ZONEOUT
+    seen,  # (B, H) what the gates of the layer above see of h, as factors; None: all
+    h_seen,  # (B, H) gets it
     h,  # (T+1, B, H), row t holds what step t finds
     c,  # (2, B, H) float32, by turns
     c_log,  # (T+1, B, H)
@@ -280,6 +282,8 @@ def cell_forward(
     h_new = tl.where(mask, stored.to(tl.float32), 0.0)
     tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
     tl.store(h + (row + B) * H + cols, stored, mask=mask)
+    if seen is not None:
+        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
     if c_log is not None:
         tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
 

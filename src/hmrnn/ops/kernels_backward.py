@@ -67,11 +67,14 @@ def _unnormalise(
 
 
 @triton.jit
-def _sent_back(via, row, part, PARTS: tl.constexpr, d_detector, weight, cols, mask):
-    """What h gets back from one of its readers: by the matrix product, and by the reader's detector if it has one."""
+def _sent_back(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight, cols, mask):
+    """What h gets back from one of its readers: by the matrix product, as far as it is ``seen`` there, and by the
+    reader's detector if it has one."""
     total = load(via + row, cols, mask)
     for p in tl.static_range(1, PARTS):
         total += load(via + p * part + row, cols, mask)
+    if seen is not None:
+        total *= load(seen, cols, mask)
     if weight is not None:
         total += tl.load(d_detector) * load(weight, cols, mask)
     return total
@@ -87,7 +90,7 @@ def cell_backward(
     slots, slot_step, slot_row, slot_one, slot_two,  # with layer norm: gradients of the contributions V, W, U now
     ds_x, ds_x_row,  # (T · B, ·) in the first layer with layer norm, if asked for: that of W·x
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
-    slope, noise, forced, lengths, kept,
+    slope, noise, forced, lengths, kept, seen,
     h,
     c_log,  # with layer norm row t+1 makes room for d·x̂, d being the gradient of the normalised c
     z, s_z, probability, dot_above, dot_below, stats,
@@ -159,7 +162,7 @@ def cell_backward(
         live = t < tl.load(lengths + b)
     at_z = row * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, d_s_z + at_z + B * D, u_z, cols, mask)
+    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, None, d_s_z + at_z + B * D, u_z, cols, mask)
     dh += tl.where(live, load(d_hidden + row * H, cols, mask), 0.0)
     dc = load(d_c + b * H, cols, mask)
     h_new = h_old
@@ -169,10 +172,10 @@ def cell_backward(
     if LAYER > 0:
         at = d_s_z + at_z + B * D - 1
         if NORM:
-            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at, None, cols, mask)
+            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
             dh += zb * tl.load(at) * load(v_z, cols, mask)
         else:
-            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at, v_z, cols, mask)
+            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
             dh += zb * via
             from_V = tl.sum(via * h_new)
     dz = 0.0
@@ -181,12 +184,15 @@ def cell_backward(
         dz = tl.load(d_before + b * D + LAYER) + tl.load(d_now + b * D + LAYER)
         dz += tl.where(live, tl.load(d_boundaries + at_z), 0.0)
         at = d_s_z + at_z + 1
+        in_W = seen
+        if seen is not None:
+            in_W = seen + b * H
         if NORM:
-            dh += _sent_back(via_W, b * via_W_row, via_W_part, PARTS, at, None, cols, mask)
+            dh += _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, None, cols, mask)
             if LAYER + 1 < D:
                 dh += z_new * tl.load(at) * load(w_z, cols, mask)
         else:
-            via = _sent_back(via_W, b * via_W_row, via_W_part, PARTS, at, w_z, cols, mask)
+            via = _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
             dh += z_new * via
             dz += tl.sum(via * h_new)
 
@@ -311,15 +317,15 @@ def finish(
     mask = cols < H
     at_z = d_s_z + b * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, at_z, u_z, cols, mask)
+    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
     if LAYER > 0:
         zb = tl.load(z + b * D + LAYER - 1)
         from_V = 0.0
         if NORM:
-            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at_z, None, cols, mask)
+            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
             dh += zb * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
-            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, at_z - 1, v_z, cols, mask)
+            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
             dh += zb * via
             from_V = tl.sum(via * load(h + b * H, cols, mask))
         tl.store(d_now + b * D + LAYER - 1, from_V)

@@ -20,6 +20,7 @@ def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 def weigh(
     a, rows,  # (rows, WIDTH) what a matrix was multiplied with
     gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
+    seen, B,  # (B, WIDTH) what the gates see of a, as factors; None: all
     stats,  # of its contribution, with layer norm
     weighed,  # (rows, WIDTH) gets a · gate, with layer norm a · gate / deviation; None if that is a itself
     again,  # (rows, WIDTH) gets -a · k / deviation with layer norm, k being the second of the means
@@ -43,6 +44,9 @@ def weigh(
         if d_detector is not None:
             d = tl.load(d_detector + r * gate_step, mask=across, other=0.0)
             for_detector += gated * d[:, None]
+        if seen is not None:
+            share = tl.load(seen + (r % B)[:, None] * WIDTH + cols[None, :], mask=keep, other=0.0)
+            value, gated = value * share, gated * share
         if stats is not None:
             moments = stats + r * STATS
             scale = tl.load(moments + 1, mask=across, other=0.0)

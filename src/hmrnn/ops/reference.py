@@ -46,10 +46,16 @@ def layer_step(
     noise: Tensor | None = None,  # (B, 1)  uniform, for "sample"
     forced: Tensor | None = None,  # (B, 1)  a boundary to take; NaN where the detector decides
     kept: Tensor | None = None,  # (B, H)  zoneout: ones for units that keep their c; options.zoneout of all if None
+    seen: Tensor | None = None,  # (B, size)  dropout: what the gates see of the layer below, as factors; None: all
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """One layer, one time step (equation 1): the new h, c and, where the layer has a detector, z and z̃."""
     # (5), (6), (7): the recurrent, the top-down and the bottom-up contribution
-    s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(F.linear(below, w.W), w.gain_W) + w.b
+    if seen is None:
+        read = F.linear(below, w.W)
+    else:
+        gates = 4 * w.hidden_size
+        read = torch.cat([F.linear(below * seen, w.W[:gates]), F.linear(below, w.W[gates:])], dim=1)
+    s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(read, w.gain_W) + w.b
     if w.V is not None:
         assert above is not None
         s = s + z * normalise(F.linear(above, w.V), w.gain_V)
@@ -90,6 +96,7 @@ def hmlstm(
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
+    seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
 ) -> Result:
     """The whole sequence, one step and one layer after the other."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
@@ -119,6 +126,7 @@ def hmlstm(
                 noise=None if noise is None else noise[t, :, l : l + 1],
                 forced=None if boundaries is None or l == top else boundaries[t, :, l : l + 1],
                 kept=None if kept is None else kept[l][t].to(c[l].dtype),
+                seen=None if seen is None or l == 0 else seen[l - 1],
             )  # fmt: skip
             if active is not None:  # past its end a sequence stands still
                 here = active[t, :, None]

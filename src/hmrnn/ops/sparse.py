@@ -24,7 +24,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse_backward import backward
-from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, pick, put, replaced
+from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, multiply, pick, put, replaced
 
 CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
 
@@ -40,6 +40,7 @@ def hmlstm(
     boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
+    seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
 ) -> Result:
     """The whole sequence. All boundaries are zeros and ones: the detectors', the state's and the forced ones."""
     if options.boundary == "soft":
@@ -69,7 +70,7 @@ def hmlstm(
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
         lower=autocast_dtype(device),
         forced=None if forced is None else forced.to("cpu", torch.float64, copy=True).numpy(),
-        kept=kept,
+        kept=kept, seen=seen,
     )  # fmt: skip
 
     L = len(weights)
@@ -132,6 +133,7 @@ def _forward(
     layers: list[_Layer] = []
     for l, w in enumerate(weights):
         layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, keep))
+        layers[l].seen = call.seen[l - 1] if call.seen is not None and l > 0 else None
     if isinstance(first, Tensor) and call.active is None:
         layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step, and their gates replace W·x
     like = layers[0].hc
@@ -198,6 +200,8 @@ class _Layer:
         self.U = Matrix(w.U.t(), lower)
         self.V = None if below is None or below.V is None else Matrix(below.V.t(), lower)
         self.W = None if below is None else Matrix(w.W.t(), lower)
+        self.W_z = w.W[-1:].t().to(lower)  # the detector's row
+        self.seen: Tensor | None = None  # (B, size) what the gates see of h below, as factors; None: all
         normalised = w.gain_U is not None
         rows = call.T * call.B if below is None else call.T * call.B // 4
         self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
@@ -241,7 +245,13 @@ class _Layer:
             torch.add(pick(self.recurrent, rows), pick(below, rows), out=s)
         else:
             read_rows = rows if rows is None or self.reads_all else rows[: move.fed]
-            read = self.W(pick(below, read_rows))
+            h_below = pick(below, read_rows)
+            if self.seen is None:
+                read = self.W(h_below)
+            else:
+                read = self.W(h_below * pick(self.seen, read_rows))
+                if w.has_detector:  # which sees all
+                    read[:, -1:] = multiply(h_below, self.W_z)
             log.read.note(read)
             read = normalise(read[: move.fed], w.gain_W)
             if rows is None:

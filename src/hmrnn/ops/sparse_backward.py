@@ -350,14 +350,19 @@ class Layer:
     def _read(self, here: slice, move: Move, below: Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
         """Through W·h to h of the layer below and to the boundary that lets it pass."""
         rows, fed, gain = move.rows, move.fed, self.w.gain_W
+        seen = None if self.call.seen is None else pick(self.call.seen[self.l - 1], rows)
         if gain is None:
             d_h = self.W(ds[:fed] if to_z is None else ds)  # unfed rows matter to their boundary alone
+            if seen is not None:
+                d_h = d_h * seen[: len(d_h)]
             if to_z is not None and h is not None:
                 to_z += vecdot(d_h, h)
         else:
             raw = self.events.read[here, : 4 * self.H]
             self.dW.append(self._through_norm("gain_W", ds[:fed], raw[:fed]))
             d_h = self.W(self.dW[-1])
+            if seen is not None:
+                d_h = d_h * seen[:fed]
             if to_z is not None:
                 to_z += dot_normalised(ds, raw, gain)
         add(below.dh, None if rows is None else rows[:fed], d_h[:fed])

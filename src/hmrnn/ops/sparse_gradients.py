@@ -41,7 +41,10 @@ def weight_gradients(layer: Layer, needs: Sequence[bool]) -> list[Tensor | None]
     if wanted["W"] and below is not None:
         dW = pick(ds, layer.fed) if w.gain_W is None else _joined(layer.dW, ds)
         read = pick(layer.below_events, layer.fed)
-        d["W"] = _matrix_gradient(layer, w.W, dW, below.events, read, below.events.current[1:], layer.z_below)
+        seen = None
+        if layer.call.seen is not None:
+            seen = pick(layer.call.seen[layer.l - 1].index_select(0, events.index(events.rows)), layer.fed)
+        d["W"] = _matrix_gradient(layer, w.W, dW, below.events, read, below.events.current[1:], layer.z_below, seen)
     if wanted["b"] and below is not None:
         d["b"] = torch.cat([ds.sum(0), layer.ds_z.sum().reshape(1)][: 1 + (above is not None)])
     if wanted["V"] and above is not None and w.V is not None:
@@ -59,13 +62,15 @@ def _matrix_gradient(
     read: Tensor | slice,
     current: np.ndarray,
     gate: Tensor | None,
+    seen: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of a matrix, from those of its products with h of the events ``read`` of a layer.
+    """The gradient of a matrix, from those of its products with h, as far as ``seen``, of the events ``read``.
 
     The detector's row reads at every step, (T, B), h of the events ``current`` where ``gate`` is open.
     """
     result, h = torch.zeros_like(matrix), source.h(slice(None))
-    multiply(d.t(), pick(h, read).to(layer.lower), out=result[4 * layer.H - d.shape[1] : 4 * layer.H])
+    right = pick(h, read) if seen is None else pick(h, read) * seen
+    multiply(d.t(), right.to(layer.lower), out=result[4 * layer.H - d.shape[1] : 4 * layer.H])
     if layer.detects:
         ds_z = layer.ds_z if gate is None else layer.ds_z * gate
         per_event = h.new_zeros(len(h)).index_add_(0, source.index(current.ravel()), ds_z.flatten())

@@ -31,6 +31,7 @@ class Call:
     lower: torch.dtype | None  # of the products, under autocast
     forced: np.ndarray | None  # (T, B, L-1), NaN where free
     kept: Sequence[Tensor] | None = None  # L of (T, B, H_l): the units that zoneout keeps from moving
+    seen: Sequence[Tensor] | None = None  # L-1 of (B, H_l): what the gates of the layer above see of each
     traces_z: bool = False  # is the gradient of any boundary state wanted?
     z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial one first
     decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, by the detectors
