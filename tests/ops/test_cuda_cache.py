@@ -17,8 +17,8 @@ from hmrnn.ops.cuda_layer import Spec
 
 SPEC = Spec(
     steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",
-    on_copy="evaluate", forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False, lengths=False,
-    training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
+    on_copy="evaluate", forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False,
+    lengths=False, training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
 )  # fmt: skip
 
 
