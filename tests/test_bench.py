@@ -24,13 +24,13 @@ def test_tables_log_record_and_plot(
 ) -> None:
     monkeypatch.setattr(bench_report, "Case", functools.partial(Case, steps=6))
     monkeypatch.setenv("HMRNN_COMMIT", "a1b2c3d")
-    out = tmp_path / "there" / "bench"
+    out = tmp_path / "there" / "bench-1.5"
     assert cli.run(["bench", "--sizes", "3x8", "2x4", "5x8", "--repeats", "2", "--layer-norm", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert out.with_suffix(".txt").read_text() in printed
-    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert out.with_name("bench-1.5.txt").read_text() in printed
+    assert out.with_name("bench-1.5.png").read_bytes().startswith(b"\x89PNG")
 
-    record = json.loads(out.with_suffix(".json").read_text())
+    record = json.loads(out.with_name("bench-1.5.json").read_text())
     assert {"hardware", "torch", "hmrnn", "date", "seed", "load before"} <= set(record["environment"])
     assert record["environment"]["commit"] == "a1b2c3d"
     cases = [f"B={b} H={h} T=6, float32 on cpu{n}" for b, h in ((3, 8), (2, 4), (5, 8)) for n in NORMS]

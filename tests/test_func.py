@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
@@ -134,3 +135,11 @@ def test_the_reference_is_one_graph() -> None:
     wanted = torch.autograd.grad(top(x).sum(), [*top.parameters()], materialize_grads=True)
     found = torch.autograd.grad(compiled(x).sum(), [*top.parameters()], materialize_grads=True)
     torch.testing.assert_close(found, wanted)
+
+
+def test_forward_derivatives_by_dual_numbers_are_those_of_jvp() -> None:
+    rnn, x, along = network(), inputs(), inputs()
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(rnn(forward_ad.make_dual(x, along))[0].hidden[2]).tangent
+    _, expected = jvp(lambda given: rnn(given)[0].hidden[2], (x,), (along,))
+    torch.testing.assert_close(found, expected)

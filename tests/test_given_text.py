@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -122,6 +125,41 @@ def test_bytes_are_read_as_they_are(
     (record,) = (json.loads(line) for line in (tmp_path / "found" / "foreign.txt.jsonl").read_text().splitlines())
     assert record["text"] == "ab\r\nc\rd\r\n"
     assert record["ends"][0][-1] == 9
+
+
+def test_bytes_need_not_be_utf8(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file, standard input or the command line; a model of characters says that they are not."""
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
+    save(tmp_path / "characters", Vocabulary("characters", tuple("ab")), DataConfig())
+    path = tmp_path / "odd.bin"
+    path.write_bytes(b"a\xffb")
+    text = os.fsdecode(b"a\xffb")
+    for given in (["--file", path], [], [text]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xffb"), errors="surrogateescape"))
+        assert tiny.hmrnn("score", "-m", tmp_path / "bytes", "--json", *given) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["symbols"] == 2
+        assert tiny.hmrnn("evaluate", "-m", tmp_path / "bytes", "--streams", 1, "--file", path) == 0
+        assert f"bits per byte  {found['bits']:.4f}" in capsys.readouterr().out
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xffb"), errors="surrogateescape"))
+        assert tiny.hmrnn("segment", "-m", tmp_path / "characters", *given) == 2
+        assert re.search("is not UTF-8.*byte 0xff", capsys.readouterr().err)
+    assert tiny.hmrnn("score", "-m", tmp_path / "bytes", "--json", "--lines", text) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "a\\udcffb"
+    model = hmrnn.load(tmp_path / "bytes")
+    assert model.segment("a\ud800b").ends(1)[-1] == 5  # a surrogate that stands for no byte
+
+
+def test_a_home_is_looked_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tiny.saved_model(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("abc abc")
+    assert tiny.hmrnn("segment", "-m", "~/model", "--file", "~/a.txt", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "abc abc"
 
 
 def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:

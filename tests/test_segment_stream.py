@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -192,6 +193,39 @@ def test_a_job_that_was_killed_before_it_began_can_be_started_anew(tmp_path: Pat
     assert job([path], tmp_path / "out").run() is None
 
 
+def test_a_job_belongs_to_one_process(tmp_path: Path) -> None:
+    """Another one, with --resume or without, is refused and touches nothing."""
+    path, work = write(tmp_path / "a.txt", 300), tmp_path / "out" / ".work-0"
+    before = []
+
+    def another(done: int, total: int) -> None:
+        before.append({file.name: file.stat().st_size for file in work.iterdir()})
+        with pytest.raises(InputError, match=r"another process is writing to .*out; wait for it, or choose another"):
+            job([path], tmp_path / "out").run(resume=True)
+        assert {file.name: file.stat().st_size for file in work.iterdir()} == before[-1]
+
+    assert job([path], tmp_path / "out").run(progress=another) is None
+    assert before
+    (tmp_path / "new" / ".work-0").mkdir(parents=True)
+    folder = os.open(tmp_path / "new" / ".work-0", os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match="another process"):  # which is still at its very beginning
+        job([path], tmp_path / "new").run()
+    assert (tmp_path / "new" / ".work-0").is_dir()
+    os.close(folder)
+    assert job([path], tmp_path / "new").run() is None
+
+
+@pytest.mark.parametrize("name", ["plan.json", "state"])
+@pytest.mark.parametrize("content", [b"", b"{}"])
+def test_a_damaged_work_folder_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    path = write(tmp_path / "a.txt", 300)
+    assert job([path], tmp_path / "out").run(progress=lambda *_: os.kill(os.getpid(), signal.SIGTERM)) == "SIGTERM"
+    (tmp_path / "out" / ".work-0" / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name} is damaged; remove .*\.work-0 and start again, without --resume"):
+        job([path], tmp_path / "out").run(resume=True)
+
+
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", 300)
     first = job([path], tmp_path / "out")
@@ -247,6 +281,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "--out" in capsys.readouterr().err
     assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--streams", "2") == 0
     assert "wrote found/a.txt.jsonl" in capsys.readouterr().out
+    assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--resume") == 0
+    assert "nothing left to do: found/a.txt.jsonl" in capsys.readouterr().out
     assert "".join(line["text"] for line in lines(tmp_path / "found" / "a.txt.jsonl")) == tiny.text(300)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank, said in (("1", ""), ("0", "wrote shared/a.txt.jsonl\n")):

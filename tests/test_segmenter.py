@@ -208,10 +208,12 @@ def test_the_same_seed_gives_the_same_model() -> None:
 
 
 def test_one_level_many_mixtures_a_constant_channel() -> None:
-    x = np.concatenate([two_levels(120, 0)[0], np.ones((120, 1))], axis=1)
+    x = np.concatenate([two_levels(120, 0)[0], np.full((120, 1), 0.1)], axis=1)  # whose mean is rounded
     model = HMSegmenter([6], mixtures=3, **SMALL).fit([x, x[:70]])
     assert [len(model.predict(x)), len(model.transform(x))] == [1, 2]
     assert np.isfinite(model.score(x))
+    assert x[:, -1].std() > 0
+    assert model.scale_[-1] == 1.0
 
 
 @pytest.mark.parametrize(("X", "message"), [

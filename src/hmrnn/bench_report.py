@@ -44,11 +44,12 @@ def main(
             found += part
             _table(part, console)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".txt").write_text(console.export_text())
+    written = [out.with_name(f"{out.name}{end}") for end in (".txt", ".json", ".png")]
+    written[0].write_text(console.export_text())
     record: dict[str, Any] = {"environment": environment, "measurements": [m.to_dict() for m in found]}
-    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    figures.save(figures.bars(_ratios(found), "times as fast as nn.LSTM"), out.with_suffix(".png"))
-    print(f"wrote {', '.join(str(out.with_suffix(end)) for end in ('.txt', '.json', '.png'))}")
+    written[1].write_text(json.dumps(record, indent=1) + "\n")
+    figures.save(figures.bars(_ratios(found), "times as fast as nn.LSTM"), written[2])
+    print(f"wrote {', '.join(map(str, written))}")
     return 0
 
 

@@ -84,7 +84,7 @@ def check_numbers(
         return _nothing
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
     beyond = [_beyond(name, z) for name, z in boundaries.items()]
-    tensors = [*numbers.values(), *beyond]
+    tensors = [a.detach() for a in (*numbers.values(), *beyond)]
     bounds = [limit] * len(numbers) + [ROUNDING] * len(beyond)
 
     def complain() -> None:

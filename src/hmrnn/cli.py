@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import importlib
 import io
 import os
@@ -48,21 +49,46 @@ also has handwriting-small.
 """
 
 
+CIRCUMSTANCES = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG,
+}  # fmt: skip
+"""What is wrong with a disk or a folder, not with us."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit status 0, 2 for what the user can mend, 130/143 after a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _open_streams()
     try:
         status = run(arguments)
+        sys.stdout.flush()
     except InputError as error:
         print(f"hmrnn: {error}", file=sys.stderr)
         status = 2
     except BrokenPipeError:  # the reader of our output has gone (| head)
         let_go_of_output()
         status = 0
+    except OSError as error:
+        if error.errno not in CIRCUMSTANCES:
+            raise
+        if error.filename is None:  # what is left of it must not be tried again
+            let_go_of_output()
+        what = "the output" if error.filename is None else error.filename
+        print(f"hmrnn: cannot read or write {what}: {error.strerror}", file=sys.stderr)
+        status = 2
     except KeyboardInterrupt:
         print("hmrnn: interrupted", file=sys.stderr)
         status = 130
     sys.exit(status)
+
+
+def _open_streams() -> None:
+    """A command without standard streams runs as with empty ones, and any sign can be written to any output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (till the end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: list[str]) -> int:

@@ -127,7 +127,7 @@ def segment(arguments: flags.SegmentArguments) -> int:
         return commands_strokes.segment(model, arguments)
     if arguments.stream:
         return _segment_stream(model, arguments)
-    text = arguments.read()
+    text = arguments.read(model.vocabulary.kind)
     show = display.reading_progress("segmenting", len(text), "hmrnn segment --stream FILE --out FOLDER")
     result = model.segment(text, progress=show)
     print(result.to_json() if arguments.json else display.segmentation(result, arguments.width))
@@ -136,12 +136,17 @@ def segment(arguments: flags.SegmentArguments) -> int:
 
 def score(arguments: flags.ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
-    text = arguments.read()
+    text = arguments.read(model.vocabulary.kind)
     if arguments.lines:
         lines = given_text.LINE_END.split(text)
         for line, found in zip(lines, model.score_lines(lines)):
             if arguments.json:
-                record = {"text": line, "symbols": found.symbols if found else 0, "bits": found.bits if found else None}
+                shown = line.encode("utf-8", "backslashreplace").decode()  # bytes that are not UTF-8
+                record = {
+                    "text": shown,
+                    "symbols": found.symbols if found else 0,
+                    "bits": found.bits if found else None,
+                }
                 print(msgspec.json.encode(record).decode())
             else:
                 print(f"{f'{found.bits:.4f}' if found else '-'}\t{line}")
@@ -151,8 +156,7 @@ def score(arguments: flags.ScoreArguments) -> int:
     if arguments.json:
         print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
     else:
-        unit = {"characters": "character", "bytes": "byte"}[model.vocabulary.kind]
-        total = result.bits * result.symbols
+        unit, total = model.vocabulary.unit, result.bits * result.symbols
         print(f"{result.bits:.4f} bits per {unit}  ({result.symbols:,} predicted, {total:,.0f} bits in all)")
     return 0
 
@@ -171,7 +175,7 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
         print(f"stopped by {stopped}; everything is saved. Go on with the same command and --resume")
         return 128 + signal.Signals[stopped]
     for target in job.targets if job.joins else ():
-        print(f"wrote {target}")
+        print(f"{'wrote' if job.wrote else 'nothing left to do:'} {target}")
     return 0
 
 
@@ -217,7 +221,8 @@ def plot(arguments: flags.PlotArguments) -> int:
             return commands_strokes.plot(model, arguments)
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
-        result = model.segment(arguments.read(), progress=display.show_progress("segmenting"))
+        text = arguments.read(model.vocabulary.kind)
+        result = model.segment(text, progress=display.show_progress("segmenting"))
         if arguments.figure == "timescales":
             ends = [result.ends(level) for level in range(1, result.levels + 1)]
             figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])

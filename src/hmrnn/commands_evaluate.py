@@ -45,7 +45,7 @@ def evaluate(arguments: flags.EvaluateArguments) -> int:
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
     how = f"{streams} streams, each but the first after {warmup} symbols of warm-up" if streams > 1 else "one stream"
-    print(display.evaluation_table(result, what, how))
+    print(display.evaluation_table(result, what, how, model.vocabulary.unit))
     for tolerance in boundary_scores.TOLERANCES if rows else ():
         where = " or ".join(dict.fromkeys(row.convention for row in rows))
         print(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
@@ -79,7 +79,8 @@ def _evaluate_dynamically(model: TextModel, symbols: np.ndarray, what: str, dyna
         print(msgspec.json.encode({**dataclasses.asdict(result), **record}).decode())
         return 0
     settings = f"learning rate {dynamic.learning_rate:g}, decay {dynamic.decay:g}, segments of {dynamic.segment_length}"
-    print(f"dynamic evaluation: {settings}\n{display.evaluation_table(result, what, 'one stream')}")
+    table = display.evaluation_table(result, what, "one stream", model.vocabulary.unit)
+    print(f"dynamic evaluation: {settings}\n{table}")
     if result.skipped:
         print(f"segments not learned from, as their gradient was not finite  {result.skipped}")
     return 0
@@ -104,9 +105,10 @@ def _symbols(model: TextModel, arguments: flags.EvaluateArguments) -> tuple[np.n
         for path in arguments.file:
             given_text.check_no_strokes(path)
         progress = display.show_progress("reading")
-        symbols, spaces = read_symbols_and_spaces(
-            arguments.file, model.vocabulary, data, progress, plain=arguments.plain
-        )
+        with own_flags(path="--file"):
+            symbols, spaces = read_symbols_and_spaces(
+                arguments.file, model.vocabulary, data, progress, plain=arguments.plain
+            )
         return symbols, spaces, ", ".join(arguments.file)
     data = dataclasses.replace(data, path=arguments.path) if arguments.path else data
     corpus = load_corpus(data, progress=display.show_progress("reading"))

@@ -115,7 +115,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
         raise InputError("--line is for --prime: which of its lines to go on from; give both")
     if not 0 <= arguments.seconds <= LONGEST:
         raise InputError(f"--seconds must lie between 0 and {LONGEST}; got {arguments.seconds:g}")
-    if out.suffix.lower() not in ENDINGS:
+    if out.suffix not in ENDINGS:
         drawing.check_suffix(out, arguments.seconds, others=ENDINGS)
     prime = _chosen(read_strokes(arguments.prime), arguments.line or "1") if arguments.prime else None
     lines = model.sheet(
@@ -123,7 +123,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
         temperature=1.0 if arguments.temperature is None else arguments.temperature,
         bias=arguments.bias, prime=prime, seed=arguments.seed,
     )  # fmt: skip
-    if out.suffix.lower() in ENDINGS:
+    if out.suffix in ENDINGS:
         begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point that the first step leads from
         save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:

@@ -170,14 +170,14 @@ def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int
     return progress
 
 
-def evaluation_table(result: Evaluation, what: str, how: str) -> str:
-    """Bits per character, and what each layer did; ``how`` says in how many streams the text was read."""
-    lines = [f"{what}: {result.symbols:,} symbols predicted, {how}", f"bits per character  {result.bits:.4f}"]
+def evaluation_table(result: Evaluation, what: str, how: str, unit: str = "character") -> str:
+    """Bits per ``unit``, and what each layer did; ``how`` says in how many streams the text was read."""
+    lines = [f"{what}: {result.symbols:,} symbols predicted, {how}", f"bits per {unit}  {result.bits:.4f}"]
     for l, share in enumerate(result.updates, start=1):
         rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""
         lines.append(f"layer {l}  updated at {share:.1%} of the steps{rate}")
     total, dense = sum(result.updates), len(result.updates)
-    lines.append(f"updates saved  {result.saved:.1%}  (per 270 characters: {270 * total:.0f} instead of {270 * dense})")
+    lines.append(f"updates saved  {result.saved:.1%}  (per 270 {unit}s: {270 * total:.0f} instead of {270 * dense})")
     return "\n".join(lines)
 
 

@@ -132,9 +132,12 @@ class TextArguments(ModelArguments):
         elif self.needs_text and self.text is None and self.model in bundled.names() and sys.stdin.isatty():
             raise given_text.missing()
 
-    def read(self) -> str:
-        """The text that was meant."""
-        text = given_text.read(self.file) if self.text is None else self.text
+    def read(self, kind: str = "characters") -> str:
+        """The text that was meant, for a vocabulary of that kind."""
+        if self.text is None:
+            text = given_text.read(self.file, of_bytes=kind == "bytes")
+        else:
+            text = self.text if kind == "bytes" else given_text.check_characters(self.text)
         if self.plain:
             from hmrnn.data.plain import plain
 

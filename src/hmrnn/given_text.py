@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from pathlib import Path
@@ -12,18 +11,22 @@ from hmrnn.errors import InputError
 LINE_END = re.compile("\r\n|\r|\n")
 
 
-def read(path: str | None) -> str:
-    """The text of a file, or of standard input; a line end after the last line is left out."""
+def read(path: str | None, *, of_bytes: bool = False) -> str:
+    """The text of a file, or of standard input; a line end after the last line is left out.
+
+    With ``of_bytes``, for a model of bytes, it need not be UTF-8: other bytes are kept as lone surrogates, as Python
+    keeps them in the arguments of a command, and as a vocabulary of bytes reads them.
+    """
     if path is None and sys.stdin.isatty():
         raise missing()
     try:
         if path is not None:
             check_no_strokes(path)
-            text = Path(path).read_bytes().decode("utf-8")
+            data = Path(path).expanduser().read_bytes()
         else:
-            if isinstance(sys.stdin, io.TextIOWrapper):
-                sys.stdin.reconfigure(newline="")  # a model of bytes reads line ends as they are
-            text = sys.stdin.read()
+            raw = getattr(sys.stdin, "buffer", None)  # which takes line ends and encodings as they are
+            data = sys.stdin.read().encode("utf-8", "surrogatepass") if raw is None else raw.read()
+        text = data.decode("utf-8", "surrogateescape" if of_bytes else "strict")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -37,6 +40,13 @@ def read(path: str | None) -> str:
 def missing() -> InputError:
     """What to raise where there is no text."""
     return InputError("no text: give one as an argument, by --file, or on standard input")
+
+
+def check_characters(text: str) -> str:
+    """``text`` of the command line; InputError if its bytes were not UTF-8."""
+    for byte in re.findall("[\udc80-\udcff]", text)[:1]:
+        raise InputError(f"the text is not UTF-8: byte 0x{ord(byte) - 0xDC00:02x}; convert it to UTF-8")
+    return text
 
 
 def check_no_strokes(path: str) -> None:

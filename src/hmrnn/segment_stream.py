@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import safetensors
 import safetensors.torch
 import torch
 
@@ -99,6 +101,7 @@ class Job:
         self.work = out / f".work-{rank}"
         self._plan = self.work / "plan.json"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
+        self.wrote = False  # whether there was something to do
 
     def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
         """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
@@ -111,8 +114,12 @@ class Job:
             return None
         if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining it already
             return None
+        self.wrote = True
+        with self._alone():
+            return self._run(save_every, progress)
+
+    def _run(self, save_every: float, progress: Progress | None) -> str | None:
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
             with asked_to_stop() as asked:
                 lengths = self._encode(asked)
                 if lengths is not None and self._read(lengths, asked, save_every, progress) and self._others(asked):
@@ -129,17 +136,40 @@ class Job:
                 f"cannot write to {self.out} ({error.strerror or error}); mend that and go on by --resume"
             ) from error
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the work folder, made if need be; InputError if another process has it, or has just cleared it up."""
+        with contextlib.ExitStack() as stack:
+            try:
+                self.work.mkdir(parents=True, exist_ok=True)
+                folder = os.open(self.work, os.O_RDONLY)
+            except OSError as error:
+                raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another --out") from error
+            stack.callback(os.close, folder)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                still_there = os.path.samestat(os.fstat(folder), os.stat(self.work))
+            except OSError:
+                still_there = False
+            if not still_there:
+                raise InputError(f"another process is writing to {self.out}; wait for it, or choose another --out")
+            yield
+
     def _encode(self, asked: list[str]) -> list[int] | None:
         """Files as symbols on disk, so that any part of one can be read; their lengths, None if a signal came first."""
         about = self._about()
         if self._plan.exists():
-            stored = json.loads(self._plan.read_bytes())
-            if stored["about"] != about:
+            try:
+                stored = json.loads(self._plan.read_bytes())
+                began_with, lengths = stored["about"], list(stored["lengths"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(self._plan) from error
+            if began_with != about:
                 raise InputError(
                     f"the model, the files or their options are not those that the job in {self.out} began with; "
                     "bring those back, or choose another --out"
                 )
-            return list(stored["lengths"])
+            return lengths
         lengths = []
         for k, path in enumerate(self.files):
             position = 0
@@ -279,12 +309,18 @@ class Job:
             for lines in self.work.glob("*-*.jsonl"):
                 lines.unlink()
             return 0, 0, None
-        with safetensors.safe_open(path, "pt", device=str(self.network.embedding.weight.device)) as stored:
-            about = json.loads(stored.metadata()["about"])
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
+        try:
+            with safetensors.safe_open(path, "pt", device=str(self.network.embedding.weight.device)) as stored:
+                about = json.loads(stored.metadata()["about"])
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(path) from error
         for lines in self.work.glob("*-*.jsonl"):
             os.truncate(lines, about["sizes"].get(lines.name, 0))
         return about["round"], about["chunk"], states.from_named(tensors)
+
+    def _damaged(self, path: Path) -> InputError:
+        return InputError(f"{path} is damaged; remove {self.work} and start again, without --resume")
 
     def _finish(self, lengths: Sequence[int]) -> None:
         """Join the lines of each file's parts, then clear up."""

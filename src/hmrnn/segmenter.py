@@ -141,7 +141,8 @@ class HMSegmenter:
         device, seed = find_device(self.device), _seed(self.random_state)
         whole = np.concatenate(series)
         mean, deviation = whole.mean(axis=0), whole.std(axis=0)
-        scale = np.where(deviation > 0, deviation, 1.0)
+        varies = (np.ptp(whole, axis=0) > 0) & (deviation > 0)  # rounding may give a constant some deviation
+        scale = np.where(varies, deviation, 1.0)
         scaled = [_scaled(one, mean, scale) for one in series]
         runs = [self._train(scaled, device, seed + k) for k in range(self.n_init)]
         network, losses, rates = min(runs, key=lambda run: float(np.mean(run[1][-_tenth(self.updates) :])))

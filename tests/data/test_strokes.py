@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -150,7 +151,10 @@ def test_packed_files(tmp_path: Path) -> None:
     save_strokes(some(3), tmp_path / "s.csv")
     (tmp_path / "t.npz.xz").write_bytes(lzma.compress((tmp_path / "s.npz").read_bytes()))
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress((tmp_path / "s.csv").read_bytes()))
-    for name in ("t.npz.xz", "t.csv.gz"):
+    (tmp_path / "t.json.csv").write_bytes((tmp_path / "s.csv").read_bytes())
+    save_strokes(some(3), tmp_path / "s.json")
+    (tmp_path / "t.json").write_bytes(codecs.BOM_UTF8 + (tmp_path / "s.json").read_bytes())
+    for name in ("t.npz.xz", "t.csv.gz", "t.json.csv", "t.json"):
         np.testing.assert_array_equal(read_strokes(tmp_path / name).steps, some(3).steps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import io
@@ -76,7 +77,7 @@ def read_file(path: Path, report: Report) -> StrokeFile:
     data = read_whole(path, report)
     if not data:
         raise InputError(f"{path} is empty")
-    ending = next(ending for ending in ENDINGS if ending in path.suffixes[-2:])
+    ending = next(ending for ending in reversed(path.suffixes[-2:]) if ending in ENDINGS)  # maybe before .gz
     return {".npz": _read_npz, ".json": _read_json, ".csv": _read_csv}[ending](data, str(path))
 
 
@@ -126,7 +127,7 @@ def _strings(array: np.ndarray | None, source: str) -> tuple[str, ...] | None:
 
 def _read_json(data: bytes, source: str) -> StrokeFile:
     try:
-        sequences = msgspec.json.decode(data, type=list[_Sequence])
+        sequences = msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=list[_Sequence])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"{source} is not a JSON list of {{name, strokes}}, where strokes is a list of lists of [x, y]: {error}"

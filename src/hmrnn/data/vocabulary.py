@@ -61,6 +61,11 @@ class Vocabulary:
         return Vocabulary(kind, symbols, unknown)
 
     @property
+    def unit(self) -> str:
+        """What a symbol is: a character or a byte."""
+        return {"characters": "character", "bytes": "byte"}[self.kind]
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest type that holds every index."""
         return np.min_scalar_type(len(self) - 1)
@@ -68,11 +73,13 @@ class Vocabulary:
     def encode(self, text: str | bytes, unseen: Unseen = "error") -> np.ndarray:
         """The indices of the symbols of ``text``; a str is taken as UTF-8 where symbols are bytes.
 
+        Bytes that are not UTF-8 may be in it as Python keeps them (``surrogateescape``).
+
         ``unseen`` says what happens to symbols that are not in the vocabulary: InputError, or the unknown symbol if
         there is one.
         """
         if self.kind == "bytes":
-            codes = np.frombuffer(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, np.uint8)
+            codes = np.frombuffer(_utf8(text) if isinstance(text, str) else text, np.uint8)
         elif isinstance(text, str):
             codes = code_points(text)
         else:
@@ -157,6 +164,14 @@ def _is_character(symbol: object) -> bool:
 
 def _is_byte(symbol: object) -> bool:
     return type(symbol) is int and 0 <= symbol <= 255
+
+
+def _utf8(text: str) -> bytes:
+    """Lone surrogates are bytes that were not UTF-8, or else encoded as they are."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def code_points(text: str) -> np.ndarray:
