@@ -119,8 +119,34 @@ def long() -> Table:
         title = title.replace("weight decay 0.2", f"weight decay {decay}, learning rate {rate}")
         flags += f" --train.epochs 62 --train.learning-rate {rate} --regularise.weight-decay {decay}"
         rows[f"{name}-tuned"] = Row(title, flags)
+        title, flags = rows[f"{name}-less-dropout-decay"]  # again, since dropout between layers has a mask per sequence
+        rows[f"{name}-own-masks"] = Row(f"{title}, masks of each sequence", flags)
     more = f"{PTB} --train.cool-down 0.8 --train.skip-nonfinite"
     return Table("Penn Treebank, characters", "ptb", more, rows)
+
+
+def large() -> Table:
+    """HM-LSTMs of twice the width."""
+    rows, many = {}, "--train.batch-size 128 --train.skip-nonfinite"
+    best = f"--train.epochs 100 {many} --regularise.weight-decay 0.2 --train.learning-rate 0.003"
+    for name, drop, output, between, more, said in (
+        ("held", 0.4, 0.3, 0.15, "", ""),
+        (
+            "held-long",
+            0.5,
+            0.4,
+            0.3,
+            f"--train.epochs 125 {many} --regularise.weight-decay 0.05",
+            ", weight decay 0.05",
+        ),
+        ("held-decay", 0.4, 0.4, 0.2, best, ", weight decay 0.2, learning rate 0.003"),
+        ("held-own-masks", 0.5, 0.4, 0.3, best, ", weight decay 0.2, learning rate 0.003, masks of each sequence"),
+    ):
+        title = "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; "
+        title += f"weight drop {drop}, output {output}, between {between}, embedding 0.1{said}"
+        flags = f"{LARGE} --regularise.weight-drop {drop} --regularise.dropout-output {output}"
+        rows[name] = Row(title, f"{flags} --regularise.dropout-between {between} {more}".strip())
+    return Table("Penn Treebank, characters", "ptb", PTB, rows)
 
 
 def tuned() -> dict[str, Row]:
@@ -166,6 +192,7 @@ TABLES = {
         {
             "ln-lstm": Row("LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
             "ln-cw-rnn": Row("LN-CW-RNN 3x512, 12 epochs", f"--model.rnn cw-rnn {SHORT}"),
+            "ln-cw-rnn-undropped": Row("LN-CW-RNN 3x512, nothing dropped", f"--model.rnn cw-rnn {UNDROPPED}"),
             "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} {GAIN} --train.skip-nonfinite"),
             "sample-held": Row(
                 f"{HM}, sample, rates held at 0.9, 0.6",
@@ -224,31 +251,7 @@ TABLES = {
             "ln-cw-rnn": Row("LN-CW-RNN 3x512, nothing dropped, 12 epochs", f"--model.rnn cw-rnn {SHORT} {UNDROPPED}"),
         },
     ),
-    "ptb-large": Table(
-        "Penn Treebank, characters", "ptb", PTB,
-        {
-            "held": Row(
-                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.4, output 0.3, "
-                "between 0.15, embedding 0.1",
-                f"{LARGE} --regularise.weight-drop 0.4 --regularise.dropout-output 0.3 "
-                "--regularise.dropout-between 0.15",
-            ),
-            "held-long": Row(
-                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.5, output 0.4, "
-                "between 0.3, embedding 0.1, weight decay 0.05",
-                f"{LARGE} --train.epochs 125 --train.batch-size 128 --train.skip-nonfinite "
-                "--regularise.weight-drop 0.5 --regularise.dropout-output 0.4 --regularise.dropout-between 0.3 "
-                "--regularise.weight-decay 0.05",
-            ),
-            "held-decay": Row(
-                "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6; weight drop 0.4, output 0.4, "
-                "between 0.2, embedding 0.1, weight decay 0.2, learning rate 0.003",
-                f"{LARGE} --train.epochs 100 --train.batch-size 128 --train.skip-nonfinite "
-                "--regularise.weight-drop 0.4 --regularise.dropout-output 0.4 --regularise.dropout-between 0.2 "
-                "--regularise.weight-decay 0.2 --train.learning-rate 0.003",
-            ),
-        },
-    ),
+    "ptb-large": large(),
     "ptb-without-spaces": Table(
         "Penn Treebank, characters, spaces removed", "ptb", SPACELESS,
         {

@@ -201,6 +201,9 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
+    unknown = set(sys.argv[1:]) - {"--check"}
+    if unknown:
+        raise SystemExit(f"usage: python results/table.py [--check]; got {' '.join(sorted(unknown))}")
     page = HERE / "README.md"
     before = page.read_text()
     after = filled(before)
