@@ -369,3 +369,30 @@ def test_a_reader_that_goes_away(work: Path, tmp_path: Path) -> None:
 def test_json_of_a_run_is_plain(work: Path) -> None:
     stored = json.loads((work / "runs" / "story" / "config.json").read_text())
     assert stored["model"]["hidden_size"] == [6, 5, 4]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("segment abc --streams 4", "--streams is for --stream; give both"),
+        ("segment abc --warmup 0", "--warmup is for --stream; give both"),
+        ("segment --stream a.txt --out o --json", "--json is of no use to --stream"),
+        ("segment --stream a.txt --out o --width 3", "--width is of no use to --stream"),
+        ("segment --stream a.txt --out o --line 2", "--line is of no use to --stream"),
+        ("segment abc --line 1", "--line is for handwriting, and model holds a model of text"),
+        ("plot abc --line 1", "--line is for handwriting"),
+        ("plot abc --levels 1 --figure 3", "--levels is for handwriting"),
+        ("plot abc --figure curves", "a text is of no use to --figure curves"),
+        ("plot --figure curves --plain", "--plain is of no use to --figure curves"),
+    ],
+)
+def test_flags_that_would_do_nothing(
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny.saved_model(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("abc")
+    name, *rest = command.split()
+    assert tiny.hmrnn(name, "-m", "model", *rest) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "model"]

@@ -31,7 +31,7 @@ from hmrnn.data import (
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
 from hmrnn.devices import choose_device
-from hmrnn.errors import InputError, own_flags
+from hmrnn.errors import InputError, own_flags, refuse
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import processes, read_metrics
 from hmrnn.train import train as run_training
@@ -127,6 +127,7 @@ def segment(arguments: flags.SegmentArguments) -> int:
         return commands_strokes.segment(model, arguments)
     if arguments.stream:
         return _segment_stream(model, arguments)
+    refuse({"--line": arguments.line is not None}, _of_text(arguments.model))
     text = arguments.read(model.vocabulary.kind)
     show = display.reading_progress("segmenting", len(text), "hmrnn segment --stream FILE --out FOLDER")
     result = model.segment(text, progress=show)
@@ -167,7 +168,9 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     job = Job(
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
-        streams=arguments.streams, warmup=arguments.warmup, plain=arguments.plain, share=(rank, world),
+        streams=16 if arguments.streams is None else arguments.streams,
+        warmup=500 if arguments.warmup is None else arguments.warmup,
+        plain=arguments.plain, share=(rank, world),
     )  # fmt: skip
     progress = display.show_progress("segmenting") if rank == 0 else None
     stopped = job.run(resume=arguments.resume, progress=progress)
@@ -179,16 +182,20 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     return 0
 
 
+def _of_text(model: str) -> str:
+    """Why flags that only handwriting has a use for are refused."""
+    return f"is for handwriting, and {model} holds a model of text; leave it out"
+
+
 def generate(arguments: flags.GenerateArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if isinstance(model, StrokeModel):
         return commands_strokes.generate(model, arguments)
-    for flag, given in (
-        ("--bias", arguments.bias), ("--prime", arguments.prime), ("--line", arguments.line), ("--out", arguments.out),
-        ("--samples", arguments.samples is not None), ("--seconds", arguments.seconds),
-    ):  # fmt: skip
-        if given:
-            raise InputError(f"{flag} is for handwriting, and {arguments.model} holds a model of text; leave it out")
+    of_handwriting: dict[str, object] = {
+        "--bias": arguments.bias, "--prime": arguments.prime, "--line": arguments.line, "--out": arguments.out,
+        "--samples": arguments.samples is not None, "--seconds": arguments.seconds,
+    }  # fmt: skip
+    refuse(of_handwriting, _of_text(arguments.model))
     prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
     pieces = model.stream(
         prompt,
@@ -221,6 +228,7 @@ def plot(arguments: flags.PlotArguments) -> int:
             return commands_strokes.plot(model, arguments)
         if arguments.figure == "5":
             raise InputError(f"--figure 5 draws handwriting, and {arguments.model} holds a model of text; use 3 or 4")
+        refuse(arguments.of_figure_5, _of_text(arguments.model))
         text = arguments.read(model.vocabulary.kind)
         result = model.segment(text, progress=display.show_progress("segmenting"))
         if arguments.figure == "timescales":

@@ -17,7 +17,7 @@ from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.stroke_corpus import leave_out_short
 from hmrnn.data.stroke_files import ENDINGS
 from hmrnn.data.strokes import counted
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, refuse
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import scribble
 from hmrnn.segment_strokes import against_pen_ups, pen_ups
@@ -25,18 +25,18 @@ from hmrnn.trained_strokes import StrokeModel
 
 POINTS = 600
 """Written if --length does not say how many."""
+NOT_TEXT = "is for text, and this is a model of handwriting; leave it out"
 LONGEST = 86_400
 """Seconds that a picture may take to write itself: a day."""
 
 
 def evaluate(model: StrokeModel, arguments: flags.EvaluateArguments) -> int:
-    for flag, given in (
-        ("--symbols", arguments.symbols), ("--gold", arguments.gold), ("--plain", arguments.plain),
-        ("--streams", arguments.streams is not None), ("--warmup", arguments.warmup is not None),
-        ("--dynamic", arguments.dynamic),
-    ):  # fmt: skip
-        if given:
-            raise InputError(f"{flag} is for text, and this is a model of handwriting; leave it out")
+    of_text: dict[str, object] = {
+        "--symbols": arguments.symbols, "--gold": arguments.gold, "--plain": arguments.plain,
+        "--streams": arguments.streams is not None, "--warmup": arguments.warmup is not None,
+        "--dynamic": arguments.dynamic,
+    }  # fmt: skip
+    refuse(of_text, NOT_TEXT)
     if arguments.file:
         parts, what = [read_strokes(path) for path in arguments.file], ", ".join(arguments.file)
         names = [name for part in parts for name in part.names]
@@ -87,6 +87,7 @@ def table(result: StrokeEvaluation, what: str) -> str:
 def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
     if arguments.stream:
         raise InputError("--stream is for text, and this is a model of handwriting; name a file of strokes by --file")
+    refuse({"--plain": arguments.plain, "--width": arguments.width}, NOT_TEXT)
     steps = _line(model, arguments, arguments.line)
     found = model.segment(steps)
     if arguments.json:
@@ -115,9 +116,11 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
         raise InputError("--line is for --prime: which of its lines to go on from; give both")
     if not 0 <= arguments.seconds <= LONGEST:
         raise InputError(f"--seconds must lie between 0 and {LONGEST}; got {arguments.seconds:g}")
+    if arguments.seconds and out.suffix in ENDINGS:
+        raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
     if out.suffix not in ENDINGS:
         drawing.check_suffix(out, arguments.seconds, others=ENDINGS)
-    prime = _chosen(read_strokes(arguments.prime), arguments.line or "1") if arguments.prime else None
+    prime = _chosen(read_strokes(arguments.prime), arguments.line) if arguments.prime else None
     lines = model.sheet(
         1 if arguments.samples is None else arguments.samples, POINTS if arguments.length is None else arguments.length,
         temperature=1.0 if arguments.temperature is None else arguments.temperature,
@@ -137,6 +140,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
 def plot(model: StrokeModel, arguments: flags.PlotArguments) -> int:
     if arguments.figure not in (None, "5"):
         raise InputError(f"--figure {arguments.figure} is for text, and this is a model of handwriting; use --figure 5")
+    refuse({"--plain": arguments.plain}, NOT_TEXT)
     figures.check_suffix(arguments.out)
     steps = _line(model, arguments, arguments.line)
     found = model.segment(steps)
@@ -158,15 +162,17 @@ def _own(model: StrokeModel, split: str, path: tuple[str, ...]) -> tuple[Strokes
     return getattr(corpus, split), f"{corpus.name}, {split} part"
 
 
-def _line(model: StrokeModel, arguments: flags.TextArguments, which: str) -> np.ndarray:
+def _line(model: StrokeModel, arguments: flags.TextArguments, which: str | None) -> np.ndarray:
     if arguments.text is not None:
         raise InputError("this is a model of handwriting, and a text was given; name a file of strokes by --file")
     strokes = read_strokes(arguments.file) if arguments.file else _own(model, "valid", ())[0]
     return _chosen(strokes, which)
 
 
-def _chosen(strokes: Strokes, which: str) -> np.ndarray:
-    """A line by its name, or counted from 1."""
+def _chosen(strokes: Strokes, which: str | None) -> np.ndarray:
+    """A line by its name, or counted from 1; the first if nobody says."""
+    if which is None:
+        return strokes[0]
     if which not in strokes.names and which.isdecimal():
         if not 1 <= int(which) <= len(strokes):
             raise InputError(f"--line must lie between 1 and {len(strokes)}, or be the name of a line; got {which}")

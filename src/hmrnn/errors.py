@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 
 class InputError(ValueError):
@@ -39,3 +39,10 @@ def own_flags(**own: str) -> Iterator[None]:
     except InputError as error:
         said = re.sub(r"--data\.([a-z-]+)", lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
         raise InputError(said) from error
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """InputError with the first flag that is given, and why that may not be."""
+    for flag, value in given.items():
+        if value:
+            raise InputError(f"{flag} {why}")

@@ -16,7 +16,7 @@ import tyro
 
 from hmrnn import bundled, given_text
 from hmrnn.config import Config
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError, did_you_mean, refuse
 
 
 def _named(value: str, *aliases: str) -> Any:
@@ -99,11 +99,9 @@ class EvaluateArguments(ModelArguments):
             raise InputError(f"--symbols must not be negative; got {self.symbols}")
         if self.gold and not self.boundaries:
             raise InputError("--gold is for --boundaries; give both")
-        if self.file and (self.split or self.path):
-            given = "--split" if self.split else "--path"
-            raise InputError(
-                f"{given} is about the model's own corpus, and --file names another text; give one of them"
-            )
+        if self.file:
+            why = "is about the model's own corpus, and --file names another text; give one of them"
+            refuse({"--split": self.split, "--path": self.path}, why)
         if self.plain and not self.file:
             raise InputError("--plain is for --file: a model's own corpus is read as it was in training")
         _check_files((*self.file, *self.path))
@@ -159,8 +157,8 @@ class ScoreArguments(TextArguments):
 class SegmentArguments(TextArguments):
     """Show the segments that a model finds in a text, level by level."""
 
-    line: str = "1"
-    """Of handwriting: which line of --file, by its name or counted from 1; without --file, of the validation part."""
+    line: Annotated[str | None, _named("LINE")] = None
+    """Of handwriting: which line of --file, or of the validation part, by its name or counted from 1; the first."""
     json: bool = False
     """Print JSON: segment ends per level, operations, probabilities, norms."""
     width: int = 0
@@ -169,10 +167,10 @@ class SegmentArguments(TextArguments):
     """Files of any size to read instead; their segment ends are written to --out."""
     out: Annotated[str | None, _named("PATH")] = None
     """With --stream: a folder; for a.txt it will hold a.txt.jsonl."""
-    streams: int = 16
-    """With --stream: parts of the files read side by side; 1 carries one state from end to end of each file."""
-    warmup: int = 500
-    """With --stream: symbols of left context that a part reads to build up its state, unless it is a file's first."""
+    streams: Annotated[int | None, _named("N")] = None
+    """With --stream: parts read side by side, 16 if not given; 1 carries one state from end to end of each file."""
+    warmup: Annotated[int | None, _named("N")] = None
+    """With --stream: symbols of left context that each part but a file's first begins with; 500 if not given."""
     resume: bool = False
     """With --stream: go on in --out, exactly where a signal or a crash stopped."""
 
@@ -182,12 +180,14 @@ class SegmentArguments(TextArguments):
 
     def check(self) -> None:
         super().check()
-        if self.stream and (self.out is None or self.text is not None or self.file is not None):
-            raise InputError(
-                "--stream reads files and needs --out, a folder for the results; give no text and no --file"
-            )
-        if not self.stream and (self.out is not None or self.resume):
-            raise InputError(f"{'--out' if self.out is not None else '--resume'} is for --stream; give both")
+        if self.stream:
+            if self.out is None or self.text is not None or self.file is not None:
+                raise InputError("--stream reads files and needs --out, a folder; give no text and no --file")
+            of_text = {"--line": self.line is not None, "--json": self.json, "--width": self.width}
+            refuse(of_text, "is of no use to --stream; leave it out")
+        else:
+            numbers = {"--streams": self.streams is not None, "--warmup": self.warmup is not None}
+            refuse({"--out": self.out is not None, "--resume": self.resume, **numbers}, "is for --stream; give both")
         _check_files(self.stream)
 
 
@@ -237,8 +237,8 @@ class PlotArguments(TextArguments):
     """3: boundaries under the text. 4: with the heat map of the norms. 5: handwriting, coloured by its segments.
     timescales: how long the segments of each level are. curves: bits (nats of handwriting) and boundary rates over
     time. If not given, 4 for text and 5 for handwriting."""
-    line: str = "1"
-    """Of Figure 5: which line of --file, by its name or counted from 1; without --file, of the validation part."""
+    line: Annotated[str | None, _named("LINE")] = None
+    """Of Figure 5: which line of --file, or else of the validation part, by its name or counted from 1; the first."""
     levels: Annotated[tuple[int, ...], _named("LEVEL ...")] = ()
     """Of Figure 5: the levels whose segments are drawn; all of them if not given."""
     out: str = "figure.png"
@@ -247,6 +247,17 @@ class PlotArguments(TextArguments):
     @property
     def needs_text(self) -> bool:
         return self.figure != "curves"
+
+    def check(self) -> None:
+        super().check()
+        if self.figure == "curves":
+            of_text = {"a text": self.text is not None, "--file": self.file, "--plain": self.plain}
+            refuse({**of_text, **self.of_figure_5}, "is of no use to --figure curves; leave it out")
+
+    @property
+    def of_figure_5(self) -> dict[str, object]:
+        """The flags that nothing else has a use for."""
+        return {"--line": self.line is not None, "--levels": self.levels}
 
 
 @dataclasses.dataclass(frozen=True)
