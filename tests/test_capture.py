@@ -335,3 +335,13 @@ def test_a_captured_update_of_handwriting_is_that_which_is_run() -> None:
     assert (captured[2], run[2]) == (1, 0)
     close(captured, run)
     torch.testing.assert_close(captured[0][:2], cpu[0][:2], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rnn", ["hm-lstm", "ln-lstm"])
+def test_captured_updates_draw_the_units_that_they_hide(rnn: str) -> None:
+    """Anew at every replay, as updates do that are run."""
+    config = tiny.config(rnn=rnn, layer_norm=True, epochs=9, dropout_between=0.3)
+    captured, run = learned(config, "captured"), learned(config, "run")
+    assert (captured[2], run[2]) == (1, 0)
+    close(captured, run)

@@ -395,3 +395,23 @@ def test_streams_that_are_closed_or_know_few_signs(
         assert tiny.hmrnn("segment", "-m", tmp_path, "abc abc abc") == 0
         print("a\N{MIDDLE DOT}b", flush=True)
         assert written.getvalue().endswith(b"a\\xb7b\n")
+
+
+def test_output_that_is_no_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a notebook: an error of the disk leaves it as it is."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(cli, "run", lambda arguments: raised(errno.ENOSPC))
+        before = sys.stdout
+        assert tiny.hmrnn("segment") == 2
+        assert sys.stdout is before
+    assert capsys.readouterr().err == "hmrnn: cannot read or write there: No space left on device\n"
+
+
+def test_a_name_that_begins_as_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny.saved_model(tmp_path / "model")
+    (tmp_path / "~nobody.txt").write_text("abc abc")
+    assert tiny.hmrnn("segment", "-m", "model", "--file", "~nobody.txt") == 0
+    assert tiny.hmrnn("segment", "-m", "model", "--stream", "~nobody.txt", "--out", "found") == 0
+    assert tiny.hmrnn("segment", "-m", "~nobody", "abc") == 2

@@ -207,12 +207,11 @@ def test_a_job_belongs_to_one_process(tmp_path: Path) -> None:
     assert job([path], tmp_path / "out").run(progress=another) is None
     assert before
     (tmp_path / "new" / ".work-0").mkdir(parents=True)
-    folder = os.open(tmp_path / "new" / ".work-0", os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
-    with pytest.raises(InputError, match="another process"):  # which is still at its very beginning
-        job([path], tmp_path / "new").run()
+    with open(tmp_path / "new" / ".work-0" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="another process"):  # which is still at its very beginning
+            job([path], tmp_path / "new").run()
     assert (tmp_path / "new" / ".work-0").is_dir()
-    os.close(folder)
     assert job([path], tmp_path / "new").run() is None
 
 

@@ -71,9 +71,11 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in CIRCUMSTANCES:
             raise
-        if error.filename is None:  # what is left of it must not be tried again
+        try:
+            sys.stdout.flush()
+        except OSError:  # that was it, and what is left must not be tried again
             let_go_of_output()
-        what = "the output" if error.filename is None else error.filename
+        what = error.filename or "the output"
         print(f"hmrnn: cannot read or write {what}: {error.strerror}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
@@ -87,7 +89,7 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (till the end)
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

@@ -141,8 +141,8 @@ def score(arguments: flags.ScoreArguments) -> int:
     if arguments.lines:
         lines = given_text.LINE_END.split(text)
         for line, found in zip(lines, model.score_lines(lines)):
+            shown = given_text.shown(line)
             if arguments.json:
-                shown = line.encode("utf-8", "backslashreplace").decode()  # bytes that are not UTF-8
                 record = {
                     "text": shown,
                     "symbols": found.symbols if found else 0,
@@ -150,7 +150,7 @@ def score(arguments: flags.ScoreArguments) -> int:
                 }
                 print(msgspec.json.encode(record).decode())
             else:
-                print(f"{f'{found.bits:.4f}' if found else '-'}\t{line}")
+                print(f"{f'{found.bits:.4f}' if found else '-'}\t{shown}")
         return 0
     show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
     result = model.score(text, progress=show)

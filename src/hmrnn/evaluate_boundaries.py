@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
     Empty lines and what follows a # are left out; the order does not matter.
     """
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); --gold names a file of ends") from error
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -22,19 +23,27 @@ def read(path: str | None, *, of_bytes: bool = False) -> str:
     try:
         if path is not None:
             check_no_strokes(path)
-            data = Path(path).expanduser().read_bytes()
+            data = Path(os.path.expanduser(path)).read_bytes()
         else:
             raw = getattr(sys.stdin, "buffer", None)  # which takes line ends and encodings as they are
             data = sys.stdin.read().encode("utf-8", "surrogatepass") if raw is None else raw.read()
         text = data.decode("utf-8", "surrogateescape" if of_bytes else "strict")
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path or 'standard input'}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if path else ""
         raise InputError(
             f"{path or 'standard input'} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8"
         ) from error
     return re.sub(rf"({LINE_END.pattern})\Z", "", text)
+
+
+def shown(text: str) -> str:
+    """As it can be printed: bytes that are not UTF-8 by their numbers, such as \\xff."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def missing() -> InputError:

@@ -114,8 +114,11 @@ class Job:
             return None
         if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining it already
             return None
-        self.wrote = True
         with self._alone():
+            if not self._plan.exists() and all(target.exists() for target in self.targets):
+                shutil.rmtree(self.work)  # another process has completed it just now
+                return None
+            self.wrote = True
             return self._run(save_every, progress)
 
     def _run(self, save_every: float, progress: Progress | None) -> str | None:
@@ -142,17 +145,16 @@ class Job:
         with contextlib.ExitStack() as stack:
             try:
                 self.work.mkdir(parents=True, exist_ok=True)
-                folder = os.open(self.work, os.O_RDONLY)
+                lock = stack.enter_context(open(self.work / "lock", "a+"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(lock.fileno()), os.stat(self.work / "lock")):
+                    raise BlockingIOError
+            except (BlockingIOError, FileNotFoundError) as error:
+                raise InputError(
+                    f"another process is writing to {self.out}; wait for it, or choose another --out"
+                ) from error
             except OSError as error:
                 raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another --out") from error
-            stack.callback(os.close, folder)
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                still_there = os.path.samestat(os.fstat(folder), os.stat(self.work))
-            except OSError:
-                still_there = False
-            if not still_there:
-                raise InputError(f"another process is writing to {self.out}; wait for it, or choose another --out")
             yield
 
     def _encode(self, asked: list[str]) -> list[int] | None:

@@ -36,5 +36,8 @@ def asked_to_stop() -> Iterator[list[str]]:
 
 def let_go_of_output() -> None:
     """After stdout could not be written: what is in its buffer is dropped, what is still to be said goes to stderr."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is sys.stderr:
+        return
+    with contextlib.suppress(OSError, AttributeError), open(os.devnull, "w") as nowhere:  # it may be no file at all
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
     sys.stdout = sys.stderr

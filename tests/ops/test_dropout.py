@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 
 from against_reference import Case, evaluate, expected, make, worst
-from hmrnn import HMLSTM, ops
+from hmrnn import HMLSTM, InputError, ops
 from hmrnn.ops import LayerWeights, Options, reference, sparse
 
 CASES = [
@@ -86,3 +87,23 @@ def test_under_autocast_detectors_see_all_as_precisely_as_before(layer_norm: boo
             seen = engine(given.source.float(), weights, state, Options(), seen=ones)
             assert torch.equal(plain.boundaries, seen.boundaries)
             torch.testing.assert_close(seen.probabilities, plain.probabilities, rtol=0, atol=1e-6)
+
+
+def test_masks_may_be_filled_anew_and_have_no_gradient() -> None:
+    """Between the passes, as whoever draws into a buffer of his own does."""
+    given = make(Case(dropout=True, T=9, B=5, zoneout="masks"), torch.float64)
+    assert given.seen is not None
+    assert given.kept is not None
+    want, seen, kept = expected(given), [a.clone() for a in given.seen], [a.clone() for a in given.kept]
+
+    def refilled(*arguments: Any, **options: Any) -> ops.Result:
+        result = sparse.hmlstm(*arguments, **(options | {"seen": seen, "kept": kept}))
+        for mask in (*seen, *kept):
+            mask.fill_(0)
+        return result
+
+    error, name = worst(evaluate(refilled, given, torch.float64), want)
+    assert error < 1e-10, name
+    rnn, ones = HMLSTM(3, 4, 2), [torch.ones(2, 4, requires_grad=True)]
+    with pytest.raises(InputError, match="seen must not require a gradient"):
+        ops.hmlstm(torch.randn(5, 2, 3), rnn.layers(), rnn.initial_state(2), rnn.options(), seen=ones)

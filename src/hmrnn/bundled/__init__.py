@@ -29,7 +29,7 @@ def find(source: str | Path) -> Path:
         )
     if isinstance(source, str) and source in own:
         return FOLDER / source
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if os.path.exists(path):  # not Path.exists, which fails where a name is too long for any file
         return path
     hint = did_you_mean(str(source), own if isinstance(source, str) else (), files=True)

@@ -46,7 +46,7 @@ def find_sources(config: DataConfig) -> list[Path]:
     """The files of a corpus in the order they are read; for ptb, those of training, validation and test."""
     if config.format != "ptb":
         return find_files(config)
-    if len(config.path) == 1 and (directory := Path(config.path[0]).expanduser()).is_dir():
+    if len(config.path) == 1 and (directory := Path(os.path.expanduser(config.path[0]))).is_dir():
         for name in _PTB_NAMES:
             found = [_find(directory, name.format(split)) for split in SPLITS]
             if None not in found:
@@ -79,7 +79,7 @@ def find_files(config: DataConfig) -> list[Path]:
     if config.format in ("text8", "enwik8") and len(config.path) > 1:
         raise InputError(f"format {config.format} reads one file; got {', '.join(config.path)}; check --data.path")
     files: list[Path] = []
-    for path in (Path(name).expanduser() for name in config.path):
+    for path in (Path(os.path.expanduser(name)) for name in config.path):
         if not os.path.exists(path):
             raise InputError(f"there is no file {path}, or it is out of reach; check the path")
         if path.is_dir() and config.format == "text":

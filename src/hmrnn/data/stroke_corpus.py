@@ -66,7 +66,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
     if not config.path:
         what = "lineStrokes-all.tar.gz, a folder or an archive" if config.format == "iamondb" else "files of strokes"
         raise InputError(f"format {config.format} needs data, and none was named; give {what} with --data.path")
-    paths = [Path(name).expanduser() for name in config.path]
+    paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
         from hmrnn.data import iamondb
 
@@ -92,7 +92,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
 
 def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
     """Write all that the files of ``config`` hold to one compact archive, and return its number of lines."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.suffix != ".npz":
         raise InputError(f"an archive of strokes is called like lines.npz; got {path}")
     if path.exists():

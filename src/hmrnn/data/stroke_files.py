@@ -6,6 +6,7 @@ import codecs
 import csv
 import dataclasses
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def is_stroke_file(path: Path) -> bool:
 
 def read_strokes(path: str | Path) -> Strokes:
     """The sequences in a file: .npz (one's own, or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.suffix == ".xml":
         from hmrnn.data.iamondb import read_line
 
@@ -189,7 +190,7 @@ def _join(
 
 def save_strokes(strokes: Strokes, path: str | Path) -> None:
     """Write sequences as .npz, .json or .csv, by the ending of ``path``; each begins at (0, 0)."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.suffix == ".npz":
         points = np.concatenate([strokes.coordinates(i) for i in range(len(strokes))])
         arrays = {"points": points, "pen_up": strokes.steps[:, 2].astype(np.uint8), **_labels(strokes)}

@@ -7,6 +7,7 @@ characters with the SHA-256 f0624e3bcaa8466848a2e176a150711d866df1c5edf491b5c28a
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ def write_cleaned(
     progress: Progress | None = None,
 ) -> int:
     """Write what ``clean`` makes of a dump, which it gets in pieces that end after each ``>``; gives its length."""
-    source, target = Path(source).expanduser(), Path(target).expanduser()
+    source, target = Path(os.path.expanduser(source)), Path(os.path.expanduser(target))
     if not source.is_file():
         raise InputError(f"there is no file {source}; give a Wikipedia dump (XML)")
     if target.exists():

@@ -75,6 +75,8 @@ def hmlstm(
             sequence without a gradient (:mod:`hmrnn.ops.single`, the same up to rounding), and the reference where
             boundaries or the state's z lie between 0 and 1.
     """
+    if seen is not None and any(a.requires_grad for a in seen):
+        raise InputError("seen must not require a gradient: no engine gives one; detach it")
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines: dict[str, Callable[..., Result]] = {
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,

@@ -1,8 +1,9 @@
 """The launches of the cuda engine for calls of one shape.
 
 Forwards, stage (t, l) is the cell kernel of layer l at step t and a matrix product of its new h with everything that
-reads it: V of the layer below (at t+1), W of the layer above (at t) and U of the layer itself (at t+1). Backwards it is
-the kernel of the gradient and a product that sends it back through the layer's own V, W and U.
+reads it: V of the layer below (at t+1), W of the layer above (at t) and U of the layer itself (at t+1). With dropout
+between layers W has a product of its own, with a masked copy of h that no other stage reads. Backwards it is the kernel
+of the gradient and a product that sends it back through the layer's own V, W and U.
 
 Stage (t, l) needs (t, l-1), (t-1, l) and (t-1, l+1); backwards (t, l+1), (t+1, l) and (t+1, l-1). So it can run in wave
 2t + l, layers of the same parity side by side. Layers 2k and 2k+1 share a lane; a stage waits for the neighbour on

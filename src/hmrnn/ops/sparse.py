@@ -70,7 +70,8 @@ def hmlstm(
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
         lower=autocast_dtype(device),
         forced=None if forced is None else forced.to("cpu", torch.float64, copy=True).numpy(),
-        kept=kept, seen=seen,
+        kept=None if kept is None else [a.clone() for a in kept],
+        seen=None if seen is None else [a.detach().clone() for a in seen],
     )  # fmt: skip
 
     L = len(weights)
@@ -133,7 +134,8 @@ def _forward(
     layers: list[_Layer] = []
     for l, w in enumerate(weights):
         layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, keep))
-        layers[l].seen = call.seen[l - 1] if call.seen is not None and l > 0 else None
+        if call.seen is not None and l > 0:
+            layers[l].seen, layers[l].W_z = call.seen[l - 1], w.W[-1:].t().to(call.lower or w.W.dtype)
     if isinstance(first, Tensor) and call.active is None:
         layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step, and their gates replace W·x
     like = layers[0].hc
@@ -200,8 +202,8 @@ class _Layer:
         self.U = Matrix(w.U.t(), lower)
         self.V = None if below is None or below.V is None else Matrix(below.V.t(), lower)
         self.W = None if below is None else Matrix(w.W.t(), lower)
-        self.W_z = w.W[-1:].t().to(lower)  # the detector's row
         self.seen: Tensor | None = None  # (B, size) what the gates see of h below, as factors; None: all
+        self.W_z: Tensor | None = None  # (size, 1) the detector's row of W then
         normalised = w.gain_U is not None
         rows = call.T * call.B if below is None else call.T * call.B // 4
         self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
@@ -250,7 +252,7 @@ class _Layer:
                 read = self.W(h_below)
             else:
                 read = self.W(h_below * pick(self.seen, read_rows))
-                if w.has_detector:  # which sees all
+                if w.has_detector and self.W_z is not None:  # which sees all
                     read[:, -1:] = multiply(h_below, self.W_z)
             log.read.note(read)
             read = normalise(read[: move.fed], w.gain_W)
