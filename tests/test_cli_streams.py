@@ -28,7 +28,7 @@ def test_what_is_wrong_with_a_disk_is_no_defect(
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
         assert tiny.hmrnn("--version") == 2
-    assert capsys.readouterr().err == "hmrnn: cannot read or write the output: No space left on device\n"
+    assert capsys.readouterr().err == "hmrnn: cannot read or write: No space left on device\n"
 
 
 def raised(number: int) -> int:

@@ -71,13 +71,12 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in CIRCUMSTANCES:
             raise
-        what = error.filename or "a file"
         try:
             sys.stdout.flush()
         except OSError:  # that was it, and what is left must not be tried again
             let_go_of_output()
-            what = "the output"
-        print(f"hmrnn: cannot read or write {what}: {error.strerror}", file=sys.stderr)
+        what = f" {error.filename}" if error.filename else ""
+        print(f"hmrnn: cannot read or write{what}: {error.strerror}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt:
         print("hmrnn: interrupted", file=sys.stderr)
