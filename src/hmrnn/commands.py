@@ -166,11 +166,10 @@ def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
     from hmrnn.segment_stream import Job
 
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    given = {"streams": arguments.streams, "warmup": arguments.warmup}
     job = Job(
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
-        streams=16 if arguments.streams is None else arguments.streams,
-        warmup=500 if arguments.warmup is None else arguments.warmup,
-        plain=arguments.plain, share=(rank, world),
+        plain=arguments.plain, share=(rank, world), **{name: n for name, n in given.items() if n is not None},
     )  # fmt: skip
     progress = display.show_progress("segmenting") if rank == 0 else None
     stopped = job.run(resume=arguments.resume, progress=progress)

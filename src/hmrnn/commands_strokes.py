@@ -103,14 +103,8 @@ def segment(model: StrokeModel, arguments: flags.SegmentArguments) -> int:
 
 
 def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
-    for flag, given in (
-        ("a prompt", arguments.prompt), ("--plain", arguments.plain), ("--top-k", arguments.top_k),
-        ("--top-p", arguments.top_p),
-    ):  # fmt: skip
-        if given:
-            raise InputError(
-                f"{flag} is for text, and this is a model of handwriting; leave it out (--prime takes a line)"
-            )
+    of_text = {"a prompt": arguments.prompt, "--plain": arguments.plain}
+    refuse(of_text | {"--top-k": arguments.top_k, "--top-p": arguments.top_p}, f"{NOT_TEXT} (--prime takes a line)")
     out = Path(arguments.out or "writing.svg")
     if arguments.line is not None and arguments.prime is None:
         raise InputError("--line is for --prime: which of its lines to go on from; give both")

@@ -1,12 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders that one process holds."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from hmrnn.errors import InputError
 
@@ -43,3 +45,23 @@ def write(path: Path, content: bytes, *, advice: str | None = None, temporary: P
     with replacing(path, advice=advice, temporary=temporary) as file:
         file.write(content)
     return path
+
+
+def hold(folder: Path) -> IO[str]:
+    """Make ``folder`` and hold it for this process until what is returned is closed.
+
+    BlockingIOError if another process holds it, or has just removed it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open(folder / "lock", "a+")  # noqa: SIM115 (the caller closes it)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / "lock")):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    except FileNotFoundError as error:
+        lock.close()
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+    except OSError:
+        lock.close()
+        raise
+    return lock

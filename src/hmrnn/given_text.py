@@ -53,8 +53,8 @@ def missing() -> InputError:
 
 def check_characters(text: str) -> str:
     """``text`` of the command line; InputError if its bytes were not UTF-8."""
-    for byte in re.findall("[\udc80-\udcff]", text)[:1]:
-        raise InputError(f"the text is not UTF-8: byte 0x{ord(byte) - 0xDC00:02x}; convert it to UTF-8")
+    if kept := re.search("[\udc80-\udcff]", text):
+        raise InputError(f"the text is not UTF-8: byte 0x{ord(kept[0]) - 0xDC00:02x}; convert it to UTF-8")
     return text
 
 

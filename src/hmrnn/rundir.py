@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -61,18 +60,13 @@ class RunDirectory:
         if not self.writer:
             yield
             return
-        with contextlib.ExitStack() as stack:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(self.path / "lock", "a+"))
-            except OSError as error:
-                raise InputError(f"cannot write to {self.path}: {error.strerror}; choose another --out") from error
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise InputError(
-                    f"another run is writing to {self.path}; wait for it or choose another --out"
-                ) from error
+        try:
+            lock = files.hold(self.path)
+        except BlockingIOError as error:
+            raise InputError(f"another run is writing to {self.path}; wait for it or choose another --out") from error
+        except OSError as error:
+            raise InputError(f"cannot write to {self.path}: {error.strerror}; choose another --out") from error
+        with lock:
             if overwrite:
                 self._clear()
             yield

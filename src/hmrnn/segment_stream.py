@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
 import os
@@ -33,7 +32,7 @@ from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.files import replacing, write
+from hmrnn.files import hold, replacing, write
 from hmrnn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 from hmrnn.output import Operation
@@ -142,19 +141,15 @@ class Job:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the work folder, made if need be; InputError if another process has it, or has just cleared it up."""
-        with contextlib.ExitStack() as stack:
-            try:
-                self.work.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(open(self.work / "lock", "a+"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not os.path.samestat(os.fstat(lock.fileno()), os.stat(self.work / "lock")):
-                    raise BlockingIOError
-            except (BlockingIOError, FileNotFoundError) as error:
-                raise InputError(
-                    f"another process is writing to {self.out}; wait for it, or choose another --out"
-                ) from error
-            except OSError as error:
-                raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another --out") from error
+        try:
+            lock = hold(self.work)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another process is writing to {self.out}; wait for it, or choose another --out"
+            ) from error
+        except OSError as error:
+            raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another --out") from error
+        with lock:
             yield
 
     def _encode(self, asked: list[str]) -> list[int] | None:
