@@ -151,8 +151,8 @@ def table_of_boundaries(folder: Path) -> str:
 PAPER = {
     "LN-LSTM 3x512": "1.29",
     "LN-CW-RNN 3x512, 12 epochs": "1.40",
+    "LN-CW-RNN 3x512, nothing dropped, 14 epochs": "1.40",
     "LN-HM-LSTM 3x512, sample": "1.27",
-    "LN-HM-LSTM 3x512, sample, rates held at 0.9, 0.6": "1.27 (not held)",
     "LN-HM-LSTM 3x512, soft": "1.27",
     "LN-HM-LSTM 3x512, step": "1.25",
     "LN-HM-LSTM 3x512, step, slope annealed": "1.24",
