@@ -130,6 +130,16 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, length=10).train)
 
 
+def test_bytes_are_counted_as_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*tiny.flags(tiny.config(epochs=1, length=10)), "--data.bytes", "--report"]
+    assert tiny.hmrnn("train", "story.txt", "--out", work / "runs" / "bytes", *flags) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"bits/byte, .* bytes/s", out)
+    assert len(re.findall("validation .* bits per byte", out)) == 2
+    assert "char" not in out
+    assert "validation, bits per byte" in (work / "runs" / "bytes" / "report.html").read_text()
+
+
 def test_a_terminal_has_a_bar(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")

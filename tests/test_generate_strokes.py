@@ -86,6 +86,7 @@ def test_baselines_write_too() -> None:
     [
         ({"points": 0}, "points must be at least 1; got 0"),
         ({"points": "a word"}, "points must be a whole number; got 'a word'"),
+        ({"bias": "none"}, "bias must be a number; got 'none'"),
         ({"samples": 0}, "samples must be at least 1; got 0"),
         ({"bias": -1.0}, "bias must lie between 0 and 1000; got -1.0"),
         ({"bias": float("nan")}, "bias must lie between 0 and 1000; got nan"),

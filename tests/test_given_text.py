@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
+import gzip
 import io
 import json
+import lzma
 import os
 import re
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,6 +130,27 @@ def test_bytes_are_read_as_they_are(
     (record,) = (json.loads(line) for line in (tmp_path / "found" / "foreign.txt.jsonl").read_text().splitlines())
     assert record["text"] == "ab\r\nc\rd\r\n"
     assert record["ends"][0][-1] == 9
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_a_packed_file(
+    model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    Path(f"packed.txt{ending}").write_bytes(pack(b"abc de\n"))
+    assert tiny.hmrnn("segment", "-m", "model", "--json", "--file", f"packed.txt{ending}") == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "abc de"
+    Path(f"damaged.txt{ending}").write_bytes(pack(b"abc de\n")[:-5])
+    assert tiny.hmrnn("score", "-m", "model", "--file", f"damaged.txt{ending}") == 2
+    assert f"damaged.txt{ending} is not a whole {ending} file" in capsys.readouterr().err
+
+
+def test_a_file_that_is_a_pipe(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=Path("pipe").write_text, args=("abc de\n",))
+    writer.start()
+    assert tiny.hmrnn("segment", "-m", "model", "--json", "--file", "pipe") == 0
+    writer.join()
+    assert json.loads(capsys.readouterr().out)["text"] == "abc de"
 
 
 def test_bytes_need_not_be_utf8(

@@ -123,6 +123,8 @@ def test_shares_that_leave_nothing(value: float) -> None:
     for name in ("weight_drop", "dropout"):
         with pytest.raises(InputError, match=f"^{name} must be at least 0 and less than 1; got {value}"):
             HMLSTM(3, 4, **{name: value})
+        with pytest.raises(InputError, match=f"^{name} must be a number; got 'half'$"):
+            HMLSTM(3, 4, **{name: "half"})  # type: ignore[arg-type]
 
 
 def test_the_output_module_drops_units_of_each_sequence() -> None:

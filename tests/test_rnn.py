@@ -325,6 +325,7 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
         (lambda r: r(X, lengths=[9, 10, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 10, 1, 1\]$"),
         (lambda r: r(pack_padded_sequence(X, torch.tensor([9] * 4)), lengths=LENGTHS), r"lengths must be None when"),
         (lambda r: r(X, boundaries=torch.zeros(T, B, 3)), r"boundaries .* \(T, B, .* = \(9, 4, 2\); got \(9, 4, 3\)$"),
+        (lambda r: r(X, boundaries=[[1.0]]), r"^boundaries must be None or a tensor; got list$"),
         (lambda r: r(X, boundaries=torch.zeros(T)), r"boundaries must have shape .* = \(9, 4, 2\); got \(9,\)$"),
         (lambda r: r(X, boundaries=torch.zeros(T, B, 2, device="meta")), r"boundaries is on meta but the"),
     ],

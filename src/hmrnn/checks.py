@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import torch
@@ -176,6 +177,8 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
 def check_boundaries(rnn: RNN, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     if boundaries is None:
         return None
+    if not isinstance(boundaries, Tensor):
+        raise InputError(f"boundaries must be None or a tensor; got {type(boundaries).__name__}")
     expected = (*shape, rnn.num_boundaries)
     if tuple(boundaries.shape) != expected:
         order = "B" if len(shape) == 1 else "B, T" if rnn.batch_first else "T, B"
@@ -205,6 +208,13 @@ def positive(name: str, value: SupportsIndex) -> int:
     if number < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
     return number
+
+
+def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> None:
+    """All that is given (None is not) must be of this kind."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise InputError(f"{name} must be a {'whole ' if kind is Integral else ''}number; got {value!r}")
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:

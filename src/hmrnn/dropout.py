@@ -6,9 +6,12 @@ of the device.
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
+from hmrnn import checks
 from hmrnn.errors import InputError
 
 
@@ -31,6 +34,7 @@ def drop_units(x: Tensor, p: float) -> Tensor:
 
 def probability(name: str, p: float) -> float:
     """``p``, if something is left when that share is dropped."""
+    checks.numbers({name: p}, Real)
     if not 0 <= p < 1:
         raise InputError(f"{name} must be at least 0 and less than 1; got {p}")
     return p

@@ -112,7 +112,7 @@ class TextArguments(ModelArguments):
     text: Annotated[tyro.conf.Positional[str | None], _named("[TEXT]")] = None
     """The text; standard input is read if neither it nor --file is given."""
     file: Annotated[str | None, _named("FILE")] = None
-    """A file to read the text from; a line end after the last line is left out, as on standard input."""
+    """A file to read the text from, perhaps packed; a last line end is left out, as on standard input."""
     plain: bool = False
     """Take accents off and write typographic signs in ASCII first; english-small knows no others."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn import checks
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel
 from hmrnn.ops import State
@@ -93,10 +94,11 @@ def sample(
 
 def seeded(seed: int | None) -> torch.Generator:
     """What to draw with, on the CPU: the same seed gives the same draws, None others each time."""
+    checks.numbers({"seed": seed}, Integral)
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
     generator = torch.Generator()
-    generator.manual_seed(generator.seed() if seed is None else seed)
+    generator.manual_seed(generator.seed() if seed is None else int(seed))
     return generator
 
 
@@ -122,8 +124,8 @@ def stream(
         top_p: draw from the fewest symbols that together have this probability.
         seed: the same seed gives the same symbols; None gives others each time.
     """
-    if not isinstance(length, Integral):
-        raise InputError(f"length must be a whole number; got {length!r}")
+    checks.numbers({"length": length, "top_k": top_k}, Integral)
+    checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
     if length < 0:
         raise InputError(f"length must not be negative; got {length}")
     if not 0 <= temperature < float("inf"):

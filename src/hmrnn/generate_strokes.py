@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn import checks
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import seeded
@@ -104,9 +105,9 @@ def scribble(network: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -
 
 
 def _check(points: int, samples: int, bias: float, temperature: float) -> None:
+    checks.numbers({"points": points, "samples": samples}, Integral)
+    checks.numbers({"bias": bias, "temperature": temperature}, Real)
     for name, value in (("points", points), ("samples", samples)):
-        if not isinstance(value, Integral):
-            raise InputError(f"{name} must be a whole number; got {value!r}")
         if value < 1:
             raise InputError(f"{name} must be at least 1; got {value}")
     for name, number in (("bias", bias), ("temperature", temperature)):

@@ -13,7 +13,7 @@ LINE_END = re.compile("\r\n|\r|\n")
 
 
 def read(path: str | None, *, of_bytes: bool = False) -> str:
-    """The text of a file, or of standard input; a line end after the last line is left out.
+    """The text of a file, unpacked if need be, or of standard input; a line end after the last line is left out.
 
     With ``of_bytes``, for a model of bytes, it need not be UTF-8: other bytes are kept as lone surrogates, as Python
     keeps them in the arguments of a command, and as a vocabulary of bytes reads them.
@@ -23,7 +23,7 @@ def read(path: str | None, *, of_bytes: bool = False) -> str:
     try:
         if path is not None:
             check_no_strokes(path)
-            data = Path(os.path.expanduser(path)).read_bytes()
+            data = _content(Path(os.path.expanduser(path)))
         else:
             raw = getattr(sys.stdin, "buffer", None)  # which takes line ends and encodings as they are
             data = sys.stdin.read().encode("utf-8", "surrogatepass") if raw is None else raw.read()
@@ -36,6 +36,14 @@ def read(path: str | None, *, of_bytes: bool = False) -> str:
             f"{path or 'standard input'} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8"
         ) from error
     return re.sub(rf"({LINE_END.pattern})\Z", "", text)
+
+
+def _content(path: Path) -> bytes:
+    from hmrnn.data import sources  # which brings NumPy
+
+    if sources.is_packed(path):
+        return b"".join(sources.read_blocks(path, lambda count: None))
+    return path.read_bytes()  # from a pipe, too
 
 
 def shown(text: str) -> str:

@@ -75,7 +75,9 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
     train = [line for line in metrics if line["event"] == "train"]
     if not valid:
         raise InputError("a report needs a run that has been validated at least once")
-    unit, per = ("nats", "sequence") if "nats" in valid[0] else ("bits", "character")
+    unit, per = "nats", "sequence"
+    if isinstance(model, TextModel) and "bits" in valid[0]:
+        unit, per = "bits", model.vocabulary.unit
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{figures.superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))

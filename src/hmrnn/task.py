@@ -70,9 +70,9 @@ class Task(Protocol):
     unit: str
     """Name of the measure: "bits" or "nats". It is the key of the measure in metrics.jsonl."""
     per: str
-    """What the measure is counted per: "character", "sequence"."""
+    """What the measure is counted per: "character", "byte", "sequence"."""
     symbol: str
-    """What is read at one time step: "character", "point"."""
+    """What is read at one time step: "character", "byte", "point"."""
     model: Any
     """An ``nn.Module`` on the device, whose ``rnn`` is a recurrent network of this package."""
     chunks: int

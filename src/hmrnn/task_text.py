@@ -57,13 +57,14 @@ class Streams:
 class TextTask:
     """See :class:`hmrnn.task.Task`; measured in bits per symbol."""
 
-    unit, per, symbol = "bits", "character", "character"
+    unit = "bits"
     carries_state = True
 
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
         vocabulary = data.vocabulary
+        self.per = self.symbol = vocabulary.unit
         self.model = LanguageModel(len(vocabulary), config.model, engine=t.engine, vocabulary=vocabulary).to(device)
         rows = t.batch_size // world
         self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)

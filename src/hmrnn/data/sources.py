@@ -135,11 +135,16 @@ def read_codes(path: Path, config: DataConfig, report: Report, *, plain: bool = 
         yield from map(code_points, plain_blocks(text) if plain else text)
 
 
+def is_packed(path: Path) -> bool:
+    """Whether its name says so."""
+    return path.suffix in _UNPACKERS
+
+
 def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
-    """The content of a file in blocks, unpacked if its name ends in .xz, .gz or .bz2."""
+    """The content of a file in blocks, unpacked if it is packed as .xz, .gz or .bz2."""
     try:
         with open(path, "rb") as file:
-            unpacked = _UNPACKERS[path.suffix](file) if path.suffix in _UNPACKERS else file
+            unpacked = _UNPACKERS[path.suffix](file) if is_packed(path) else file
             before = total = 0
             while block := unpacked.read(_BLOCK):
                 report(file.tell() - before)
@@ -261,4 +266,4 @@ def _find(directory: Path, name: str) -> Path | None:
 
 
 def _unpacked_name(path: Path) -> str:
-    return path.stem if path.suffix in _UNPACKERS else path.name
+    return path.stem if is_packed(path) else path.name
