@@ -116,6 +116,13 @@ def test_what_is_still_to_come_changes_nothing(last: int) -> None:
     assert not np.isclose(one[last:], two[last:]).all()
 
 
+def test_in_inference_mode() -> None:
+    network = model()
+    expected = evaluate_dynamic(network, SYMBOLS[:80], FAST)
+    with torch.inference_mode():
+        assert evaluate_dynamic(network, SYMBOLS[:80], FAST) == expected
+
+
 def test_it_learns_a_text_with_a_pattern() -> None:
     """A model that knows nothing takes a repeated word in; ordinary evaluation stays as bad as it was."""
     symbols = np.tile(tiny.VOCABULARY.encode("abcde fgh "), 60)

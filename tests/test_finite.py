@@ -160,6 +160,12 @@ def test_such_updates_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
     assert RunDirectory(tmp_path / "whole").newest_progress()["skipped"] == 7
 
 
+def test_those_after_the_last_line_are_counted_at_the_end(tmp_path: Path) -> None:
+    end = run(tmp_path, {"epochs": 2, "log_every": 4}, (17, 18, 19, 20))
+    assert end["step"] == 20
+    assert RunDirectory(tmp_path).newest_progress()["skipped"] == 4
+
+
 def test_a_run_that_skips_does_not_do_so_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finite, "IN_A_ROW", 6)
     with pytest.raises(InputError, match=r"rnn\.U\.2 \(layer 3\) is not finite in any of 6 updates up to step 8; "):

@@ -137,9 +137,36 @@ def test_the_reference_is_one_graph() -> None:
     torch.testing.assert_close(found, wanted)
 
 
-def test_forward_derivatives_by_dual_numbers_are_those_of_jvp() -> None:
-    rnn, x, along = network(), inputs(), inputs()
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("batch", [1, B])
+def test_auto_is_followed_by_export_and_by_trace(batch: int) -> None:
+    """Without a gradient, too, where NumPy would read one sequence."""
+    top = Top(HMLSTM(INPUT, (5, 6), 2).double().requires_grad_(False))
+    x, other = inputs()[:, :batch], inputs()[:, :batch]
+    for followed in (torch.export.export(top, (x,)).module(), torch.jit.trace(top, (x,))):
+        torch.testing.assert_close(followed(other), top(other))
+    top.rnn.engine = "sparse"
+    with pytest.raises(InputError, match=r"cannot run here: torch\.jit\.trace does not see through it"):
+        torch.jit.trace(top, (x,))
+
+
+def test_compiled_with_boundaries_between_0_and_1() -> None:
+    """Auto looks at them there, too, and takes the reference."""
+    rnn, half = HMLSTM(INPUT, (6, 5, 4), 3).double(), torch.full((T, B, 2), 0.5, dtype=torch.float64)
+    x = inputs()
+    found, _ = torch.compile(rnn, backend="eager")(x, boundaries=half)
+    torch.testing.assert_close(found.hidden, rnn(x, boundaries=half)[0].hidden)
+
+
+@pytest.mark.parametrize("batch", [1, B])
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+def test_forward_derivatives_by_dual_numbers_are_those_of_jvp(engine: str, batch: int) -> None:
+    rnn = network(engine).requires_grad_(False)
+    x, along = inputs()[:, :batch], inputs()[:, :batch]
     with forward_ad.dual_level():
         found = forward_ad.unpack_dual(rnn(forward_ad.make_dual(x, along))[0].hidden[2]).tangent
     _, expected = jvp(lambda given: rnn(given)[0].hidden[2], (x,), (along,))
     torch.testing.assert_close(found, expected)
+    rnn.engine = "sparse"
+    with forward_ad.dual_level(), pytest.raises(InputError, match="cannot run here: it has no forward derivatives"):
+        rnn(x)

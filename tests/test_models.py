@@ -94,6 +94,22 @@ def test_state_lengths_and_boundaries_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize("dropped", [0.0, 0.3])
+def test_what_a_model_cannot_read(dropped: float) -> None:
+    model = LanguageModel(SYMBOLS, CONFIG)
+    model.dropout_embedding = dropped
+    symbols = torch.randint(SYMBOLS, (T, B))
+    for given, lengths, says in (
+        (symbols, [1] * (B + 1), f"^lengths must be {B} whole numbers"),
+        (symbols, "ab", f"^lengths must be {B} whole numbers"),
+        (symbols.double(), None, "^x must hold symbol indices"),
+        (symbols[:, 0], None, r"^x must have shape \(T, B\)"),
+        (symbols[:0], None, "^x must hold at least one step"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model(given, lengths=lengths)
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.3])
 def test_padding_of_text_may_hold_anything(dropped: float) -> None:
     model = LanguageModel(SYMBOLS, CONFIG)
     model.dropout_embedding = dropped

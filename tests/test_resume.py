@@ -204,6 +204,16 @@ def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
     assert json.loads(lines[-1])["step"] == 30
 
 
+def test_fewer_epochs_than_were_made_are_validated_first(tmp_path: Path) -> None:
+    """At the end of an epoch that was not validated."""
+    tiny.run(tmp_path, tiny.config(epochs=3, validate_every=7), stop=after(10))
+    end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
+    assert (end["step"], end["reason"]) == (10, "all 1 epochs are done")
+    valid = [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
+    assert valid == [7, 10]
+    assert RunDirectory(tmp_path).newest_progress()["finished"] == "all 1 epochs are done"
+
+
 def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint has no random state of a GPU; one that has it gives it back."""
     tiny.run(tmp_path, tiny.config(), stop=after(3))

@@ -98,6 +98,8 @@ def test_a_padded_batch_is_each_sequence_alone(on_copy: str) -> None:
     out, state = rnn(x, lengths=LENGTHS)
     for kind in (torch.uint8, torch.int32):  # kept as int64: what is left of a small type wraps below 0
         assert checks.check_lengths(torch.tensor(LENGTHS, dtype=kind), T, B, x.device).dtype == torch.int64
+    for kind in (torch.int8, torch.uint8, torch.uint16):  # nor does T wrap in one
+        assert checks.check_lengths(torch.tensor([100, 1], dtype=kind), 300, 2, x.device).tolist() == [100, 1]
     for n, length in enumerate(LENGTHS):
         alone, end = rnn(x[:length, n : n + 1])
         for l in range(3):

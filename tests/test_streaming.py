@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -207,6 +210,41 @@ def test_what_is_remembered_is_not_believed_after_a_change(batch: int, change: s
     assert not found.changed[:, 1].any()
     wanted = rnn.step(x, State(*state), copying)
     torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=0)
+
+
+class Scaled(torch.nn.Module):
+    """Of a weight: a parametrization, by which it is computed anew whenever it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return self.k * weight
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_is_remembered_of_a_computed_weight_is_not_believed(batch: int) -> None:
+    """Its memory is used again, so that another one lies at the same place."""
+    copying = torch.zeros(batch, 2, dtype=torch.float64)
+    x = torch.randn(batch, INPUT, dtype=torch.float64)
+    for _ in range(20):
+        rnn = HMLSTM(INPUT, (6, 64, 4), 3).double().requires_grad_(False)
+        parametrize.register_parametrization(rnn.U, "1", Scaled())
+        state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
+        state = rnn.step(x, state, copying).state
+        with torch.no_grad():
+            rnn.U.parametrizations["1"][0].k.mul_(-50)  # type: ignore[index, union-attr, operator]
+        found, wanted = (rnn.step(x, given, copying) for given in (state, state.detach()))
+        torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=0)
+
+
+def test_a_copy_of_a_streamed_state() -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    x = torch.randn(2, INPUT)
+    state = rnn.step(x).state
+    for copied in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        torch.testing.assert_close(tuple(rnn.step(x, copied).state), tuple(rnn.step(x, state).state))
 
 
 def test_a_streamed_state_has_three_parts() -> None:

@@ -270,6 +270,17 @@ def test_leaky_is_its_equation() -> None:
     assert not torch.stack([c.any() for c in state.c]).any()
 
 
+def test_a_packed_sequence_is_refused() -> None:
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, INPUT), [5, 3])
+    with pytest.raises(InputError, match=r"^x must be a tensor here; got a PackedSequence: pad it, and give lengths$"):
+        LeakyRNN(INPUT, 3)(packed)
+
+
+def test_leaky_rates_have_the_digits_of_their_type() -> None:
+    rates = LeakyRNN(INPUT, 4, 1, time_constant=64.0, dtype=torch.float64).get_buffer("rate_0")
+    assert rates.tolist() == pytest.approx([64 ** -(j / 3) for j in range(4)], rel=1e-14)
+
+
 def test_leaky_with_one_unit_or_time_constant_1_is_a_plain_network() -> None:
     assert LeakyRNN(INPUT, 1, 1).get_buffer("rate_0").tolist() == [1.0]
     assert LeakyRNN(INPUT, 3, 1, time_constant=1.0).get_buffer("rate_0").tolist() == [1.0, 1.0, 1.0]

@@ -42,8 +42,9 @@ class LayerInput(NamedTuple):
 class Baseline(nn.Module, ABC):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
-    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, with no detector to report on: ``boundaries``,
-    ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in the padding).
+    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, but for packed sequences, with no detector to report on:
+    ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in
+    the padding).
     ``state.c`` holds zeros where a network has no cell.
 
     Args:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
@@ -27,6 +28,8 @@ ROUNDING = 1e-3
 def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
     b = next(rnn.parameters())
     if not isinstance(x, Tensor):
+        if isinstance(x, PackedSequence):  # which an HMLSTM has unpacked by now
+            raise InputError("x must be a tensor here; got a PackedSequence: pad it, and give lengths")
         raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
     shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
     shape += f", {rnn.input_size}" if embedding is None else ""
@@ -169,9 +172,10 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
         raise InputError(
             f"lengths must be {B} whole numbers, one per sequence; got shape {tuple(lengths.shape)} of {lengths.dtype}"
         )
+    lengths = lengths.to(torch.int64)  # which holds T, too
     if bool((lengths < 1).any()) or bool((lengths > T).any()):
         raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
-    return lengths.to(device, torch.int64)
+    return lengths.to(device)
 
 
 def check_boundaries(rnn: RNN, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:

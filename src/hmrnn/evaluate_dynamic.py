@@ -64,7 +64,8 @@ def evaluate_dynamic(
     progress: Callable[[int, int], None] | None = None,
 ) -> DynamicEvaluation:
     """As :func:`hmrnn.evaluate.evaluate` with one stream, the weights following the text; they are put back after."""
-    total = Sums(network)
+    with torch.inference_mode(False):  # as the passes are that add to it
+        total = Sums(network)
     skipped = read_dynamically(network, symbols, total.add, dynamic or Dynamic(), progress=progress)
     return DynamicEvaluation(**vars(total.evaluation()), skipped=skipped)
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.checks import check_lengths
+from hmrnn.checks import check_input, check_lengths
 from hmrnn.config import ModelConfig
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.dropout import drop_units, probability
@@ -115,10 +115,12 @@ class LanguageModel(nn.Module):
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
         boundaries = self.boundaries(symbols) if boundaries is None else boundaries
         if self.training and self.dropout_embedding > 0:
+            check_input(self.rnn, symbols, self.embedding.weight, sequence=True)
+            T, B = symbols.shape
+            lengths = check_lengths(lengths, T, B, symbols.device)
             known = symbols
             if lengths is not None:  # padding, which is never read, may hold anything
-                ends = torch.as_tensor(lengths, device=symbols.device)
-                known = symbols.masked_fill(torch.arange(len(symbols), device=symbols.device)[:, None] >= ends, 0)
+                known = symbols.masked_fill(torch.arange(T, device=symbols.device)[:, None] >= lengths, 0)
             x = drop_units(self.embedding(known), self.dropout_embedding)
             out, state = self.rnn(x, state, lengths, boundaries)
         else:

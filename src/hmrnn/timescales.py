@@ -306,7 +306,7 @@ class LeakyRNN(Baseline):
         """Orthogonal matrices, zero biases; the rates."""
         for l, size in enumerate(self.hidden_sizes):
             rate = self.get_buffer(f"rate_{l}")
-            place = torch.arange(size, device=rate.device) / max(1, size - 1)  # from 0 to 1
+            place = torch.arange(size, device=rate.device, dtype=torch.float64) / max(1, size - 1)  # from 0 to 1
             rate.copy_(self.time_constant**-place)
             orthogonal(self.U[l])
             orthogonal(self.W[l])

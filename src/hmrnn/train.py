@@ -70,7 +70,8 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
 
     with run.metrics(p.metrics_bytes) as write_line, asked_to_stop() as asked:
         while p.finished is None:
-            trainer.step()
+            if stepped := p.epoch < t.epochs or p.chunk > 0:  # else resumed for fewer epochs, and not validated yet
+                trainer.step()
             epoch_ends = p.chunk == 0
             due = epoch_ends if t.validate_every == 0 else p.step % t.validate_every == 0
             due = due or (epoch_ends and p.epoch >= t.epochs)
@@ -91,7 +92,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                 } | ({"skipped": p.skipped - skipped} if t.skip_nonfinite else {})  # fmt: skip
                 p.metrics_bytes = write_line(line)
                 yield line
-            for change in trainer.changed_detectors() if epoch_ends else ():
+            for change in trainer.changed_detectors() if epoch_ends and stepped else ():
                 line = {"event": "detector", **where, **change}
                 p.metrics_bytes = write_line(line)
                 yield line
@@ -99,6 +100,8 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                 result = trainer.validate()
                 check_finite(result.measure)
                 best = trainer.judge(result.measure)
+                if p.finished is not None:
+                    trainer.count_skipped()  # those after the last line
                 line = {
                     "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
                     "updates": list(result.updates), "best": best, "learning_rate": trainer.rate(),

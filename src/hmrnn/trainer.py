@@ -196,6 +196,11 @@ class Trainer:
         self.progress.skipped += self.watch.report()
         return self.task.measure(loss), rates
 
+    def count_skipped(self) -> None:
+        """Add to ``progress`` the updates that were left out since the last line."""
+        self.progress.window_steps -= self.watch.skipped()
+        self.progress.skipped += self.watch.report()
+
     def changed_detectors(self) -> list[dict[str, Any]]:
         """At the end of an epoch: which detectors have fallen silent, fire always or have come back since the last."""
         if self.world > 1:
@@ -313,8 +318,7 @@ class Trainer:
         if p.chunk > 0:  # a network without detectors does not keep it
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if not t.skip_nonfinite and self.watch.skipped():  # by a run that left such updates out
-            p.window_steps -= self.watch.skipped()
-            p.skipped += self.watch.report()
+            self.count_skipped()
         validated = t.validate_every == 0 or p.step % t.validate_every == 0
         if p.finished is not None:  # epochs, patience or divisions may have been raised
             p.finished = None

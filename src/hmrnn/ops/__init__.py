@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     dtype = autocast_dtype(device) or dtype
-    transformed = "torch.func does not see through it" if torch._C._are_functorch_transforms_active() else None
+    transformed = _transformed()
     no_cuda = transformed or cuda.why_not(device, dtype)
     no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
@@ -37,6 +37,19 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     if reason is not None:
         raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
     return engine
+
+
+def _transformed() -> str | None:
+    """Why only plain PyTorch can run now, if that is so."""
+    if torch._C._are_functorch_transforms_active():
+        return "torch.func does not see through it"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace does not see through it"
+    if torch.compiler.is_exporting():
+        return "torch.export does not see through it"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "it has no forward derivatives"
+    return None
 
 
 def _why_not_sparse(device: torch.device, options: Options) -> str | None:
@@ -82,11 +95,20 @@ def hmlstm(
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,
     }  # fmt: skip
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
-    run = engines[chosen]
-    if (engine, chosen) == ("auto", "sparse") and not torch.compiler.is_compiling():  # which looks at no values
-        if not sparse.all_binary(state, lengths, boundaries):
-            run = reference.hmlstm
-        elif kept is seen is None and not single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
-            return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
+    run = _on_a_cpu if (engine, chosen) == ("auto", "sparse") else engines[chosen]
     given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
     return run(inputs, weights, state, options, **given)
+
+
+@torch._disable_dynamo  # as the sparse engine: what is given decides
+def _on_a_cpu(
+    inputs: Tensor | Symbols, weights: Sequence[LayerWeights], state: State, options: Options, **given: Any
+) -> Result:
+    """The fastest that can run what is given."""
+    lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
+    if not sparse.all_binary(state, lengths, boundaries):
+        return reference.hmlstm(inputs, weights, state, options, **given)
+    drops = given["kept"] is not None or given["seen"] is not None
+    if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
+        return sparse.hmlstm(inputs, weights, state, options, **given)
+    return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
