@@ -137,8 +137,8 @@ class TrainConfig:
     validation_symbols: int = 0
     """Symbols of the validation part that are read each time; 0: all of them."""
     accumulate: int = 1
-    """Parts in which a batch is computed, to save memory; the update is that of the whole batch, but pulls at
-    detectors act on each part."""
+    """Parts in which a batch is computed, to save memory; the update is that of the whole batch, but each has
+    draws and pulls at detectors of its own."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the matrix products: float32, or bfloat16 by autocast."""
     engine: str = "auto"
