@@ -95,12 +95,13 @@ def hmlstm(
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,
     }  # fmt: skip
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
-    run = _on_a_cpu if (engine, chosen) == ("auto", "sparse") else engines[chosen]
+    run = engines[chosen]
+    if (engine, chosen) == ("auto", "sparse"):
+        run = _left_as_it_is if torch.compiler.is_compiling() else _on_a_cpu
     given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
     return run(inputs, weights, state, options, **given)
 
 
-@torch._disable_dynamo  # as the sparse engine: what is given decides
 def _on_a_cpu(
     inputs: Tensor | Symbols, weights: Sequence[LayerWeights], state: State, options: Options, **given: Any
 ) -> Result:
@@ -112,3 +113,6 @@ def _on_a_cpu(
     if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
         return sparse.hmlstm(inputs, weights, state, options, **given)
     return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
+
+
+_left_as_it_is = torch._disable_dynamo(_on_a_cpu)  # which imports the compiler when it is called, for seconds
