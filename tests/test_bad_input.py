@@ -260,6 +260,12 @@ def test_a_terminal_with_colours(
     assert "\x1b" not in said
 
 
+def test_flags_of_another_command_are_named_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = complaint(work, capsys, "evaluate", "-m", "runs/story", "--file", "picture.png")
+    assert said.rstrip().endswith("read it as bytes with --data.bytes of hmrnn train")
+    assert said.count("of hmrnn train") == 1
+
+
 def test_standard_input_that_is_not_utf8(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

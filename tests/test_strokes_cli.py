@@ -159,6 +159,17 @@ def test_generate(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> N
         np.testing.assert_array_equal(wrote[1][:, 2], [0, *expected[1][:-1, 2], 1])
 
 
+def test_what_a_line_goes_on_from_is_not_overwritten(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('[{"name": "a", "strokes": [[[0, 0], [3, 4]], [[8, 4], [9, 9]]]}]')
+    before = mine.read_bytes()
+    assert tiny.hmrnn("generate", "-m", run / "hand", "--prime", mine, "--length", 5, "--out", mine) == 2
+    assert "is the file of --prime, which would be lost; choose another --out" in capsys.readouterr().err
+    assert mine.read_bytes() == before
+
+
 def test_generate_primed_and_animated(run: Path) -> None:
     flags = ("--prime", run / "lines.npz", "--line", 2, "--seconds", 4, "--length", 20, "--seed", 1)
     assert tiny.hmrnn("generate", "-m", run / "hand", *flags) == 0

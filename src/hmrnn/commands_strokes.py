@@ -106,6 +106,8 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     of_text = {"a prompt": arguments.prompt, "--plain": arguments.plain}
     refuse(of_text | {"--top-k": arguments.top_k, "--top-p": arguments.top_p}, f"{NOT_TEXT} (--prime takes a line)")
     out = Path(arguments.out or "writing.svg")
+    if arguments.prime and out.exists() and out.samefile(Path(arguments.prime).expanduser()):
+        raise InputError(f"--out {out} is the file of --prime, which would be lost; choose another --out")
     if arguments.line is not None and arguments.prime is None:
         raise InputError("--line is for --prime: which of its lines to go on from; give both")
     if not 0 <= arguments.seconds <= LONGEST:

@@ -37,7 +37,8 @@ def own_flags(**own: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        said = re.sub(r"--data\.([a-z-]+)", lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
+        named = r"--data\.([a-z-]+)\b(?!-| of hmrnn)"  # but for those that are said to be another's already
+        said = re.sub(named, lambda flag: own.get(flag[1]) or f"{flag[0]} of hmrnn train", str(error))
         raise InputError(said) from error
 
 
