@@ -230,7 +230,9 @@ USING: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("command", "message"), USING.values(), ids=USING)
 def test_using(work: Path, capsys: pytest.CaptureFixture[str], command: str, message: str) -> None:
-    assert message in complaint(work, capsys, *command.split(" "))
+    said = complaint(work, capsys, *command.split(" "))
+    assert message in said
+    assert said.count("of hmrnn train") <= 1
 
 
 def test_a_terminal_with_nothing_typed(
@@ -258,12 +260,6 @@ def test_a_terminal_with_colours(
     said = complaint(work, capsys, *command.split(" "))
     assert said.startswith(expected)
     assert "\x1b" not in said
-
-
-def test_flags_of_another_command_are_named_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = complaint(work, capsys, "evaluate", "-m", "runs/story", "--file", "picture.png")
-    assert said.rstrip().endswith("read it as bytes with --data.bytes of hmrnn train")
-    assert said.count("of hmrnn train") == 1
 
 
 def test_standard_input_that_is_not_utf8(

@@ -44,8 +44,7 @@ class Baseline(nn.Module, ABC):
 
     Inputs and outputs are those of :class:`hmrnn.HMLSTM`, but for packed sequences, with no detector to report on:
     ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in
-    the padding).
-    ``state.c`` holds zeros where a network has no cell.
+    the padding). ``state.c`` holds zeros where a network has no cell.
 
     Args:
         input_size: size of x at one time step.
