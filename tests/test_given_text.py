@@ -146,7 +146,7 @@ def test_a_packed_file(
 
 def test_a_file_that_is_a_pipe(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")
-    writer = threading.Thread(target=Path("pipe").write_text, args=("abc de\n",))
+    writer = threading.Thread(target=Path("pipe").write_text, args=("abc de\n",), daemon=True)
     writer.start()
     assert tiny.hmrnn("segment", "-m", "model", "--json", "--file", "pipe") == 0
     writer.join()
