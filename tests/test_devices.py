@@ -9,8 +9,8 @@ import torch
 
 import hmrnn
 import tiny_strokes
-from hmrnn.devices import choose_device, find_device
 from hmrnn.errors import InputError
+from hmrnn.utils.devices import choose_device, find_device
 
 CPU = torch.device("cpu")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hmrnn import drawing, files
+from hmrnn import drawing
 from hmrnn.errors import InputError
+from hmrnn.utils import files
 
 
 def test_a_file_takes_the_place_of_another_when_it_is_complete_and_on_the_disk(

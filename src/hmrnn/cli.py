@@ -22,7 +22,7 @@ from hmrnn.config_use import idle, unused
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS, fit
-from hmrnn.signals import let_go_of_output
+from hmrnn.utils.signals import let_go_of_output
 
 T = TypeVar("T")
 

@@ -30,7 +30,6 @@ from hmrnn.data import (
 )
 from hmrnn.data.plain import plain
 from hmrnn.data.prose import wikipedia_prose
-from hmrnn.devices import choose_device
 from hmrnn.errors import InputError, own_flags, refuse
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import processes, read_metrics
@@ -38,6 +37,7 @@ from hmrnn.train import train as run_training
 from hmrnn.trained import TextModel, load, load_text, locate
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.trainer import Trainer
+from hmrnn.utils.devices import choose_device
 
 CHANGEABLE = {
     "epochs", "patience", "divisions", "log_every", "checkpoint_every", "device", "threads", "engine", "skip_nonfinite",

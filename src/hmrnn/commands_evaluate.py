@@ -10,13 +10,13 @@ import numpy as np
 
 from hmrnn import boundary_scores, commands_strokes, display, evaluate_boundaries, flags, given_text
 from hmrnn.data import load_corpus, read_symbols_and_spaces
-from hmrnn.devices import choose_device
 from hmrnn.errors import InputError, own_flags
 from hmrnn.evaluate import cut
 from hmrnn.evaluate import evaluate as measure
 from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
+from hmrnn.utils.devices import choose_device
 
 STREAMS, WARMUP = 64, 500
 """How a text is read if nobody says: so many parts side by side, each after so many symbols of left context."""

@@ -21,9 +21,9 @@ from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
 from hmrnn.segmentation import Segmentation
-from hmrnn.signals import let_go_of_output
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer
+from hmrnn.utils.signals import let_go_of_output
 
 LONG = 20_000
 """Symbols that take long enough, read one after the other, to point out what is faster."""

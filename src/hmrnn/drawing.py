@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn import files
 from hmrnn.errors import InputError
+from hmrnn.utils import files
 
 FORMATS = (".svg", ".png", ".pdf", ".gif")
 INK, PRIME = "#1a1a5e", "#9a9a9a"

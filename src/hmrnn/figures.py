@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hmrnn import files
 from hmrnn.errors import InputError
 from hmrnn.segmentation import Segmentation, visible
+from hmrnn.utils import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmrnn import figures, files
+from hmrnn import figures
 from hmrnn.boundary_scores import TOLERANCES, table
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
@@ -23,6 +23,7 @@ from hmrnn.rundir import RunDirectory
 from hmrnn.segment import segment
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
+from hmrnn.utils import files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from hmrnn import checkpoint, files
+from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.utils import files
 
 FRESH_CONFIG = ".config.json.new"
 """What a run that was killed at its very start leaves behind."""

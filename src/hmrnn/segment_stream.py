@@ -32,11 +32,11 @@ from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.files import hold, replacing, write
 from hmrnn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 from hmrnn.output import Operation
-from hmrnn.signals import asked_to_stop
+from hmrnn.utils.files import hold, replacing, write
+from hmrnn.utils.signals import asked_to_stop
 
 Progress = Callable[[int, int], None]
 

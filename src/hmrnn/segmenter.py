@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.segmenter_network import Network, Streams
+from hmrnn.utils.devices import find_device
 
 Series = np.ndarray | Tensor | Sequence[Any]
 _ABREAST = 64  # series are read side by side

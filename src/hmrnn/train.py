@@ -21,8 +21,8 @@ from msgspec import UNSET, UnsetType
 
 from hmrnn.errors import InputError
 from hmrnn.rundir import RunDirectory
-from hmrnn.signals import asked_to_stop
 from hmrnn.trainer import Trainer
+from hmrnn.utils.signals import asked_to_stop
 
 
 def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,6 @@ from hmrnn.data.sources import as_read
 from hmrnn.data.spaces import is_space
 from hmrnn.data.strokes import Scale
 from hmrnn.data.vocabulary import Vocabulary, code_points
-from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
@@ -29,6 +28,7 @@ from hmrnn.rnn import HMLSTM
 from hmrnn.segment import segment, segment_many
 from hmrnn.segmentation import Segmentation
 from hmrnn.trained_strokes import StrokeModel
+from hmrnn.utils.devices import find_device
 
 
 @dataclasses.dataclass(repr=False)

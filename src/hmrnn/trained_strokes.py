@@ -10,13 +10,13 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.data.strokes import Scale, Strokes
-from hmrnn.devices import find_device
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
 from hmrnn.models import HandwritingModel, describe
 from hmrnn.segment_strokes import segment_strokes
 from hmrnn.segmentation import Segmentation
+from hmrnn.utils.devices import find_device
 
 
 @dataclasses.dataclass(repr=False)

@@ -18,7 +18,7 @@ from hmrnn.data.archives import read_npz, read_whole
 from hmrnn.data.sources import Report
 from hmrnn.data.strokes import Strokes, checked, counted, from_points
 from hmrnn.errors import InputError
-from hmrnn.files import ELSEWHERE, write
+from hmrnn.utils.files import ELSEWHERE, write
 
 ENDINGS = (".npz", ".json", ".csv")
 _PACKED = ("", ".xz", ".gz", ".bz2")

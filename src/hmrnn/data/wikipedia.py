@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hmrnn import files
 from hmrnn.data.sources import Progress, Report, count_progress, read_blocks
 from hmrnn.errors import InputError
+from hmrnn.utils import files
 
 _LONGEST = 1 << 26  # bytes up to the next ">"; the longest article of enwik9 has far fewer
 

@@ -1,0 +1,1 @@
+"""Files, signals and devices: what every room needs of the operating system."""
