@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hmrnn.boundary import annealed_slope, decide, hard_sigmoid, straight_through
+from hmrnn.ops.estimators import annealed_slope, decide, hard_sigmoid, straight_through
 
 
 @pytest.mark.parametrize("slope", [1.0, 2.0, 4.0])

@@ -17,7 +17,7 @@ import tiny_strokes
 from hmrnn import capture
 from hmrnn.capture import CapturedUpdate
 from hmrnn.config import Config
-from hmrnn.ops import cuda_cache
+from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.trainer import Trainer
 
 Batch = tuple[Tensor, ...]

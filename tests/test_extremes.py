@@ -13,7 +13,9 @@ from torch import Tensor
 import hmrnn
 from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.errors import InputError
-from hmrnn.ops import cuda, reference, single, sparse
+from hmrnn.ops import reference, single
+from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.sparse import forward as sparse
 from hmrnn.timescales import ClockworkRNN, LeakyRNN
 
 ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]

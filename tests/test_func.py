@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
-from hmrnn.boundary import straight_through
+from hmrnn.ops.estimators import straight_through
 from hmrnn.timescales import LeakyRNN
 
 T, B, INPUT = 7, 3, 4

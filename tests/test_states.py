@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from hmrnn import states
-from hmrnn.ops import State
+from hmrnn.ops import State, states
 
 
 def made(batch: int = 3) -> State:

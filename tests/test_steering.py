@@ -13,12 +13,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
-from hmrnn.boundary import Boundary, decide, hard_sigmoid
 from hmrnn.boundary_scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.data import Corpus
 from hmrnn.evaluate_boundaries import find
 from hmrnn.models import LanguageModel
+from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.output import Operation
 from hmrnn.regularise import (
     BELOW_ZERO,

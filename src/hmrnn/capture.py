@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hmrnn.ops import cuda_cache
+from hmrnn.ops.cuda import cache as cuda_cache
 
 Batch = tuple[Tensor, ...]
 LIMIT = 32

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from hmrnn import checks
-from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.checks import one_of, positive
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options
+from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.reference import layer_step
 from hmrnn.weights import Sloped, new_weights, reset
 

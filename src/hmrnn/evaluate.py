@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn import states
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel, evaluating
-from hmrnn.ops import State
+from hmrnn.ops import State, states
 from hmrnn.output import Output, changes
 
 

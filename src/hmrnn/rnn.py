@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from hmrnn import checks, ops, states
-from hmrnn.boundary import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn import checks, ops
 from hmrnn.checks import layer_sizes, one_of, positive
 from hmrnn.dropout import drop_weights, factors, probability
 from hmrnn.errors import InputError
-from hmrnn.ops import LayerWeights, Options, State, Symbols, streaming
+from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
+from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.streamed import Streamed
 from hmrnn.output import Output, operations, pack_like
 from hmrnn.weights import RECURRENT_GAIN, Sloped, new_weights, reset

@@ -27,13 +27,12 @@ import safetensors
 import safetensors.torch
 import torch
 
-from hmrnn import states
 from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.models import LanguageModel, evaluating
-from hmrnn.ops import State
+from hmrnn.ops import State, states
 from hmrnn.output import Operation
 from hmrnn.utils.files import hold, replacing, write
 from hmrnn.utils.signals import asked_to_stop

@@ -13,14 +13,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hmrnn import states
-from hmrnn.boundary import annealed_slope
 from hmrnn.capture import LIMIT, CapturedUpdate
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
-from hmrnn.ops import State, choose_engine
+from hmrnn.ops import State, choose_engine, states
+from hmrnn.ops.estimators import annealed_slope
 from hmrnn.progress import Progress
 from hmrnn.regularise import (
     ALWAYS,

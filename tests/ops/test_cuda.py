@@ -14,7 +14,10 @@ from torch import Tensor
 
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import InputError
-from hmrnn.ops import Options, choose_engine, cuda, cuda_layer, reference, sparse
+from hmrnn.ops import Options, choose_engine, reference
+from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.cuda import layer as cuda_layer
+from hmrnn.ops.sparse import forward as sparse
 from hmrnn.rnn import HMLSTM
 
 pytestmark = [

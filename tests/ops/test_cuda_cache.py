@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from hmrnn.ops import cuda_cache
-from hmrnn.ops.cuda_cache import Device, Instance, Lease
-from hmrnn.ops.cuda_layer import Spec
+from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda.cache import Device, Instance, Lease
+from hmrnn.ops.cuda.layer import Spec
 
 SPEC = Spec(
     steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",

@@ -15,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tiny
 from hmrnn import InputError
-from hmrnn.ops import Result, State, cuda, cuda_cache, reference
+from hmrnn.ops import Result, State, reference
+from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda import engine as cuda
 from hmrnn.rnn import HMLSTM
 from hmrnn.trainer import Trainer
 

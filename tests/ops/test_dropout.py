@@ -10,7 +10,8 @@ import torch
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError, ops
-from hmrnn.ops import LayerWeights, Options, reference, sparse
+from hmrnn.ops import LayerWeights, Options, reference
+from hmrnn.ops.sparse import forward as sparse
 
 CASES = [
     Case(dropout=True, T=9, B=5),

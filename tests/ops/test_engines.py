@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, choose_engine, cuda, reference
+from hmrnn.ops import Options, choose_engine, reference
+from hmrnn.ops.cuda import engine as cuda
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 

@@ -26,7 +26,10 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from triton.runtime import interpreter
 
-    from hmrnn.ops import cuda, cuda_gradients, cuda_layer, kernels
+    from hmrnn.ops.cuda import engine as cuda
+    from hmrnn.ops.cuda import gradients as cuda_gradients
+    from hmrnn.ops.cuda import kernels
+    from hmrnn.ops.cuda import layer as cuda_layer
 
 TOLERANCE = 2e-5  # float32 against float64, ‖difference‖ / ‖expected‖
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_in_the_interpreter starts")
@@ -239,7 +242,7 @@ def test_a_slope_that_wants_a_gradient_is_refused() -> None:
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreted engine runs everywhere")
 def test_why_not() -> None:
-    from hmrnn.ops import cuda
+    from hmrnn.ops.cuda import engine as cuda
 
     assert cuda.why_not(torch.device("cpu"), torch.float32) == "it needs an NVIDIA GPU, and the tensors are on cpu"
     w = LayerWeights(U=torch.ones(4, 1), W=torch.ones(4, 1), b=torch.zeros(4))
@@ -264,7 +267,7 @@ class Clock:
 @pytest.mark.parametrize("way", [1, -1])
 def test_lanes_keep_the_order(layers: int, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forwards and, with time and layers turned round, backwards: a stage follows the three stages it needs."""
-    from hmrnn.ops.cuda_plan import Lanes
+    from hmrnn.ops.cuda.plan import Lanes
 
     here = [Clock()]
 

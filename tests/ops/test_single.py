@@ -10,7 +10,8 @@ import torch._dynamo.testing
 
 from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, Symbols, reference, single, sparse, streaming
+from hmrnn.ops import Options, State, Symbols, reference, single, streaming
+from hmrnn.ops.sparse import forward as sparse
 
 CASES = [
     Case(T=60, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, symbols=symbols)

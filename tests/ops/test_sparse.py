@@ -15,7 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, Result, State, Symbols, reference, sparse, sparse_backward
+from hmrnn.ops import Options, Result, State, Symbols, reference
+from hmrnn.ops.sparse import backward as sparse_backward
+from hmrnn.ops.sparse import forward as sparse
 from literal import random_state, random_weights
 
 RATES = {"dense": (1.0, 1.0), "trained": (0.4, 0.1), "figure 4": (0.2, 0.03), "none": (0.0, 0.0)}

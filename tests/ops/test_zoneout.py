@@ -12,8 +12,9 @@ import tiny_strokes
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
 from hmrnn.data import save_strokes
-from hmrnn.ops import Options, reference, sparse
+from hmrnn.ops import Options, reference
 from hmrnn.ops.reference import layer_step
+from hmrnn.ops.sparse import forward as sparse
 from hmrnn.train import read_metrics
 
 CASES = [

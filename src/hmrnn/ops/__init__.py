@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import cuda, reference, single, sparse
+from hmrnn.ops import reference, single
+from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
+from hmrnn.ops.sparse import forward as sparse
 
 __all__ = ["ENGINES", "Engine", "LayerWeights", "Options", "Result", "State", "Symbols", "choose_engine", "hmlstm"]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hmrnn.boundary import Boundary, OnCopy
 from hmrnn.errors import InputError
+from hmrnn.ops.estimators import Boundary, OnCopy
 
 Backward = Callable[..., Any]
 

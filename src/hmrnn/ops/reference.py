@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.boundary import decide, hard_sigmoid, straight_through
+from hmrnn.ops.estimators import decide, hard_sigmoid, straight_through
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 
 LAYER_NORM_EPS = 1e-5

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
+from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS
 from hmrnn.ops.streamed import Streamed, known_on_copy, streamed

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.boundary import hard_sigmoid
 from hmrnn.ops import single
+from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import normalise, squash_cell
 from hmrnn.ops.streamed import known_on_copy, streamed

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda_layer import OF_STATS, Layer, copy_all, product
-from hmrnn.ops.cuda_plan import Plan
+from hmrnn.ops.cuda.layer import OF_STATS, Layer, copy_all, product
+from hmrnn.ops.cuda.plan import Plan
 
 TILE = {"ROWS": 16, "BLOCK": 128, "num_warps": 4}
 

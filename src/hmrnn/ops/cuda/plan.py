@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda_layer import Layer, Pairs, Spec, aligned, copy_all
+from hmrnn.ops.cuda.layer import Layer, Pairs, Spec, aligned, copy_all
 from hmrnn.ops.interface import LayerWeights, Result, State
 
 
@@ -77,12 +77,12 @@ class Plan:
     """Buffers and launches for calls of one :class:`Spec`.
 
     ``load_weights``, ``load_inputs``, ``forward``, ``result``; then ``load_gradients``, ``backward``, and what
-    :mod:`hmrnn.ops.cuda_gradients` makes of the logs. These work in place: before a second backward pass, ``forward``
+    :mod:`hmrnn.ops.cuda.gradients` makes of the logs. These work in place: before a second backward pass, ``forward``
     has to run again.
     """
 
     def __init__(self, spec: Spec, lanes: Lanes) -> None:
-        from hmrnn.ops import kernels, kernels_backward, kernels_gradients
+        from hmrnn.ops.cuda import kernels, kernels_backward, kernels_gradients
 
         self.spec, self.lanes = spec, lanes
         self.kernels, self.kernels_backward, self.kernels_gradients = kernels, kernels_backward, kernels_gradients

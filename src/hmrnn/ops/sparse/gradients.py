@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.sparse_log import Events, multiply, pick
+from hmrnn.ops.sparse.log import Events, multiply, pick
 
 if TYPE_CHECKING:
-    from hmrnn.ops.sparse_backward import Layer
+    from hmrnn.ops.sparse.backward import Layer
 
 
 def input_gradient(layer: Layer, shape: torch.Size) -> Tensor:

@@ -5,8 +5,8 @@ in autocast's (float32 or bfloat16); c, the detectors, z and every sum are in fl
 back in that type and all other results in float32. What the backward pass needs of c and of the pre-activations is kept
 in the type of the products.
 
-A call works in buffers of its own (:class:`hmrnn.ops.cuda_plan.Plan`) from its forward to its backward pass. Those of
-shapes that come back are captured and kept (:mod:`hmrnn.ops.cuda_cache`). Inside a capture of the caller's, the same
+A call works in buffers of its own (:class:`hmrnn.ops.cuda.plan.Plan`) from its forward to its backward pass. Those of
+shapes that come back are captured and kept (:mod:`hmrnn.ops.cuda.cache`). Inside a capture of the caller's, the same
 launches become part of the caller's graph.
 """
 
@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import cuda_cache
-from hmrnn.ops.cuda_cache import Device, Lease
-from hmrnn.ops.cuda_cache import forget as forget
-from hmrnn.ops.cuda_gradients import source_gradient, weight_gradients
-from hmrnn.ops.cuda_layer import Spec
+from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda.cache import Device, Lease
+from hmrnn.ops.cuda.cache import forget as forget
+from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
+from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
 STEPS_WITHOUT_GRADIENT = 128

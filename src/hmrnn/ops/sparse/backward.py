@@ -21,8 +21,8 @@ from torch.linalg import vecdot
 
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import normalise, squash_cell
-from hmrnn.ops.sparse_gradients import input_gradient, weight_gradients
-from hmrnn.ops.sparse_log import (
+from hmrnn.ops.sparse.gradients import input_gradient, weight_gradients
+from hmrnn.ops.sparse.log import (
     Call,
     Events,
     Log,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from hmrnn.boundary import Boundary, OnCopy
+from hmrnn.ops.estimators import Boundary, OnCopy
 from hmrnn.ops.interface import LayerWeights
 
 STATS = 16

@@ -1,10 +1,10 @@
 # mypy: allow-untyped-defs
-"""The Triton kernels behind the gradients of weights, sums over steps and rows; see :mod:`hmrnn.ops.cuda_gradients`."""
+"""The Triton kernels behind the gradients of weights, sums over steps and rows; see :mod:`hmrnn.ops.cuda.gradients`."""
 
 import triton
 import triton.language as tl
 
-from hmrnn.ops.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
+from hmrnn.ops.cuda.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
 
 
 @triton.jit
@@ -120,7 +120,7 @@ def apply_gain(
 ):  # fmt: skip
     """From a product with the gradient after layer norm to the gradients of the gain and, but for one term, the matrix.
 
-    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda_gradients`.
+    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda.gradients`.
     """
     j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)

@@ -1,10 +1,10 @@
 # mypy: allow-untyped-defs
-"""The Triton kernels of the cuda engine's backward pass; see :mod:`hmrnn.ops.kernels`."""
+"""The Triton kernels of the cuda engine's backward pass; see :mod:`hmrnn.ops.cuda.kernels`."""
 
 import triton
 import triton.language as tl
 
-from hmrnn.ops.kernels import (
+from hmrnn.ops.cuda.kernels import (
     MEANS,
     OF_C,
     OF_U,

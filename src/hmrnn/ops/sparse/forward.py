@@ -19,12 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.boundary import hard_sigmoid
 from hmrnn.errors import InputError
+from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
-from hmrnn.ops.sparse_backward import backward
-from hmrnn.ops.sparse_log import Call, Log, Matrix, Move, add, clear, multiply, pick, put, replaced
+from hmrnn.ops.sparse.backward import backward
+from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, multiply, pick, put, replaced
 
 CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from hmrnn.ops.cuda_layer import Spec
-from hmrnn.ops.cuda_plan import Lanes, Plan
+from hmrnn.ops.cuda.layer import Spec
+from hmrnn.ops.cuda.plan import Lanes, Plan
 from hmrnn.ops.interface import LayerWeights
 
 KEPT, KEPT_SHARE = 8, 0.25

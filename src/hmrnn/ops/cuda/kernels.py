@@ -9,7 +9,7 @@ Pointers are to the start of a buffer and ``t`` picks the step: a kernel is comp
 import triton
 import triton.language as tl
 
-from hmrnn.ops import cuda_layer
+from hmrnn.ops.cuda import layer as cuda_layer
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 EPS = tl.constexpr(LAYER_NORM_EPS)
