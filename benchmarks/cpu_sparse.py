@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from hmrnn import bench
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, Symbols, reference
 from hmrnn.ops.sparse import forward as sparse
-from hmrnn.rnn import HMLSTM
 
 warnings.filterwarnings("ignore", message="TF32 acceleration")
 

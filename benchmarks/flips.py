@@ -34,8 +34,8 @@ from torch import Tensor
 from hmrnn import InputError, bench, ops
 from hmrnn.data.text import load_corpus
 from hmrnn.display import print_table
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
-from hmrnn.rnn import HMLSTM
 from hmrnn.trained import load_text
 
 ENGINES = {"cpu": {"float32": "sparse", "bf16": "sparse"}, "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"}}

@@ -28,13 +28,13 @@ import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from hmrnn.bench import captured, environment  # noqa: E402
+from hmrnn.nn.hmlstm import HMLSTM  # noqa: E402
 from hmrnn.ops import State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda import kernels  # noqa: E402
 from hmrnn.ops.cuda.gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda.layer import Spec  # noqa: E402
-from hmrnn.rnn import HMLSTM  # noqa: E402
 
 SHAPES = [(64, 512), (128, 1024), (512, 1024)]
 TARGETS = {(64, 512): 4.4, (128, 1024): 8.7, (512, 1024): 16.9}

@@ -32,7 +32,7 @@ from hmrnn import bench
 from hmrnn.config import ModelConfig
 from hmrnn.display import print_table
 from hmrnn.evaluate import evaluate
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 
 SYMBOLS = 50
 DEFAULTS = {"cpu": ("100,1000,10000", 128, 4), "cuda": ("100,300,1000,3000,10000", 512, 16)}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
-from hmrnn.checks import layer_sizes, positive
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.checks import layer_sizes, positive
 
 NETWORKS = [HMLSTM, LSTM, GRU, LayerNormLSTM, ClockworkRNN, LeakyRNN]
 every_network = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.__name__)

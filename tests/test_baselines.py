@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import baselines, dropout, ops
-from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
-from hmrnn.dropout import factors
+from hmrnn import ops
 from hmrnn.errors import InputError
+from hmrnn.nn import dropout
+from hmrnn.nn.baselines import base as baselines
+from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.dropout import factors
+from hmrnn.nn.output import Operation
 from hmrnn.ops import State
-from hmrnn.output import Operation
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
 from literal import layer_norm, sigm
 
 T, B, INPUT, SIZES = 13, 4, 3, (16, 12, 20)

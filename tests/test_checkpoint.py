@@ -20,7 +20,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import to_json
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
 
 

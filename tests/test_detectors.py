@@ -14,7 +14,8 @@ import tiny
 from hmrnn import cli, commands
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.models import LanguageModel
 from hmrnn.presets import PRESETS
 from hmrnn.regularise import (
     advice,
@@ -23,7 +24,6 @@ from hmrnn.regularise import (
     rate_prior,
     start_gains,
 )
-from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import read_metrics
 

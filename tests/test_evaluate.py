@@ -19,8 +19,8 @@ from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, cut, evaluate
 from hmrnn.evaluate_strokes import evaluate_strokes
-from hmrnn.models import LanguageModel
-from hmrnn.output import Operation
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Operation
 from hmrnn.segment_stream import Job
 
 SYMBOLS = tiny.corpus(train=300).train

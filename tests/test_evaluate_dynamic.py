@@ -18,8 +18,8 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.evaluate import evaluate, read_through
 from hmrnn.evaluate_dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
-from hmrnn.models import LanguageModel
-from hmrnn.output import Output
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Output
 
 SYMBOLS = tiny.corpus(train=101).train
 FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import hmrnn
-from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.errors import InputError
+from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
 from hmrnn.ops import reference, single
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.sparse import forward as sparse
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
 
 ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]
 ENDS = [(False, 1e30), *((norm, value) for norm in (False, True) for value in (1e15, 1e-38, 1e-45, 0.0))]

@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
+from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import LeakyRNN
 from hmrnn.ops.estimators import straight_through
-from hmrnn.timescales import LeakyRNN
 
 T, B, INPUT = 7, 3, 4
 

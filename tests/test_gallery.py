@@ -15,7 +15,7 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.data import Strokes, Vocabulary, save_strokes
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 
 DOCS = Path(__file__).parents[1] / "docs"
 SHOWN = re.findall(r"!\[[^\]]+\]\(gallery/([^)]+)\)", (DOCS / "gallery.md").read_text())

@@ -11,7 +11,7 @@ import torch
 import tiny_strokes
 from hmrnn.errors import InputError
 from hmrnn.generate_strokes import scribble
-from hmrnn.mixture import Mixture
+from hmrnn.nn.distributions import Mixture
 from hmrnn.trained_strokes import StrokeModel
 
 

@@ -23,7 +23,7 @@ from hmrnn import InputError, checkpoint, flags
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 
 
 @pytest.fixture

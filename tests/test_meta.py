@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
 
 T, B, INPUT, SIZES = 5, 3, 4, (8, 6)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, MixtureSameFamily, MultivariateNormal
 
 from hmrnn.errors import InputError
-from hmrnn.mixture import FLOOR, MAX_CORRELATION, Mixture, head_size
+from hmrnn.nn.distributions import FLOOR, MAX_CORRELATION, Mixture, head_size
 
 K = 5
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.mixture import Mixture
-from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
+from hmrnn.nn.distributions import Mixture
+from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from literal import sigm
 
 SIZES, SYMBOLS, T, B = (6, 5, 4), 11, 12, 4

@@ -15,15 +15,15 @@ import torch
 import hmrnn
 import literal
 import tiny
-from hmrnn.baselines import GRU, LSTM, LayerNormLSTM
 from hmrnn.config import ModelConfig
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader
-from hmrnn.models import LanguageModel
-from hmrnn.networks import given_boundaries, make_rnn
+from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.registry import given_boundaries, make_rnn
 from hmrnn.segment import segment
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
 from hmrnn.trainer import Trainer
 
 KINDS = {

@@ -18,12 +18,12 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint, commands, ops
 from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json, to_json
-from hmrnn.dropout import drop_units, drop_weights
 from hmrnn.errors import InputError
-from hmrnn.models import GatedOutput, HandwritingModel, LanguageModel
+from hmrnn.nn.dropout import drop_units, drop_weights
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
 from hmrnn.regularise import Average, decay, prepare
-from hmrnn.rnn import HMLSTM
 from hmrnn.train import read_metrics
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}

@@ -21,7 +21,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 
 TEXT = "abc de fgh a hhg cab"
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hmrnn import InputError, Operation
 from hmrnn.config import ModelConfig
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.segment import segment, segment_many
 from hmrnn.segmentation import Segmentation, Updates, visible
 

@@ -22,7 +22,7 @@ import tiny
 from hmrnn import segment_stream
 from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.segment import segment
 from hmrnn.segment_stream import Job
 

@@ -17,9 +17,10 @@ from hmrnn.boundary_scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.data import Corpus
 from hmrnn.evaluate_boundaries import find
-from hmrnn.models import LanguageModel
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Operation
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.output import Operation
 from hmrnn.regularise import (
     BELOW_ZERO,
     bound_feedback,
@@ -29,7 +30,6 @@ from hmrnn.regularise import (
     rate_prior,
     surprise_pull,
 )
-from hmrnn.rnn import HMLSTM
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Reading, chances
 

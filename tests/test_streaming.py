@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM, InputError, Operation
+from hmrnn.nn.output import operations
 from hmrnn.ops import Options, State, hmlstm, single, streaming
-from hmrnn.output import operations
 from literal import random_state, random_weights
 
 T, INPUT, SIZES = 10, 4, (6, 5, 4)

@@ -15,7 +15,7 @@ from torch import Tensor
 import tiny
 from hmrnn import commands, trainer
 from hmrnn.config import Config
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Reading, Validation, make_task

@@ -17,9 +17,9 @@ from hmrnn.config import RegulariseConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch
-from hmrnn.mixture import Mixture
-from hmrnn.models import HandwritingModel
-from hmrnn.output import Operation
+from hmrnn.nn.distributions import Mixture
+from hmrnn.nn.models import HandwritingModel
+from hmrnn.nn.output import Operation
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import make_task
 from hmrnn.task_strokes import StrokeTask

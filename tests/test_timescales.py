@@ -8,10 +8,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from hmrnn.baselines import LayerInput
 from hmrnn.errors import InputError
+from hmrnn.nn.baselines.base import LayerInput
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
 from hmrnn.ops import State
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
 
 T, B, INPUT, SIZES = 11, 3, 5, (12, 15)
 MODULES = 3  # periods 1, 2, 4

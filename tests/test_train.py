@@ -17,7 +17,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Validation
 from hmrnn.task_text import Streams, TextTask

@@ -13,7 +13,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
-from hmrnn.models import HandwritingModel
+from hmrnn.nn.models import HandwritingModel
 from hmrnn.trained_strokes import StrokeModel
 
 

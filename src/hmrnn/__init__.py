@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hmrnn.cell import HMLSTMCell
     from hmrnn.errors import InputError
-    from hmrnn.models import HandwritingModel, LanguageModel
+    from hmrnn.nn.cell import HMLSTMCell
+    from hmrnn.nn.hmlstm import HMLSTM
+    from hmrnn.nn.models import HandwritingModel, LanguageModel
+    from hmrnn.nn.output import Operation, Output
     from hmrnn.ops import State
-    from hmrnn.output import Operation, Output
-    from hmrnn.rnn import HMLSTM
     from hmrnn.segmentation import Segmentation
     from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 _HOME = {
-    "HMLSTM": "hmrnn.rnn",
-    "HMLSTMCell": "hmrnn.cell",
+    "HMLSTM": "hmrnn.nn.hmlstm",
+    "HMLSTMCell": "hmrnn.nn.cell",
     "HMSegmenter": "hmrnn.segmenter",
-    "HandwritingModel": "hmrnn.models",
+    "HandwritingModel": "hmrnn.nn.models",
     "InputError": "hmrnn.errors",
-    "LanguageModel": "hmrnn.models",
-    "Operation": "hmrnn.output",
-    "Output": "hmrnn.output",
+    "LanguageModel": "hmrnn.nn.models",
+    "Operation": "hmrnn.nn.output",
+    "Output": "hmrnn.nn.output",
     "Segmentation": "hmrnn.segmentation",
     "State": "hmrnn.ops",
     "StrokeModel": "hmrnn.trained_strokes",

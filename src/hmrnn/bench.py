@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn import __version__, ops
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.rnn import HMLSTM
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033)}
 """Boundary rates of z¹ and z²; every boundary of level 2 is one of level 1."""

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel, evaluating
+from hmrnn.nn.models import LanguageModel, evaluating
+from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State, states
-from hmrnn.output import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ from hmrnn.boundary_scores import Row, compare, ends_of
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, read_through
-from hmrnn.models import LanguageModel
-from hmrnn.output import Output
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Output
 
 BEFORE, AFTER = "before the space", "after the space"
 """The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, Note, Sums
-from hmrnn.models import LanguageModel, evaluating
+from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 
 CLIP_NORM = 1.0

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes import Scale, Strokes
-from hmrnn.models import HandwritingModel, evaluating
+from hmrnn.nn.models import HandwritingModel, evaluating
+from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State
-from hmrnn.output import Output, changes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn import checks
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel
+from hmrnn.nn import checks
+from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn import checks
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import seeded
-from hmrnn.mixture import Mixture
-from hmrnn.models import HandwritingModel, evaluating
+from hmrnn.nn import checks
+from hmrnn.nn.distributions import Mixture
+from hmrnn.nn.models import HandwritingModel, evaluating
 from hmrnn.ops import State
 
 LARGEST_STEP = 1000.0

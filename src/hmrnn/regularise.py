@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hmrnn.boundary_scores import uncertainty
 from hmrnn.config import Config, RegulariseConfig, SurpriseKind
 from hmrnn.errors import InputError
-from hmrnn.rnn import HMLSTM
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.task import Reading
 
 SILENT, ALWAYS = 0.002, 0.98

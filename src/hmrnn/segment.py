@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel, evaluating
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.ops import State
-from hmrnn.rnn import HMLSTM
 from hmrnn.segmentation import Segmentation
 
 

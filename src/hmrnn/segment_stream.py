@@ -31,9 +31,9 @@ from hmrnn.config import DataConfig
 from hmrnn.data.sources import count_progress, find_files, read_text
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.models import LanguageModel, evaluating
+from hmrnn.nn.models import LanguageModel, evaluating
+from hmrnn.nn.output import Operation
 from hmrnn.ops import State, states
-from hmrnn.output import Operation
 from hmrnn.utils.files import hold, replacing, write
 from hmrnn.utils.signals import asked_to_stop
 

@@ -12,7 +12,7 @@ from hmrnn import boundary_scores
 from hmrnn.boundary_scores import BoundaryScores
 from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.models import HandwritingModel, evaluating
+from hmrnn.nn.models import HandwritingModel, evaluating
 from hmrnn.segment import by_length
 from hmrnn.segmentation import Segmentation
 

@@ -11,7 +11,7 @@ import numpy as np
 from rich.text import Text
 
 from hmrnn.errors import InputError
-from hmrnn.output import Operation
+from hmrnn.nn.output import Operation
 from hmrnn.shown import as_html, visible, wrap
 
 SEGMENT_COLOURS = ("#87d7ff", "#ffd787")  # blue and orange: told apart by colour-blind eyes, both light under black

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.output import Output
 from hmrnn.ops import State
-from hmrnn.output import Output
-from hmrnn.rnn import HMLSTM
 
 if TYPE_CHECKING:
     from hmrnn.segmenter import HMSegmenter

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
-from hmrnn.output import Operation, Output
 
 
 @dataclasses.dataclass(frozen=True)

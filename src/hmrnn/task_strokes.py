@@ -13,7 +13,7 @@ from hmrnn.config import Config
 from hmrnn.data.stroke_batches import StrokeBatches
 from hmrnn.data.strokes import Scale, StrokeCorpus, counted
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
-from hmrnn.models import HandwritingModel
+from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
 from hmrnn.task import Reading, Validation, chances
 

@@ -17,7 +17,7 @@ from hmrnn.data.text import Corpus
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, evaluate
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.task import Reading, Validation, chances
 

@@ -13,7 +13,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from hmrnn import bundled, checkpoint
-from hmrnn.baselines import LayerNormLSTM
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.sources import as_read
@@ -23,8 +22,9 @@ from hmrnn.data.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream
-from hmrnn.models import HandwritingModel, LanguageModel, describe
-from hmrnn.rnn import HMLSTM
+from hmrnn.nn.baselines.base import LayerNormLSTM
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.segment import segment, segment_many
 from hmrnn.segmentation import Segmentation
 from hmrnn.trained_strokes import StrokeModel

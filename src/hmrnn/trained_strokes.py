@@ -13,7 +13,7 @@ from hmrnn.data.strokes import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
-from hmrnn.models import HandwritingModel, describe
+from hmrnn.nn.models import HandwritingModel, describe
 from hmrnn.segment_strokes import segment_strokes
 from hmrnn.segmentation import Segmentation
 from hmrnn.utils.devices import find_device

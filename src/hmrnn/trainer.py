@@ -18,6 +18,8 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.finite import Watch
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope
 from hmrnn.progress import Progress
@@ -36,9 +38,7 @@ from hmrnn.regularise import (
     prepare,
     start_rates,
 )
-from hmrnn.rnn import HMLSTM
 from hmrnn.task import Validation, make_task
-from hmrnn.timescales import ClockworkRNN
 
 
 class Trainer:

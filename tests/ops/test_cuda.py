@@ -14,11 +14,11 @@ from torch import Tensor
 
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import InputError
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, choose_engine, reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda import layer as cuda_layer
 from hmrnn.ops.sparse import forward as sparse
-from hmrnn.rnn import HMLSTM
 
 pytestmark = [
     pytest.mark.gpu,

@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tiny
 from hmrnn import InputError
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Result, State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.rnn import HMLSTM
 from hmrnn.trainer import Trainer
 
 pytestmark = [

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import InputError
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import LayerWeights, Options, State, reference
-from hmrnn.rnn import HMLSTM
 
 pytest.importorskip("triton", reason="Triton is not installed")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

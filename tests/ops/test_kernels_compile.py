@@ -44,7 +44,7 @@ def compile_only(self, *args, grid, warmup, **options):
 jit.JITFunction.run = compile_only
 
 from hmrnn.ops import cuda
-from hmrnn.rnn import HMLSTM
+from hmrnn.nn.hmlstm import HMLSTM
 
 cuda.why_not = lambda device, dtype: None
 for case in sys.argv[1:]:

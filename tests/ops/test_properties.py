@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hmrnn import Operation, State
+from hmrnn.nn.output import operations
 from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm
 from hmrnn.ops.reference import layer_step
-from hmrnn.output import operations
 from literal import random_state, random_weights, sigm
 
 INPUT = 3

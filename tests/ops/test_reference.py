@@ -12,9 +12,9 @@ from torch import Tensor
 
 import literal
 from hmrnn import InputError, State
+from hmrnn.nn.output import operations
 from hmrnn.ops import ENGINES, LayerWeights, Options, Result, Symbols, choose_engine, hmlstm
 from hmrnn.ops.reference import layer_step
-from hmrnn.output import operations
 from literal import random_state, random_weights
 
 SIZES = [(5,), (5, 4), (4, 6, 3), (3, 5, 4, 2)]

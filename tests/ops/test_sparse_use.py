@@ -18,11 +18,11 @@ from torch.utils._pytree import tree_leaves
 from hmrnn import HMLSTM
 from hmrnn.config import ModelConfig
 from hmrnn.evaluate import evaluate
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Output
 from hmrnn.ops import Options, State, reference
 from hmrnn.ops.sparse import forward as sparse
 from hmrnn.ops.sparse import log as sparse_log
-from hmrnn.output import Output
 from literal import random_state
 
 

@@ -21,7 +21,7 @@ from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.data import Vocabulary
 from hmrnn.data.strokes import Scale
-from hmrnn.models import HandwritingModel, LanguageModel
+from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.server import listen, settings

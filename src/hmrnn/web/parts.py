@@ -24,9 +24,9 @@ from hmrnn.data.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader, sample, seeded, stream
 from hmrnn.generate_strokes import next_points, scribble
-from hmrnn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Operation
 from hmrnn.ops import State
-from hmrnn.output import Operation
 from hmrnn.segment_strokes import LAST, POINT
 from hmrnn.segmentation import LETTERS, rounded
 from hmrnn.trained import TextModel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hmrnn import checks
-from hmrnn.checks import one_of, positive
 from hmrnn.errors import InputError
+from hmrnn.nn import checks
+from hmrnn.nn.checks import one_of, positive
+from hmrnn.nn.weights import Sloped, new_weights, reset
 from hmrnn.ops import LayerWeights, Options
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.reference import layer_step
-from hmrnn.weights import Sloped, new_weights, reset
 
 
 class HMLSTMCell(Sloped):

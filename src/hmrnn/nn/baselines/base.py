@@ -1,6 +1,6 @@
 """What the HM-LSTM is compared with: LSTM, layer-norm LSTM and GRU, called as HMLSTM is and answering as it does.
 
-The networks with fixed time scales are in :mod:`hmrnn.timescales`.
+The networks with fixed time scales are in :mod:`hmrnn.nn.baselines.clockwork`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn import checks
-from hmrnn.checks import layer_sizes, positive
-from hmrnn.dropout import drop_units, drop_weights, probability
 from hmrnn.errors import InputError
+from hmrnn.nn import checks
+from hmrnn.nn.checks import layer_sizes, positive
+from hmrnn.nn.dropout import drop_units, drop_weights, probability
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
 from hmrnn.ops.streaming import Step
-from hmrnn.output import Operation, Output
-from hmrnn.rnn import HMLSTM
-from hmrnn.weights import orthogonal
 
 
 class LayerInput(NamedTuple):

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.checks import check_input, check_lengths
 from hmrnn.config import ModelConfig
 from hmrnn.data.vocabulary import Vocabulary
-from hmrnn.dropout import drop_units, probability
 from hmrnn.errors import InputError
-from hmrnn.mixture import Mixture, head_size
-from hmrnn.networks import given_boundaries, make_rnn
+from hmrnn.nn.checks import check_input, check_lengths
+from hmrnn.nn.distributions import Mixture, head_size
+from hmrnn.nn.dropout import drop_units, probability
+from hmrnn.nn.output import Output
+from hmrnn.nn.registry import given_boundaries, make_rnn
 from hmrnn.ops import State
-from hmrnn.output import Output
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""

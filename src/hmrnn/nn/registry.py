@@ -8,13 +8,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from hmrnn.baselines import GRU, LSTM, Baseline, LayerNormLSTM
-from hmrnn.checks import layer_sizes
 from hmrnn.config import ModelConfig
 from hmrnn.data.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.rnn import HMLSTM
-from hmrnn.timescales import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
+from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.checks import layer_sizes
+from hmrnn.nn.hmlstm import HMLSTM
 
 RNN: TypeAlias = HMLSTM | Baseline
 

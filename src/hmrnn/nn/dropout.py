@@ -11,8 +11,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from hmrnn import checks
 from hmrnn.errors import InputError
+from hmrnn.nn import checks
 
 
 def drop_weights(matrix: Tensor, p: float, rows: int) -> Tensor:

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.baselines import Baseline, LayerInput
-from hmrnn.checks import positive
 from hmrnn.errors import InputError
+from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.checks import positive
+from hmrnn.nn.weights import orthogonal
 from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.weights import orthogonal
 
 
 class _Ticks(torch.autograd.Function):
@@ -117,7 +117,7 @@ class ClockworkRNN(Baseline):
         modules: number of modules; divides the size of every layer.
         layer_norm: see above.
 
-    The other arguments, and the outputs: see :class:`hmrnn.baselines.Baseline`. Parameters, for layer l and module i
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and module i
     counted from 0: ``U.l.i`` (H/modules, H of modules i and up), ``W.l`` (H, size below), ``b.l`` and ``gain.l`` (H).
     """
 
@@ -273,7 +273,7 @@ class LeakyRNN(Baseline):
     Args:
         time_constant: of the slowest unit, in steps.
 
-    The other arguments, and the outputs: see :class:`hmrnn.baselines.Baseline`. Parameters, for layer l counted from
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l counted from
     0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H).
     """
 

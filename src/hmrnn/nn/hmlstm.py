@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from hmrnn import checks, ops
-from hmrnn.checks import layer_sizes, one_of, positive
-from hmrnn.dropout import drop_weights, factors, probability
+from hmrnn import ops
 from hmrnn.errors import InputError
+from hmrnn.nn import checks
+from hmrnn.nn.checks import layer_sizes, one_of, positive
+from hmrnn.nn.dropout import drop_weights, factors, probability
+from hmrnn.nn.output import Output, operations, pack_like
+from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.streamed import Streamed
-from hmrnn.output import Output, operations, pack_like
-from hmrnn.weights import RECURRENT_GAIN, Sloped, new_weights, reset
 
 
 class HMLSTM(Sloped):

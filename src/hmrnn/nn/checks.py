@@ -16,7 +16,7 @@ from hmrnn.ops import State
 from hmrnn.ops.interface import autocast_dtype
 
 if TYPE_CHECKING:
-    from hmrnn.networks import RNN
+    from hmrnn.nn.registry import RNN
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
 """Of numbers in size, without and with layer norm: what float32 can multiply by a row of weights, or also square."""

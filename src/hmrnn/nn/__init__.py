@@ -1,0 +1,1 @@
+"""Torch modules. They know neither files nor command-line flags."""

@@ -1,0 +1,1 @@
+"""Recurrent networks to compare with; each is called as HMLSTM is."""
