@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import hmrnn
 from hmrnn.bench import environment, without_onednn
 from hmrnn.boundary_scores import score
-from hmrnn.data.sources import manual
+from hmrnn.data.text.sources import manual
 from hmrnn.segment_stream import Job
 
 ROOT = Path(__file__).parents[1]

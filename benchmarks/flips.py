@@ -32,7 +32,7 @@ from rich.console import Console
 from torch import Tensor
 
 from hmrnn import InputError, bench, ops
-from hmrnn.data.text import load_corpus
+from hmrnn.data.text.corpus import load_corpus
 from hmrnn.display import print_table
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference

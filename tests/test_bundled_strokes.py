@@ -12,8 +12,8 @@ import pytest
 import hmrnn
 import tiny
 from hmrnn import boundary_scores, bundled
-from hmrnn.data import handwritten
-from hmrnn.data.strokes import Strokes
+from hmrnn.data.strokes import synthetic as handwritten
+from hmrnn.data.strokes.strokes import Strokes
 from hmrnn.flags import ExploreArguments
 from hmrnn.segment_strokes import against_pen_ups
 from hmrnn.trained_strokes import StrokeModel

@@ -16,7 +16,7 @@ import hmrnn
 import literal
 import tiny
 from hmrnn.config import ModelConfig
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader
 from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM

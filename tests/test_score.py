@@ -95,7 +95,7 @@ def test_plain(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_p
         assert tiny.hmrnn(command, "-m", "model", "äbç") == 2
         error = capsys.readouterr().err
         assert error.endswith(
-            "no unknown symbol for them; in plain ASCII all of them are known: --plain, or hmrnn.data.plain.plain\n"
+            "no unknown symbol for them; in plain ASCII all of them are known: --plain, or hmrnn.data.text.plain.plain\n"
         )
     assert tiny.hmrnn("score", "-m", "model", "--plain", "äb£c") == 2
     error = capsys.readouterr().err

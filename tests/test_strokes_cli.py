@@ -256,7 +256,7 @@ def test_an_empty_picture_is_not_written(run: Path, tmp_path: Path, capsys: pyte
 
 def test_a_damaged_scale_is_said(tmp_path: Path) -> None:
     model = tiny_strokes.model()
-    scale = hmrnn.data.strokes.Scale((0.0, 0.0), (1.0, -1.0))
+    scale = hmrnn.data.strokes.strokes.Scale((0.0, 0.0), (1.0, -1.0))
     tiny_strokes.save(tmp_path / "bad", StrokeModel(model.network, scale, model.config))
     with pytest.raises(InputError, match="deviation of a scale must be two positive numbers"):
         hmrnn.load(tmp_path / "bad")

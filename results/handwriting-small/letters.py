@@ -13,7 +13,7 @@ import json
 import numpy as np
 
 import hmrnn
-from hmrnn.data import handwritten
+from hmrnn.data.strokes import synthetic as handwritten
 from hmrnn.trained_strokes import StrokeModel
 
 

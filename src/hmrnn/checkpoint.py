@@ -29,8 +29,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from hmrnn.config import Config, from_json, to_json
-from hmrnn.data.strokes import Scale
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.strokes.strokes import Scale
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 
 FORMAT = 1

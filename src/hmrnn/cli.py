@@ -138,7 +138,7 @@ def preset_for(target: str) -> tuple[str, Config]:
 
 def _kind(path: str) -> str:
     """What a file or a folder holds by its name, or by the names in it: "text" or "strokes"."""
-    from hmrnn.data.iamondb import is_iamondb
+    from hmrnn.data.strokes.iamondb import is_iamondb
 
     names = [path] if not os.path.isdir(path) else [name for _, _, found in os.walk(path) for name in found]
     endings = {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix for name in names}

@@ -28,8 +28,8 @@ from hmrnn.data import (
     load_strokes,
     write_archive,
 )
-from hmrnn.data.plain import plain
-from hmrnn.data.prose import wikipedia_prose
+from hmrnn.data.text.plain import plain
+from hmrnn.data.text.prose import wikipedia_prose
 from hmrnn.errors import InputError, own_flags, refuse
 from hmrnn.rundir import RunDirectory
 from hmrnn.train import processes, read_metrics

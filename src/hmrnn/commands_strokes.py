@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from hmrnn import boundary_scores, display, drawing, figures, figures_strokes, flags
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
-from hmrnn.data.stroke_corpus import leave_out_short
-from hmrnn.data.stroke_files import ENDINGS
-from hmrnn.data.strokes import counted
+from hmrnn.data.strokes.corpus import leave_out_short
+from hmrnn.data.strokes.files import ENDINGS
+from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError, refuse
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import scribble

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hmrnn.data.text import Corpus
+from hmrnn.data.text.corpus import Corpus
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from hmrnn.boundary_scores import Row, compare, ends_of
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, read_through
 from hmrnn.nn.models import LanguageModel

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
-from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
+from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.nn.models import HandwritingModel, evaluating
 from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State

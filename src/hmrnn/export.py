@@ -11,8 +11,8 @@ from torch import Tensor
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.strokes import Scale
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.strokes.strokes import Scale
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.train import read_metrics
 from hmrnn.trained import load, locate

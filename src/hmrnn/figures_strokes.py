@@ -11,7 +11,7 @@ import numpy as np
 
 from hmrnn import boundary_scores, figures
 from hmrnn.boundary_scores import BoundaryScores
-from hmrnn.data.strokes import counted
+from hmrnn.data.strokes.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
 from hmrnn.segment_strokes import against_pen_ups, pen_ups

@@ -137,7 +137,7 @@ class TextArguments(ModelArguments):
         else:
             text = self.text if kind == "bytes" else given_text.check_characters(self.text)
         if self.plain:
-            from hmrnn.data.plain import plain
+            from hmrnn.data.text.plain import plain
 
             return plain(text)
         return text

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.data.strokes import Scale
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import seeded
 from hmrnn.nn import checks

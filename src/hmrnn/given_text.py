@@ -39,7 +39,7 @@ def read(path: str | None, *, of_bytes: bool = False) -> str:
 
 
 def _content(path: Path) -> bytes:
-    from hmrnn.data import sources  # which brings NumPy
+    from hmrnn.data.text import sources  # which brings NumPy
 
     if sources.is_packed(path):
         return b"".join(sources.read_blocks(path, lambda count: None))

@@ -28,8 +28,8 @@ import safetensors.torch
 import torch
 
 from hmrnn.config import DataConfig
-from hmrnn.data.sources import count_progress, find_files, read_text
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.sources import count_progress, find_files, read_text
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.nn.output import Operation

@@ -10,7 +10,7 @@ import torch
 
 from hmrnn import boundary_scores
 from hmrnn.boundary_scores import BoundaryScores
-from hmrnn.data.strokes import Scale
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.nn.models import HandwritingModel, evaluating
 from hmrnn.segment import by_length

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hmrnn.config import Config
-from hmrnn.data.stroke_batches import StrokeBatches
-from hmrnn.data.strokes import Scale, StrokeCorpus, counted
+from hmrnn.data.strokes.batches import StrokeBatches
+from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.config import Config
-from hmrnn.data.text import Corpus
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.corpus import Corpus
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, evaluate
 from hmrnn.nn.models import LanguageModel

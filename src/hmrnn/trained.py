@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import bundled, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.sources import as_read
-from hmrnn.data.spaces import is_space
-from hmrnn.data.strokes import Scale
-from hmrnn.data.vocabulary import Vocabulary, code_points
+from hmrnn.data.strokes.strokes import Scale
+from hmrnn.data.text.sources import as_read
+from hmrnn.data.text.spaces import is_space
+from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation, evaluate
 from hmrnn.generate import stream

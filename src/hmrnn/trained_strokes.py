@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hmrnn.config import Config
-from hmrnn.data.strokes import Scale, Strokes
+from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write

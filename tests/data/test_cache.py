@@ -10,8 +10,10 @@ from corpora import PROSE, decoded, write
 
 from hmrnn import InputError
 from hmrnn.config import DataConfig
-from hmrnn.data import Corpus, load_corpus, sources, text
+from hmrnn.data import Corpus, load_corpus
 from hmrnn.data.cache import entry_names, source_state
+from hmrnn.data.text import corpus as text
+from hmrnn.data.text import sources
 
 
 def test_read_once(tmp_path: Path, cache: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from hmrnn import InputError, cli
 from hmrnn.config import DataConfig
-from hmrnn.data import handwritten, load_strokes
-from hmrnn.data.stroke_files import pieces
+from hmrnn.data import load_strokes
+from hmrnn.data.strokes import synthetic as handwritten
+from hmrnn.data.strokes.files import pieces
 
 FILE = handwritten.write_lines(120)
 LINES = FILE.strokes

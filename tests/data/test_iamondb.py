@@ -12,9 +12,10 @@ import pytest
 from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 
 from hmrnn import InputError, cli
-from hmrnn.data import iamondb, load_strokes, read_strokes, write_archive
-from hmrnn.data.stroke_corpus import read_collection
-from hmrnn.data.stroke_files import StrokeFile
+from hmrnn.data import load_strokes, read_strokes, write_archive
+from hmrnn.data.strokes import iamondb
+from hmrnn.data.strokes.corpus import read_collection
+from hmrnn.data.strokes.files import StrokeFile
 
 LINES = collection()
 

@@ -13,8 +13,9 @@ import pytest
 from lines import collection, config, line, members, put, steps, tar, xml
 
 from hmrnn import InputError
-from hmrnn.data import Strokes, archives, iamondb, load_strokes
-from hmrnn.data.stroke_corpus import read_collection
+from hmrnn.data import Strokes, archives, load_strokes
+from hmrnn.data.strokes import iamondb
+from hmrnn.data.strokes.corpus import read_collection
 
 GOOD = xml(line(12))
 BILLION = b"""<?xml version="1.0"?>

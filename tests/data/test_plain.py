@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn.data import plain as module
-from hmrnn.data.plain import plain, plain_blocks
+from hmrnn.data.text import plain as module
+from hmrnn.data.text.plain import plain, plain_blocks
 
 
 @pytest.mark.parametrize(

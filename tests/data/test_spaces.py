@@ -8,9 +8,10 @@ import pytest
 from corpora import PROSE, decoded, ptb, write
 
 from hmrnn.config import DataConfig
-from hmrnn.data import load_corpus, read_symbols, read_symbols_and_spaces, sources
-from hmrnn.data.spaces import is_space, without_spaces
-from hmrnn.data.vocabulary import code_points
+from hmrnn.data import load_corpus, read_symbols, read_symbols_and_spaces
+from hmrnn.data.text import sources
+from hmrnn.data.text.spaces import is_space, without_spaces
+from hmrnn.data.text.vocabulary import code_points
 
 
 def restored(text: str, spaces: np.ndarray) -> str:

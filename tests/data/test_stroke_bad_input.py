@@ -21,7 +21,7 @@ from lines import config, npz
 from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import archives, load_corpus, load_strokes, read_strokes
-from hmrnn.data.stroke_corpus import read_collection
+from hmrnn.data.strokes.corpus import read_collection
 
 
 def arrays(**changes: Any) -> dict[str, Any]:

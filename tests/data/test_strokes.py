@@ -16,8 +16,8 @@ from lines import line, npz, some, steps
 from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes, load_strokes, read_strokes, save_strokes
-from hmrnn.data.stroke_corpus import leave_out_short
-from hmrnn.data.stroke_files import StrokeFile, pieces, save_archive
+from hmrnn.data.strokes.corpus import leave_out_short
+from hmrnn.data.strokes.files import StrokeFile, pieces, save_archive
 
 
 def test_sequences() -> None:
@@ -194,7 +194,7 @@ def test_split_is_drawn_by_the_seed_alone(tmp_path: Path) -> None:
 
 def test_split_of_the_paper() -> None:
     """11,628 lines give 10,465, 581 and 582."""
-    from hmrnn.data.stroke_corpus import _random_parts
+    from hmrnn.data.strokes.corpus import _random_parts
 
     strokes = Strokes.of([[(0, 0, 1)]] * 11_628)
     drawn = _random_parts(DataConfig(format="iamondb"), strokes)

@@ -13,7 +13,8 @@ from corpora import PROSE, decoded, ptb, write
 
 from hmrnn import InputError
 from hmrnn.config import DataConfig
-from hmrnn.data import Vocabulary, load_corpus, read_symbols, sources
+from hmrnn.data import Vocabulary, load_corpus, read_symbols
+from hmrnn.data.text import sources
 
 # Formats
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.data import clean_wikipedia, sources, wikipedia
+from hmrnn.data import clean_wikipedia
+from hmrnn.data.text import sources, wikipedia
 
 # What stands between <text ...> and </text> of one article, and what is left of it.
 RULES = {

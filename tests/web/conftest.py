@@ -12,7 +12,7 @@ from pages import BYTES, CHARACTERS, Server, save
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.testclient import TestClient
 
-from hmrnn.data.strokes import Scale
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf

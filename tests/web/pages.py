@@ -20,7 +20,7 @@ import uvicorn
 from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.data import Vocabulary
-from hmrnn.data.strokes import Scale
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits

@@ -13,7 +13,7 @@ from pages import Server
 from playwright.sync_api import expect
 
 from hmrnn import bundled
-from hmrnn.data import plain
+from hmrnn.data.text import plain
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 

@@ -1,12 +1,12 @@
 """Corpora: text as indices into a vocabulary, and pen strokes."""
 
-from hmrnn.data.stroke_batches import StrokeBatch, StrokeBatches
-from hmrnn.data.stroke_corpus import load_strokes, write_archive
-from hmrnn.data.stroke_files import read_strokes, save_strokes
-from hmrnn.data.strokes import Scale, StrokeCorpus, Strokes
-from hmrnn.data.text import Corpus, load_corpus, read_symbols, read_symbols_and_spaces
-from hmrnn.data.vocabulary import Vocabulary
-from hmrnn.data.wikipedia import clean_wikipedia
+from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
+from hmrnn.data.strokes.corpus import load_strokes, write_archive
+from hmrnn.data.strokes.files import read_strokes, save_strokes
+from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, Strokes
+from hmrnn.data.text.corpus import Corpus, load_corpus, read_symbols, read_symbols_and_spaces
+from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.data.text.wikipedia import clean_wikipedia
 
 __all__ = [
     "Corpus",

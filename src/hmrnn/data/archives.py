@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hmrnn.data.sources import Report, read_blocks
+from hmrnn.data.text.sources import Report, read_blocks
 from hmrnn.errors import InputError
 
 LARGEST_MEMBER = 1 << 24

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths
 from hmrnn.nn.distributions import Mixture, head_size

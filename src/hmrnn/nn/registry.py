@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.config import ModelConfig
-from hmrnn.data.vocabulary import Vocabulary
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hmrnn import __version__
-from hmrnn.data.plain import in_symbols
+from hmrnn.data.text.plain import in_symbols
 from hmrnn.errors import InputError
 from hmrnn.web import openapi, parts
 from hmrnn.web.guard import LOOPBACK, Guard

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.data.strokes import Scale
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader, sample, seeded, stream
 from hmrnn.generate_strokes import next_points, scribble

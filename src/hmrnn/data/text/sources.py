@@ -18,9 +18,9 @@ import numpy as np
 
 from hmrnn.config import DataConfig
 from hmrnn.config_use import STROKE_FORMATS
-from hmrnn.data.plain import plain_blocks
-from hmrnn.data.spaces import without_spaces
-from hmrnn.data.vocabulary import Kind, code_points
+from hmrnn.data.text.plain import plain_blocks
+from hmrnn.data.text.spaces import without_spaces
+from hmrnn.data.text.vocabulary import Kind, code_points
 from hmrnn.errors import InputError
 
 Report = Callable[[int], None]

@@ -14,9 +14,9 @@ import numpy as np
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
-from hmrnn.data.sources import SPLITS, Progress, count_progress
-from hmrnn.data.stroke_files import StrokeFile, is_stroke_file, read_file, save_archive
-from hmrnn.data.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted
+from hmrnn.data.strokes.files import StrokeFile, is_stroke_file, read_file, save_archive
+from hmrnn.data.strokes.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted
+from hmrnn.data.text.sources import SPLITS, Progress, count_progress
 from hmrnn.errors import InputError
 
 _CACHE_VERSION = 2
@@ -59,7 +59,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
     if config.format not in STROKE_FORMATS:
         raise InputError(f"format {config.format} is text; pen strokes have one of {', '.join(STROKE_FORMATS)}")
     if config.format == "handwritten":
-        from hmrnn.data import handwritten
+        from hmrnn.data.strokes import synthetic as handwritten
 
         key = [config.format, handwritten.VERSION, config.lines]
         return _cached(config, key, [], lambda: handwritten.write_lines(config.lines, progress=progress))
@@ -68,7 +68,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         raise InputError(f"format {config.format} needs data, and none was named; give {what} with --data.path")
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
-        from hmrnn.data import iamondb
+        from hmrnn.data.strokes import iamondb
 
         sources = iamondb.find_sources(paths)
         inside = (p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")))
@@ -141,7 +141,7 @@ def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title:
     if config.format == "iamondb" and config.split == "paper":
         split = None
     if config.format == "iamondb" and config.split == "official":
-        from hmrnn.data.iamondb import SETS
+        from hmrnn.data.strokes.iamondb import SETS
 
         if split is None:
             raise InputError(

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from hmrnn.data.archives import read_npz, read_whole
-from hmrnn.data.sources import Report
-from hmrnn.data.strokes import Strokes, checked, counted, from_points
+from hmrnn.data.strokes.strokes import Strokes, checked, counted, from_points
+from hmrnn.data.text.sources import Report
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ELSEWHERE, write
 
@@ -58,7 +58,7 @@ def read_strokes(path: str | Path) -> Strokes:
     """The sequences in a file: .npz (one's own, or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
     path = Path(os.path.expanduser(path))
     if path.suffix == ".xml":
-        from hmrnn.data.iamondb import read_line
+        from hmrnn.data.strokes.iamondb import read_line
 
         return read_line(path)
     if not is_stroke_file(path):

@@ -25,7 +25,7 @@ import numpy as np
 
 from hmrnn.config import Config, DataConfig, from_json, to_json
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
-from hmrnn.data.sources import (
+from hmrnn.data.text.sources import (
     SPLITS,
     Progress,
     Report,
@@ -36,7 +36,7 @@ from hmrnn.data.sources import (
     read_text,
     symbol_kind,
 )
-from hmrnn.data.vocabulary import Vocabulary, unseen_symbols
+from hmrnn.data.text.vocabulary import Vocabulary, unseen_symbols
 from hmrnn.errors import InputError
 
 _CACHE_VERSION = 2

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hmrnn.data.plain import plain
+from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
 
 Kind = Literal["characters", "bytes"]
@@ -96,7 +96,7 @@ class Vocabulary:
                 "or replace them by the unknown symbol" if self.unknown else "as there is no unknown symbol for them"
             )
             if self.kind == "characters" and set(plain("".join(map(chr, new)))) <= set(self.symbols):
-                advice += "; in plain ASCII all of them are known: --plain, or hmrnn.data.plain.plain"
+                advice += "; in plain ASCII all of them are known: --plain, or hmrnn.data.text.plain.plain"
             raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
         indices[missing] = len(self.symbols)
         return indices.astype(self.dtype)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hmrnn.data.plain import plain
-from hmrnn.data.sources import Progress
-from hmrnn.data.wikipedia import write_cleaned
+from hmrnn.data.text.plain import plain
+from hmrnn.data.text.sources import Progress
+from hmrnn.data.text.wikipedia import write_cleaned
 
 _ARTICLE = re.compile(r"<text [^>]*>(.*)</text>", re.DOTALL)
 _REDIRECT = re.compile(r"#redirect", re.IGNORECASE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from hmrnn.data.vocabulary import Kind
+from hmrnn.data.text.vocabulary import Kind
 
 # White space inside a line. Line ends stay: they are part of the text.
 _CHARACTERS = np.array([0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000])

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from hmrnn.data.sources import Progress
-from hmrnn.data.stroke_files import StrokeFile
-from hmrnn.data.strokes import from_points
+from hmrnn.data.strokes.files import StrokeFile
+from hmrnn.data.strokes.strokes import from_points
+from hmrnn.data.text.sources import Progress
 
 VERSION = 1
 """To be raised when the lines change, so that no cache keeps the old ones."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hmrnn.data.sources import Progress, Report, count_progress, read_blocks
+from hmrnn.data.text.sources import Progress, Report, count_progress, read_blocks
 from hmrnn.errors import InputError
 from hmrnn.utils import files
 

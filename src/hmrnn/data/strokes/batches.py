@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from hmrnn.data.strokes import FEWEST, Scale, Strokes
+from hmrnn.data.strokes.strokes import FEWEST, Scale, Strokes
 from hmrnn.errors import InputError
 
 _POOL = 32  # batches whose lines are sorted by length together

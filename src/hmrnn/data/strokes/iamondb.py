@@ -26,9 +26,9 @@ import defusedxml.sax
 import numpy as np
 
 from hmrnn.data.archives import LARGEST_MEMBER, is_tar, read_tar
-from hmrnn.data.sources import Report
-from hmrnn.data.stroke_files import StrokeFile
-from hmrnn.data.strokes import Strokes, checked, counted
+from hmrnn.data.strokes.files import StrokeFile
+from hmrnn.data.strokes.strokes import Strokes, checked, counted
+from hmrnn.data.text.sources import Report
 from hmrnn.errors import InputError
 
 SETS = {"trainset": "train", "testset_v": "valid", "testset_f": "test"}

@@ -1,0 +1,1 @@
+"""Pen strokes: files to points, corpora, batches."""
