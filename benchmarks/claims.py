@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 import hmrnn
+from hmrnn.analysis.scores import score
 from hmrnn.bench import environment, without_onednn
-from hmrnn.boundary_scores import score
 from hmrnn.data.text.sources import manual
 from hmrnn.segment_stream import Job
 

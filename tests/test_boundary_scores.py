@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmrnn import boundary_scores as b
+from hmrnn.analysis import scores as b
 from hmrnn.errors import InputError
 
 ENDS = st.lists(st.integers(1, 12), max_size=6, unique=True)

@@ -15,7 +15,8 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import boundary_scores, bundled, checkpoint
+from hmrnn import bundled, checkpoint
+from hmrnn.analysis import scores as boundary_scores
 from hmrnn.trained import TextModel
 
 FOLDER = bundled.FOLDER / "english-small"

@@ -11,7 +11,8 @@ import pytest
 
 import hmrnn
 import tiny
-from hmrnn import boundary_scores, bundled
+from hmrnn import bundled
+from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data.strokes import synthetic as handwritten
 from hmrnn.data.strokes.strokes import Strokes
 from hmrnn.flags import ExploreArguments

@@ -12,8 +12,8 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import evaluate_boundaries as e
-from hmrnn.boundary_scores import Row
+from hmrnn.analysis import gold as e
+from hmrnn.analysis.scores import Row
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
 

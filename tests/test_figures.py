@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hmrnn import InputError
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.figures import check_suffix, curves, figure3, figure4, fit, save
-from hmrnn.segmentation import Segmentation
 
 TEXT = ("the $cat$ sat on the mat, and the dog lay by the door_\n" * 10)[:270]
 

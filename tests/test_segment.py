@@ -17,10 +17,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hmrnn import InputError, Operation
+from hmrnn.analysis.segmentation import Segmentation, Updates, visible
 from hmrnn.config import ModelConfig
 from hmrnn.nn.models import LanguageModel
 from hmrnn.segment import segment, segment_many
-from hmrnn.segmentation import Segmentation, Updates, visible
 
 U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import hmrnn
-from hmrnn.boundary_scores import score
+from hmrnn.analysis.scores import score
 from hmrnn.segmenter import HMSegmenter, NotFittedError, _groups
 
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}

@@ -13,10 +13,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
-from hmrnn.boundary_scores import score
+from hmrnn.analysis.gold import find
+from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.data import Corpus
-from hmrnn.evaluate_boundaries import find
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation

@@ -13,7 +13,7 @@ import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint, figures_strokes
-from hmrnn.boundary_scores import pooled
+from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError

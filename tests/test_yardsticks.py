@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn import yardsticks
+from hmrnn.analysis import yardsticks
 from hmrnn.errors import InputError
 
 

@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hmrnn.analysis.segmentation import Segmentation
     from hmrnn.errors import InputError
     from hmrnn.nn.cell import HMLSTMCell
     from hmrnn.nn.hmlstm import HMLSTM
     from hmrnn.nn.models import HandwritingModel, LanguageModel
     from hmrnn.nn.output import Operation, Output
     from hmrnn.ops import State
-    from hmrnn.segmentation import Segmentation
     from hmrnn.segmenter import HMSegmenter
     from hmrnn.trained import TextModel, load
     from hmrnn.trained_strokes import StrokeModel
@@ -47,7 +47,7 @@ _HOME = {
     "LanguageModel": "hmrnn.nn.models",
     "Operation": "hmrnn.nn.output",
     "Output": "hmrnn.nn.output",
-    "Segmentation": "hmrnn.segmentation",
+    "Segmentation": "hmrnn.analysis.segmentation",
     "State": "hmrnn.ops",
     "StrokeModel": "hmrnn.trained_strokes",
     "TextModel": "hmrnn.trained",

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hmrnn import boundary_scores, commands_strokes, display, evaluate_boundaries, flags, given_text
+from hmrnn import commands_strokes, display, flags, given_text
+from hmrnn.analysis import gold as evaluate_boundaries
+from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data import load_corpus, read_symbols_and_spaces
 from hmrnn.errors import InputError, own_flags
 from hmrnn.evaluate import cut

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn import boundary_scores, display, drawing, figures, figures_strokes, flags
+from hmrnn import display, drawing, figures, figures_strokes, flags
+from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.files import ENDINGS

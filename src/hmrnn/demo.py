@@ -6,7 +6,8 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from hmrnn import commands, display, figures, yardsticks
+from hmrnn import commands, display, figures
+from hmrnn.analysis import yardsticks
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, load_corpus
 from hmrnn.errors import InputError

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn import boundary_scores, demo, display, drawing, figures, figures_strokes
-from hmrnn.boundary_scores import BoundaryScores
+from hmrnn import demo, display, drawing, figures, figures_strokes
+from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
 from hmrnn.presets import PRESETS

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.errors import InputError
 from hmrnn.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
-from hmrnn.segmentation import Segmentation
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer
 from hmrnn.utils.signals import let_go_of_output

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hmrnn.analysis.segmentation import Segmentation, visible
 from hmrnn.errors import InputError
-from hmrnn.segmentation import Segmentation, visible
 from hmrnn.utils import files
 
 if TYPE_CHECKING:

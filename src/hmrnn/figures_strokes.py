@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn import boundary_scores, figures
-from hmrnn.boundary_scores import BoundaryScores
+from hmrnn import figures
+from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.scores import BoundaryScores
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
 from hmrnn.segment_strokes import against_pen_ups, pen_ups
-from hmrnn.segmentation import Segmentation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

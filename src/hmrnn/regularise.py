@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hmrnn.boundary_scores import uncertainty
+from hmrnn.analysis.scores import uncertainty
 from hmrnn.config import Config, RegulariseConfig, SurpriseKind
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmrnn import figures
-from hmrnn.boundary_scores import TOLERANCES, table
+from hmrnn.analysis.gold import against_removed_spaces, against_white_space, find
+from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.display import duration
 from hmrnn.errors import InputError
-from hmrnn.evaluate_boundaries import against_removed_spaces, against_white_space, find
 from hmrnn.figures_lengths import timescales
 from hmrnn.rundir import RunDirectory
 from hmrnn.segment import segment

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.ops import State
-from hmrnn.segmentation import Segmentation
 
 
 def segment(

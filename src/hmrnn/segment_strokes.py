@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from hmrnn import boundary_scores
-from hmrnn.boundary_scores import BoundaryScores
+from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.scores import BoundaryScores
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.nn.models import HandwritingModel, evaluating
 from hmrnn.segment import by_length
-from hmrnn.segmentation import Segmentation
 
 POINT, LAST = "o", "^"
 """How a point is shown in a Segmentation: one with another after it in its stroke, and the last of a stroke."""

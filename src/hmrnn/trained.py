@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from hmrnn import bundled, checkpoint
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.strokes.strokes import Scale
@@ -26,7 +27,6 @@ from hmrnn.nn.baselines.base import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.segment import segment, segment_many
-from hmrnn.segmentation import Segmentation
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.utils.devices import find_device
 

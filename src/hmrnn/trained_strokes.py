@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
@@ -15,7 +16,6 @@ from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.generate_strokes import write
 from hmrnn.nn.models import HandwritingModel, describe
 from hmrnn.segment_strokes import segment_strokes
-from hmrnn.segmentation import Segmentation
 from hmrnn.utils.devices import find_device
 
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.generate_strokes import scribble
-from hmrnn.segmentation import Segmentation
 from hmrnn.trained import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web.limits import Limits

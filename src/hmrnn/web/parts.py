@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.analysis.segmentation import LETTERS, rounded
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.generate import Reader, sample, seeded, stream
@@ -28,7 +29,6 @@ from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
 from hmrnn.segment_strokes import LAST, POINT
-from hmrnn.segmentation import LETTERS, rounded
 from hmrnn.trained import TextModel
 from hmrnn.trained_strokes import StrokeModel
 

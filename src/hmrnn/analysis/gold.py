@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from hmrnn.boundary_scores import Row, compare, ends_of
+from hmrnn.analysis.scores import Row, compare, ends_of
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.evaluate import entropy, read_through

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.text import Text
 
+from hmrnn.analysis.shown import as_html, visible, wrap
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation
-from hmrnn.shown import as_html, visible, wrap
 
 SEGMENT_COLOURS = ("#87d7ff", "#ffd787")  # blue and orange: told apart by colour-blind eyes, both light under black
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two, of the 256 colours every terminal knows

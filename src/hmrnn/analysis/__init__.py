@@ -1,0 +1,1 @@
+"""Plain results without networks: segmentations, boundary scores, gold boundaries, yardsticks."""
