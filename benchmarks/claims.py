@@ -26,7 +26,7 @@ import hmrnn
 from hmrnn.analysis.scores import score
 from hmrnn.bench import environment, without_onednn
 from hmrnn.data.text.sources import manual
-from hmrnn.segment_stream import Job
+from hmrnn.inference.jobs import Job
 
 ROOT = Path(__file__).parents[1]
 INTO = ROOT / "results" / "claims"

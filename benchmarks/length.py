@@ -31,7 +31,7 @@ from rich.console import Console
 from hmrnn import bench
 from hmrnn.config import ModelConfig
 from hmrnn.display import print_table
-from hmrnn.evaluate import evaluate
+from hmrnn.inference.evaluate import evaluate
 from hmrnn.nn.models import LanguageModel
 
 SYMBOLS = 50

@@ -16,7 +16,7 @@ from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data.strokes import synthetic as handwritten
 from hmrnn.data.strokes.strokes import Strokes
 from hmrnn.flags import ExploreArguments
-from hmrnn.segment_strokes import against_pen_ups
+from hmrnn.inference.read_strokes import against_pen_ups
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.web.shelf import open_shelf
 

@@ -17,11 +17,11 @@ import tiny_strokes
 from hmrnn.config import DataConfig
 from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation, cut, evaluate
-from hmrnn.evaluate_strokes import evaluate_strokes
+from hmrnn.inference.evaluate import Evaluation, cut, evaluate
+from hmrnn.inference.evaluate_strokes import evaluate_strokes
+from hmrnn.inference.jobs import Job
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
-from hmrnn.segment_stream import Job
 
 SYMBOLS = tiny.corpus(train=300).train
 

@@ -16,8 +16,8 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.evaluate import evaluate, read_through
-from hmrnn.evaluate_dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
+from hmrnn.inference.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
+from hmrnn.inference.evaluate import evaluate, read_through
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
 

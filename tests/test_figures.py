@@ -291,7 +291,7 @@ def test_curves_of_what_there_is() -> None:
 
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_pyplot_never() -> None:
     program = (
-        "import sys, hmrnn.generate, hmrnn.figures\n"
+        "import sys, hmrnn.inference.sample, hmrnn.figures\n"
         "assert not any(name.startswith('matplotlib') for name in sys.modules)\n"
         "assert 'hmrnn.train' not in sys.modules\n"
         "figure = hmrnn.figures.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"

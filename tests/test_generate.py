@@ -9,7 +9,7 @@ import torch
 
 from hmrnn import InputError, Operation
 from hmrnn.config import ModelConfig
-from hmrnn.generate import Reader, probabilities, sample, stream
+from hmrnn.inference.sample import Reader, probabilities, sample, stream
 from hmrnn.nn.models import LanguageModel
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))

@@ -10,7 +10,7 @@ import torch
 
 import tiny_strokes
 from hmrnn.errors import InputError
-from hmrnn.generate_strokes import scribble
+from hmrnn.inference.sample_strokes import scribble
 from hmrnn.nn.distributions import Mixture
 from hmrnn.trained_strokes import StrokeModel
 

@@ -18,12 +18,12 @@ import tiny
 from hmrnn.config import ModelConfig
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.generate import Reader
+from hmrnn.inference.read import segment
+from hmrnn.inference.sample import Reader
 from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import given_boundaries, make_rnn
-from hmrnn.segment import segment
 from hmrnn.trainer import Trainer
 
 KINDS = {

@@ -19,8 +19,8 @@ from rich.console import Console
 from hmrnn import InputError, Operation
 from hmrnn.analysis.segmentation import Segmentation, Updates, visible
 from hmrnn.config import ModelConfig
+from hmrnn.inference.read import segment, segment_many
 from hmrnn.nn.models import LanguageModel
-from hmrnn.segment import segment, segment_many
 
 U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

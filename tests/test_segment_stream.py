@@ -19,12 +19,12 @@ import pytest
 import torch
 
 import tiny
-from hmrnn import segment_stream
 from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.errors import InputError
+from hmrnn.inference import jobs as segment_stream
+from hmrnn.inference.jobs import Job
+from hmrnn.inference.read import segment
 from hmrnn.nn.models import LanguageModel
-from hmrnn.segment import segment
-from hmrnn.segment_stream import Job
 
 
 def network() -> LanguageModel:

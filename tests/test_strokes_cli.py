@@ -17,8 +17,8 @@ from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
+from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.nn.models import LanguageModel
-from hmrnn.segment_strokes import against_pen_ups, pen_ups
 from hmrnn.trained_strokes import StrokeModel
 
 

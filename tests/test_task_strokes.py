@@ -16,7 +16,7 @@ from hmrnn import checkpoint
 from hmrnn.config import RegulariseConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
 from hmrnn.errors import InputError
-from hmrnn.evaluate_strokes import evaluate_strokes, read_batch
+from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch
 from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.nn.output import Operation

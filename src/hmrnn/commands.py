@@ -163,7 +163,7 @@ def score(arguments: flags.ScoreArguments) -> int:
 
 
 def _segment_stream(model: TextModel, arguments: flags.SegmentArguments) -> int:
-    from hmrnn.segment_stream import Job
+    from hmrnn.inference.jobs import Job
 
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     given = {"streams": arguments.streams, "warmup": arguments.warmup}

@@ -13,9 +13,9 @@ from hmrnn.analysis import gold as evaluate_boundaries
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data import load_corpus, read_symbols_and_spaces
 from hmrnn.errors import InputError, own_flags
-from hmrnn.evaluate import cut
-from hmrnn.evaluate import evaluate as measure
-from hmrnn.evaluate_dynamic import Dynamic, evaluate_dynamic
+from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
+from hmrnn.inference.evaluate import cut
+from hmrnn.inference.evaluate import evaluate as measure
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.utils.devices import choose_device

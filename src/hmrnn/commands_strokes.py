@@ -19,9 +19,9 @@ from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError, refuse
-from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
-from hmrnn.generate_strokes import scribble
-from hmrnn.segment_strokes import against_pen_ups, pen_ups
+from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
+from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
+from hmrnn.inference.sample_strokes import scribble
 from hmrnn.trained_strokes import StrokeModel
 
 POINTS = 600

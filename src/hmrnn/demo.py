@@ -11,10 +11,10 @@ from hmrnn.analysis import yardsticks
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, load_corpus
 from hmrnn.errors import InputError
-from hmrnn.evaluate import evaluate
+from hmrnn.inference.evaluate import evaluate
+from hmrnn.inference.read import segment
 from hmrnn.presets import PRESETS
 from hmrnn.rundir import RunDirectory
-from hmrnn.segment import segment
 from hmrnn.train import read_metrics
 from hmrnn.trained import TextModel, load_text
 

@@ -14,9 +14,9 @@ from hmrnn.analysis import scores as boundary_scores
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
+from hmrnn.inference.read_strokes import against_pen_ups
 from hmrnn.presets import PRESETS
 from hmrnn.rundir import RunDirectory
-from hmrnn.segment_strokes import against_pen_ups
 from hmrnn.train import read_metrics
 from hmrnn.trained import load
 from hmrnn.trained_strokes import StrokeModel

@@ -19,7 +19,7 @@ from rich.table import Table
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation
+from hmrnn.inference.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
 from hmrnn.task import Task
 from hmrnn.trainer import Trainer

@@ -16,7 +16,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
-from hmrnn.segment_strokes import against_pen_ups, pen_ups
+from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

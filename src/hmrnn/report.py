@@ -19,8 +19,8 @@ from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.display import duration
 from hmrnn.errors import InputError
 from hmrnn.figures_lengths import timescales
+from hmrnn.inference.read import segment
 from hmrnn.rundir import RunDirectory
-from hmrnn.segment import segment
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.utils import files

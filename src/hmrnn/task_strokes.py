@@ -12,7 +12,7 @@ from torch import Tensor
 from hmrnn.config import Config
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
-from hmrnn.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
+from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
 from hmrnn.task import Reading, Validation, chances

@@ -16,7 +16,7 @@ from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.evaluate import entropy, evaluate
+from hmrnn.inference.evaluate import entropy, evaluate
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.task import Reading, Validation, chances

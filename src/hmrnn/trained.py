@@ -21,12 +21,12 @@ from hmrnn.data.text.sources import as_read
 from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation, evaluate
-from hmrnn.generate import stream
+from hmrnn.inference.evaluate import Evaluation, evaluate
+from hmrnn.inference.read import segment, segment_many
+from hmrnn.inference.sample import stream
 from hmrnn.nn.baselines.base import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
-from hmrnn.segment import segment, segment_many
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.utils.devices import find_device
 

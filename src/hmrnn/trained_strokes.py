@@ -12,10 +12,10 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
-from hmrnn.evaluate_strokes import StrokeEvaluation, evaluate_strokes
-from hmrnn.generate_strokes import write
+from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
+from hmrnn.inference.read_strokes import segment_strokes
+from hmrnn.inference.sample_strokes import write
 from hmrnn.nn.models import HandwritingModel, describe
-from hmrnn.segment_strokes import segment_strokes
 from hmrnn.utils.devices import find_device
 
 

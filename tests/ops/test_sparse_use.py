@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM
 from hmrnn.config import ModelConfig
-from hmrnn.evaluate import evaluate
+from hmrnn.inference.evaluate import evaluate
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
 from hmrnn.ops import Options, State, reference

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
-from hmrnn.generate_strokes import scribble
+from hmrnn.inference.sample_strokes import scribble
 from hmrnn.trained import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web.limits import Limits
@@ -186,7 +186,7 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmrnn.generate_strokes.MOST_LIFTS", 0.01)
+    monkeypatch.setattr("hmrnn.inference.sample_strokes.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
     assert "which is scribble: it is untrained" in end["warning"]
 
@@ -197,7 +197,7 @@ def test_a_pen_that_the_library_refuses_is_refused(
 ) -> None:
     model = shelf[3].model
     if wrong == "it jumps":
-        monkeypatch.setattr("hmrnn.generate_strokes.LARGEST_STEP", 0.01)
+        monkeypatch.setattr("hmrnn.inference.sample_strokes.LARGEST_STEP", 0.01)
     else:
         broken = torch.full_like(model.network.density.bias, math.nan)
         monkeypatch.setitem(model.network.density._parameters, "bias", torch.nn.Parameter(broken))

@@ -14,7 +14,7 @@ from torch import Tensor
 from hmrnn.analysis.scores import Row, compare, ends_of
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.evaluate import entropy, read_through
+from hmrnn.inference.evaluate import entropy, read_through
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
 
@@ -43,7 +43,7 @@ def find(
     warmup: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Found:
-    """Read ``symbols`` as :func:`hmrnn.evaluate.evaluate` does, and keep where the detectors fired."""
+    """Read ``symbols`` as :func:`hmrnn.inference.evaluate.evaluate` does, and keep where the detectors fired."""
     T, levels = len(symbols), network.rnn.num_boundaries
     if levels == 0:
         raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")

@@ -23,12 +23,12 @@ from torch import Tensor
 from hmrnn.analysis.segmentation import LETTERS, rounded
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.generate import Reader, sample, seeded, stream
-from hmrnn.generate_strokes import next_points, scribble
+from hmrnn.inference.read_strokes import LAST, POINT
+from hmrnn.inference.sample import Reader, sample, seeded, stream
+from hmrnn.inference.sample_strokes import next_points, scribble
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
-from hmrnn.segment_strokes import LAST, POINT
 from hmrnn.trained import TextModel
 from hmrnn.trained_strokes import StrokeModel
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.evaluate import Evaluation, Note, Sums
+from hmrnn.inference.evaluate import Evaluation, Note, Sums
 from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.ops import State
 
@@ -63,7 +63,7 @@ def evaluate_dynamic(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> DynamicEvaluation:
-    """As :func:`hmrnn.evaluate.evaluate` with one stream, the weights following the text; they are put back after."""
+    """As :func:`hmrnn.inference.evaluate.evaluate` with one stream, the weights following the text; they are put back after."""
     with torch.inference_mode(False):  # as the passes are that add to it
         total = Sums(network)
     skipped = read_dynamically(network, symbols, total.add, dynamic or Dynamic(), progress=progress)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.generate import seeded
+from hmrnn.inference.sample import seeded
 from hmrnn.nn import checks
 from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import HandwritingModel, evaluating

@@ -13,8 +13,8 @@ from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
+from hmrnn.inference.read import by_length
 from hmrnn.nn.models import HandwritingModel, evaluating
-from hmrnn.segment import by_length
 
 POINT, LAST = "o", "^"
 """How a point is shown in a Segmentation: one with another after it in its stroke, and the last of a stroke."""
