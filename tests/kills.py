@@ -16,7 +16,7 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.config import Config
 from hmrnn.data import Corpus
-from hmrnn.task_text import TextTask
+from hmrnn.tasks.text import TextTask
 from hmrnn.trainer import Trainer
 
 BEGINNING, UPDATE, EVALUATION, WRITING, BETWEEN, FIRST = range(6)

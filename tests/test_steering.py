@@ -31,7 +31,7 @@ from hmrnn.regularise import (
     surprise_pull,
 )
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Reading, chances
+from hmrnn.tasks.base import Reading, chances
 
 
 @pytest.mark.parametrize("on_copy", ["evaluate", "hold"])

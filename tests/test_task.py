@@ -18,8 +18,8 @@ from hmrnn.config import Config
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Reading, Validation, make_task
-from hmrnn.task_text import TextTask
+from hmrnn.tasks.base import Reading, Validation, make_task
+from hmrnn.tasks.text import TextTask
 from hmrnn.train import read_metrics
 
 MEAN_LENGTH = 6.0

@@ -21,8 +21,8 @@ from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.nn.output import Operation
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import make_task
-from hmrnn.task_strokes import StrokeTask
+from hmrnn.tasks.base import make_task
+from hmrnn.tasks.strokes import StrokeTask
 from hmrnn.train import read_metrics, train
 from hmrnn.trainer import Trainer
 from tiny import contents

@@ -19,8 +19,8 @@ from hmrnn import checkpoint
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Validation
-from hmrnn.task_text import Streams, TextTask
+from hmrnn.tasks.base import Validation
+from hmrnn.tasks.text import Streams, TextTask
 from hmrnn.train import read_metrics, train
 from hmrnn.trainer import Trainer
 

@@ -21,7 +21,7 @@ from hmrnn.data.text.corpus import Corpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation
 from hmrnn.rundir import RunDirectory
-from hmrnn.task import Task
+from hmrnn.tasks.base import Task
 from hmrnn.trainer import Trainer
 from hmrnn.utils.signals import let_go_of_output
 

@@ -13,7 +13,7 @@ from hmrnn.analysis.scores import uncertainty
 from hmrnn.config import Config, RegulariseConfig, SurpriseKind
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.task import Reading
+from hmrnn.tasks.base import Reading
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""

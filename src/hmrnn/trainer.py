@@ -38,7 +38,7 @@ from hmrnn.regularise import (
     prepare,
     start_rates,
 )
-from hmrnn.task import Validation, make_task
+from hmrnn.tasks.base import Validation, make_task
 
 
 class Trainer:

@@ -15,11 +15,11 @@ from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.task import Reading, Validation, chances
+from hmrnn.tasks.base import Reading, Validation, chances
 
 
 class StrokeTask:
-    """See :class:`hmrnn.task.Task`; measured in nats per sequence, minus the log-likelihood that the paper reports."""
+    """See :class:`hmrnn.tasks.base.Task`; measured in nats per sequence, minus the log-likelihood that the paper reports."""
 
     unit, per, symbol = "nats", "sequence", "point"
     carries_state = False

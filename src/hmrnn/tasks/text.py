@@ -19,7 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import entropy, evaluate
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.task import Reading, Validation, chances
+from hmrnn.tasks.base import Reading, Validation, chances
 
 
 class Streams:
@@ -55,7 +55,7 @@ class Streams:
 
 
 class TextTask:
-    """See :class:`hmrnn.task.Task`; measured in bits per symbol."""
+    """See :class:`hmrnn.tasks.base.Task`; measured in bits per symbol."""
 
     unit = "bits"
     carries_state = True

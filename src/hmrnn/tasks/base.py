@@ -121,9 +121,9 @@ def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, wo
     """The task that ``config.data.format`` asks for; the seed alone decides the weights it begins with."""
     torch.manual_seed(config.train.seed)
     if config.data.format in STROKE_FORMATS:
-        from hmrnn.task_strokes import StrokeTask
+        from hmrnn.tasks.strokes import StrokeTask
 
         return StrokeTask(config, data, device, rank, world)
-    from hmrnn.task_text import TextTask
+    from hmrnn.tasks.text import TextTask
 
     return TextTask(config, data, device, rank, world)
