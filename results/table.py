@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hmrnn.regularise import condition
+from hmrnn.training.detectors import condition
 
 HERE = Path(__file__).parent
 NEEDED = ("data", "model", "parameters", "seed", "epochs", "test", "characters_per_second",

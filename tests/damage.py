@@ -11,9 +11,9 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import train
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 KINDS = ("text", "strokes")
 

@@ -17,7 +17,7 @@ from hmrnn import checkpoint
 from hmrnn.config import Config
 from hmrnn.data import Corpus
 from hmrnn.tasks.text import TextTask
-from hmrnn.trainer import Trainer
+from hmrnn.training.trainer import Trainer
 
 BEGINNING, UPDATE, EVALUATION, WRITING, BETWEEN, FIRST = range(6)
 PHASES = (

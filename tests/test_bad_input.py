@@ -15,7 +15,7 @@ import pytest
 
 import tiny
 from hmrnn import checkpoint
-from hmrnn.rundir import RunDirectory
+from hmrnn.training.rundir import RunDirectory
 
 FLAGS = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
 BEST = "runs/story/best-00000005"

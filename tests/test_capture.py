@@ -14,11 +14,11 @@ from torch import Tensor
 
 import tiny
 import tiny_strokes
-from hmrnn import capture
-from hmrnn.capture import CapturedUpdate
 from hmrnn.config import Config
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.trainer import Trainer
+from hmrnn.training import capture
+from hmrnn.training.capture import CapturedUpdate
+from hmrnn.training.trainer import Trainer
 
 Batch = tuple[Tensor, ...]
 

@@ -21,7 +21,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import to_json
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
-from hmrnn.rundir import RunDirectory
+from hmrnn.training.rundir import RunDirectory
 
 
 def model(mark: float = 0.0, step: int | None = None) -> Checkpoint:

@@ -25,8 +25,8 @@ from hmrnn.config import (
     TrainConfig,
 )
 from hmrnn.presets import PRESETS
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 COMMANDS = tuple(flags.ARGUMENTS)
 

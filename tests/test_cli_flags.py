@@ -13,7 +13,7 @@ import tiny
 from hmrnn import cli
 from hmrnn.config import Config, Format, ModelConfig
 from hmrnn.config_use import FORMATS_WITH, NETWORKS_WITH, STROKE_FORMATS, TEXT_FORMATS
-from hmrnn.rundir import RunDirectory
+from hmrnn.training.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")

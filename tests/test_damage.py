@@ -16,7 +16,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
+from hmrnn.training.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module", params=damage.KINDS)

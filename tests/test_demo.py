@@ -10,8 +10,8 @@ import pytest
 
 import tiny
 from hmrnn import commands
-from hmrnn.train import read_metrics
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.trainer import Trainer
 
 
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,15 @@ from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.presets import PRESETS
-from hmrnn.regularise import (
+from hmrnn.training.detectors import (
     advice,
     bound_feedback,
     condition,
     rate_prior,
     start_gains,
 )
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 

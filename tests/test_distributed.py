@@ -22,8 +22,8 @@ from hmrnn import checkpoint, commands
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import Trainer, read_metrics
+from hmrnn.training.loop import Trainer, read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hmrnn")
 
@@ -133,7 +133,7 @@ import weakref
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from hmrnn.train import processes
+from hmrnn.training.loop import processes
 
 with processes(torch.device("cpu")):
     group = weakref.ref(torch.distributed.group.WORLD)

@@ -21,7 +21,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.export import export
-from hmrnn.train import read_metrics
+from hmrnn.training.loop import read_metrics
 
 TEXT = "abc de fgh a hhg cab de de a"
 

@@ -293,7 +293,7 @@ def test_matplotlib_is_imported_when_a_figure_is_drawn_and_pyplot_never() -> Non
     program = (
         "import sys, hmrnn.inference.sample, hmrnn.figures\n"
         "assert not any(name.startswith('matplotlib') for name in sys.modules)\n"
-        "assert 'hmrnn.train' not in sys.modules\n"
+        "assert 'hmrnn.training.loop' not in sys.modules\n"
         "figure = hmrnn.figures.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
         "figure.canvas.draw()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import tiny
-from hmrnn import commands, finite
+from hmrnn import commands
 from hmrnn.errors import InputError
-from hmrnn.finite import describe
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics, train
-from hmrnn.trainer import Trainer
+from hmrnn.training import finite
+from hmrnn.training.finite import describe
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 EVERYTHING: dict[str, Any] = {
     "weight_decay": 0.5,

@@ -24,7 +24,7 @@ from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import given_boundaries, make_rnn
-from hmrnn.trainer import Trainer
+from hmrnn.training.trainer import Trainer
 
 KINDS = {
     "hm-lstm": hmrnn.HMLSTM,

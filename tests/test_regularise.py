@@ -23,8 +23,8 @@ from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
-from hmrnn.regularise import Average, decay, prepare
-from hmrnn.train import read_metrics
+from hmrnn.training.detectors import Average, decay, prepare
+from hmrnn.training.loop import read_metrics
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 

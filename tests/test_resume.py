@@ -19,9 +19,9 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics, train
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 
 def after(step: int, event: str = "step") -> Any:

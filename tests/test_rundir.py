@@ -10,7 +10,7 @@ import pytest
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
+from hmrnn.training.rundir import RunDirectory
 
 
 def everything(directory: Path) -> dict[str, bytes | None]:

@@ -21,7 +21,8 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.regularise import (
+from hmrnn.tasks.base import Reading, chances
+from hmrnn.training.detectors import (
     BELOW_ZERO,
     bound_feedback,
     control_rates,
@@ -30,8 +31,7 @@ from hmrnn.regularise import (
     rate_prior,
     surprise_pull,
 )
-from hmrnn.rundir import RunDirectory
-from hmrnn.tasks.base import Reading, chances
+from hmrnn.training.rundir import RunDirectory
 
 
 @pytest.mark.parametrize("on_copy", ["evaluate", "hold"])
@@ -210,7 +210,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
     config = tiny.config(rate_targets=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
     trainer = tiny.trainer(config)
     updates = trainer.task.chunks
-    with mock.patch("hmrnn.trainer.control_rates") as control:
+    with mock.patch("hmrnn.training.trainer.control_rates") as control:
         for _ in range(updates):
             trainer.step()
     strengths = [call.args[2] for call in control.call_args_list]
@@ -224,7 +224,7 @@ def test_control_falls_where_the_learning_rate_is_divided() -> None:
     trainer = tiny.trainer(config)
     trainer.judge(1.0)
     trainer.judge(1.0)  # no better: a plateau
-    with mock.patch("hmrnn.trainer.control_rates") as control:
+    with mock.patch("hmrnn.training.trainer.control_rates") as control:
         trainer.step()
     assert control.call_args.args[2] == pytest.approx(0.005)
 
@@ -232,7 +232,7 @@ def test_control_falls_where_the_learning_rate_is_divided() -> None:
 @pytest.mark.parametrize("control", [0.0, 0.05])
 def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
     trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), rate_weight=5.0, rate_control=control))
-    with mock.patch("hmrnn.trainer.control_rates"):
+    with mock.patch("hmrnn.training.trainer.control_rates"):
         before = [b.detach().clone() for b in trainer.model.rnn.b]
         for _ in range(5):
             trainer.step()

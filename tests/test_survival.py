@@ -20,8 +20,8 @@ import hmrnn
 import kills
 import tiny
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import train
+from hmrnn.training.loop import train
+from hmrnn.training.rundir import RunDirectory
 
 FREQUENT: dict[str, Any] = {
     "epochs": 2,

@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tiny
-from hmrnn import commands, trainer
+from hmrnn import commands
 from hmrnn.config import Config
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.rundir import RunDirectory
 from hmrnn.tasks.base import Reading, Validation, make_task
 from hmrnn.tasks.text import TextTask
-from hmrnn.train import read_metrics
+from hmrnn.training import trainer
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 MEAN_LENGTH = 6.0
 LENGTHS = ((9, 5, 7, 2), (4, 4, 3, 1), (8, 8, 8, 8))

@@ -20,11 +20,11 @@ from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch
 from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.nn.output import Operation
-from hmrnn.rundir import RunDirectory
 from hmrnn.tasks.base import make_task
 from hmrnn.tasks.strokes import StrokeTask
-from hmrnn.train import read_metrics, train
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 from tiny import contents
 
 CPU = torch.device("cpu")

@@ -18,11 +18,11 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
-from hmrnn.rundir import RunDirectory
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.text import Streams, TextTask
-from hmrnn.train import read_metrics, train
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 

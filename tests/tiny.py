@@ -22,10 +22,10 @@ from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json
 from hmrnn.config_use import idle, unused
 from hmrnn.data import Corpus, Vocabulary
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics, train
 from hmrnn.trained import TextModel, load_text
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
 

@@ -175,7 +175,7 @@ def _train_arguments(rest: list[str]) -> tuple[str, TrainArguments]:
     first = fit(first, config, asked)
     out = first.out or f"runs/{name}"
     if first.resume:  # flags change the run's own config, not the preset
-        from hmrnn.rundir import RunDirectory
+        from hmrnn.training.rundir import RunDirectory
 
         stored = RunDirectory(Path(out)).config()
         if stored.data.format != config.data.format:

@@ -31,12 +31,12 @@ from hmrnn.data import (
 from hmrnn.data.text.plain import plain
 from hmrnn.data.text.prose import wikipedia_prose
 from hmrnn.errors import InputError, own_flags, refuse
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import processes, read_metrics
-from hmrnn.train import train as run_training
 from hmrnn.trained import TextModel, load, load_text, locate
 from hmrnn.trained_strokes import StrokeModel
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import processes, read_metrics
+from hmrnn.training.loop import train as run_training
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 
 CHANGEABLE = {

@@ -14,9 +14,9 @@ from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.inference.read import segment
 from hmrnn.presets import PRESETS
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics
 from hmrnn.trained import TextModel, load_text
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 QUICK = "\n--quick only shows that everything runs: a model this small and this young has learned next to nothing"
 PASSAGE = 270

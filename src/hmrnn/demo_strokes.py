@@ -16,10 +16,10 @@ from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
 from hmrnn.inference.read_strokes import against_pen_ups
 from hmrnn.presets import PRESETS
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics
 from hmrnn.trained import load
 from hmrnn.trained_strokes import StrokeModel
+from hmrnn.training.loop import read_metrics
+from hmrnn.training.rundir import RunDirectory
 
 BIAS = 1.0
 

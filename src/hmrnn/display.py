@@ -20,9 +20,9 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation
-from hmrnn.rundir import RunDirectory
 from hmrnn.tasks.base import Task
-from hmrnn.trainer import Trainer
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import let_go_of_output
 
 LONG = 20_000

@@ -14,8 +14,8 @@ from hmrnn.config import Config
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.train import read_metrics
 from hmrnn.trained import load, locate
+from hmrnn.training.loop import read_metrics
 
 CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"

@@ -20,9 +20,9 @@ from hmrnn.display import duration
 from hmrnn.errors import InputError
 from hmrnn.figures_lengths import timescales
 from hmrnn.inference.read import segment
-from hmrnn.rundir import RunDirectory
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
+from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils import files
 
 if TYPE_CHECKING:

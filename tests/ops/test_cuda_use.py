@@ -19,7 +19,7 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Result, State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.trainer import Trainer
+from hmrnn.training.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,9 +18,9 @@ import damage
 import kills
 import test_distributed as torchrun
 import tiny
-from hmrnn.rundir import RunDirectory
-from hmrnn.train import read_metrics, train
-from hmrnn.trainer import Trainer
+from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 SEED = 7
 

@@ -13,17 +13,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hmrnn.capture import LIMIT, CapturedUpdate
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.finite import Watch
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope
-from hmrnn.progress import Progress
-from hmrnn.regularise import (
+from hmrnn.tasks.base import Validation, make_task
+from hmrnn.training.capture import LIMIT, CapturedUpdate
+from hmrnn.training.detectors import (
     ALWAYS,
     SILENT,
     Average,
@@ -38,7 +37,8 @@ from hmrnn.regularise import (
     prepare,
     start_rates,
 )
-from hmrnn.tasks.base import Validation, make_task
+from hmrnn.training.finite import Watch
+from hmrnn.training.progress import Progress
 
 
 class Trainer:

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from msgspec import UNSET, UnsetType
 
 from hmrnn.errors import InputError
-from hmrnn.rundir import RunDirectory
-from hmrnn.trainer import Trainer
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import asked_to_stop
 
 

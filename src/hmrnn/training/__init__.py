@@ -1,0 +1,1 @@
+"""The training loop, one update, detectors, capture, averaging, run directory, resume."""
