@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import tiny_strokes
-from hmrnn import drawing, figures_strokes
 from hmrnn.errors import InputError
+from hmrnn.plots import ink as drawing
+from hmrnn.plots import strokes as figures_strokes
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINE = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash

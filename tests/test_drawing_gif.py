@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 import tiny_strokes
-from hmrnn import drawing, drawing_gif
 from hmrnn.errors import InputError
+from hmrnn.plots import gif as drawing_gif
+from hmrnn.plots import ink as drawing
 
 LINES = list(tiny_strokes.strokes(3))
 DOT = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash

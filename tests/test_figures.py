@@ -16,7 +16,7 @@ from matplotlib.text import Text
 
 from hmrnn import InputError
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.figures import check_suffix, curves, figure3, figure4, fit, save
+from hmrnn.plots.text import check_suffix, curves, figure3, figure4, fit, save
 
 TEXT = ("the $cat$ sat on the mat, and the dog lay by the door_\n" * 10)[:270]
 
@@ -291,10 +291,10 @@ def test_curves_of_what_there_is() -> None:
 
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_pyplot_never() -> None:
     program = (
-        "import sys, hmrnn.inference.sample, hmrnn.figures\n"
+        "import sys, hmrnn.inference.sample, hmrnn.plots.text\n"
         "assert not any(name.startswith('matplotlib') for name in sys.modules)\n"
         "assert 'hmrnn.training.loop' not in sys.modules\n"
-        "figure = hmrnn.figures.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
+        "figure = hmrnn.plots.text.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
         "figure.canvas.draw()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

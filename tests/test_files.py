@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hmrnn import drawing
 from hmrnn.errors import InputError
+from hmrnn.plots import ink as drawing
 from hmrnn.utils import files
 
 

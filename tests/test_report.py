@@ -16,7 +16,7 @@ import tiny
 import tiny_strokes
 from hmrnn import report
 from hmrnn.errors import InputError
-from hmrnn.figures_lengths import timescales
+from hmrnn.plots.lengths import timescales
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ import pytest
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import checkpoint, figures_strokes
+from hmrnn import checkpoint
 from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.nn.models import LanguageModel
+from hmrnn.plots import strokes as figures_strokes
 from hmrnn.trained_strokes import StrokeModel
 
 

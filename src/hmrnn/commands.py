@@ -214,7 +214,8 @@ def generate(arguments: flags.GenerateArguments) -> int:
 
 @own_flags(path="--file")
 def plot(arguments: flags.PlotArguments) -> int:
-    from hmrnn import figures, figures_lengths
+    from hmrnn.plots import lengths as figures_lengths
+    from hmrnn.plots import text as figures
 
     out = Path(arguments.out)
     if arguments.figure == "curves":

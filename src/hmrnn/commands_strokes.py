@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn import display, drawing, figures, figures_strokes, flags
+from hmrnn import display, flags
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.corpus import leave_out_short
@@ -22,6 +22,9 @@ from hmrnn.errors import InputError, refuse
 from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.inference.sample_strokes import scribble
+from hmrnn.plots import ink as drawing
+from hmrnn.plots import strokes as figures_strokes
+from hmrnn.plots import text as figures
 from hmrnn.trained_strokes import StrokeModel
 
 POINTS = 600

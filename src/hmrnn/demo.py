@@ -6,13 +6,14 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from hmrnn import commands, display, figures
+from hmrnn import commands, display
 from hmrnn.analysis import yardsticks
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, load_corpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.inference.read import segment
+from hmrnn.plots import text as figures
 from hmrnn.presets import PRESETS
 from hmrnn.trained import TextModel, load_text
 from hmrnn.training.loop import read_metrics

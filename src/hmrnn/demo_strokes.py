@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn import demo, display, drawing, figures, figures_strokes
+from hmrnn import demo, display
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
 from hmrnn.inference.read_strokes import against_pen_ups
+from hmrnn.plots import ink as drawing
+from hmrnn.plots import strokes as figures_strokes
+from hmrnn.plots import text as figures
 from hmrnn.presets import PRESETS
 from hmrnn.trained import load
 from hmrnn.trained_strokes import StrokeModel

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmrnn import figures
 from hmrnn.analysis.gold import against_removed_spaces, against_white_space, find
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.display import duration
 from hmrnn.errors import InputError
-from hmrnn.figures_lengths import timescales
 from hmrnn.inference.read import segment
+from hmrnn.plots import text as figures
+from hmrnn.plots.lengths import timescales
 from hmrnn.trained import TextModel, load
 from hmrnn.trained_strokes import StrokeModel
 from hmrnn.training.rundir import RunDirectory
@@ -141,7 +141,7 @@ def _segments(model: TextModel, corpus: Corpus) -> list[str]:
 
 
 def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
-    from hmrnn import figures_strokes
+    from hmrnn.plots import strokes as figures_strokes
 
     parts = []
     if model.network.rnn.num_boundaries:

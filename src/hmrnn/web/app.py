@@ -183,7 +183,7 @@ class _Page:
 
     async def figure(self, request: Request) -> ASGIApp:
         def work(wanted: ReadRequest) -> Iterator[bytes]:
-            from hmrnn import figures
+            from hmrnn.plots import text as figures
 
             _at_most("text", len(wanted.text), self.limits.figure)
             drawn = figures.figure4(self.shelf.of_kind(wanted.model, "text").segment(wanted.text))

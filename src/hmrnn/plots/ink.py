@@ -151,11 +151,12 @@ def save(
     if kind == ".svg":
         content = svg(lines, prime=prime, seconds=seconds).encode()
     elif kind == ".gif":
-        from hmrnn import drawing_gif
+        from hmrnn.plots import gif as drawing_gif
 
         content = drawing_gif.gif(lines, prime=prime, seconds=seconds or GIF_SECONDS)
     else:
-        from hmrnn import figures, figures_strokes
+        from hmrnn.plots import strokes as figures_strokes
+        from hmrnn.plots import text as figures
 
         return figures.save(figures_strokes.writing(lines, prime=prime), path)
     return files.write(path, content, advice=files.ELSEWHERE)

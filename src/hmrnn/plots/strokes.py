@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn import figures
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
-from hmrnn.drawing import INK, PRIME, Sheet, check_drawable
 from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
+from hmrnn.plots import text as figures
+from hmrnn.plots.ink import INK, PRIME, Sheet, check_drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
 
 
 def writing(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None) -> Figure:
-    """Lines (T, 3) below each other, as :func:`hmrnn.drawing.svg` draws them."""
+    """Lines (T, 3) below each other, as :func:`hmrnn.plots.ink.svg` draws them."""
     from matplotlib.collections import LineCollection
 
     sheet = Sheet(lines, prime)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn import figures
 from hmrnn.errors import InputError
+from hmrnn.plots import text as figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.drawing import GIF_SECONDS, INK, PRIME, Line, Sheet, check_gif_seconds
+from hmrnn.plots.ink import GIF_SECONDS, INK, PRIME, Line, Sheet, check_gif_seconds
 
 if TYPE_CHECKING:
     from PIL.Image import Image

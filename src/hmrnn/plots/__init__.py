@@ -1,0 +1,1 @@
+"""Figures: results in, matplotlib figures or SVG out."""
