@@ -36,7 +36,7 @@ from hmrnn.data.text.corpus import load_corpus
 from hmrnn.display import print_table
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
-from hmrnn.trained import load_text
+from hmrnn.pretrained.load import load_text
 
 ENGINES = {"cpu": {"float32": "sparse", "bf16": "sparse"}, "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"}}
 """By device: precisions, and the engine that runs them."""

@@ -15,9 +15,10 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import bundled, checkpoint
+from hmrnn import checkpoint
 from hmrnn.analysis import scores as boundary_scores
-from hmrnn.trained import TextModel
+from hmrnn.pretrained import bundled
+from hmrnn.pretrained.load import TextModel
 
 FOLDER = bundled.FOLDER / "english-small"
 HELD_OUT = Path(__file__).parent / "held_out.txt"

@@ -11,13 +11,13 @@ import pytest
 
 import hmrnn
 import tiny
-from hmrnn import bundled
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.data.strokes import synthetic as handwritten
 from hmrnn.data.strokes.strokes import Strokes
 from hmrnn.flags import ExploreArguments
 from hmrnn.inference.read_strokes import against_pen_ups
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained import bundled
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.web.shelf import open_shelf
 
 CARD = (bundled.FOLDER / bundled.HANDWRITING / "README.md").read_text()

@@ -16,11 +16,12 @@ import torch
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import bundled, checkpoint, flags
+from hmrnn import checkpoint, flags
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
-from hmrnn.export import export
+from hmrnn.pretrained import bundled
+from hmrnn.pretrained.export import export
 from hmrnn.training.loop import read_metrics
 
 TEXT = "abc de fgh a hhg cab de de a"

@@ -12,7 +12,7 @@ import tiny_strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.sample_strokes import scribble
 from hmrnn.nn.distributions import Mixture
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.nn.models import LanguageModel
 from hmrnn.plots import strokes as figures_strokes
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
 from hmrnn.nn.models import HandwritingModel
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 
 def strokes(count: int, seed: int = 0) -> Strokes:

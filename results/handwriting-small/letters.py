@@ -14,7 +14,7 @@ import numpy as np
 
 import hmrnn
 from hmrnn.data.strokes import synthetic as handwritten
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 
 def letter_ends(text: str, lifted: np.ndarray) -> np.ndarray | None:

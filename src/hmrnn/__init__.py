@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hmrnn.nn.models import HandwritingModel, LanguageModel
     from hmrnn.nn.output import Operation, Output
     from hmrnn.ops import State
+    from hmrnn.pretrained.load import TextModel, load
+    from hmrnn.pretrained.strokes import StrokeModel
     from hmrnn.segmenter import HMSegmenter
-    from hmrnn.trained import TextModel, load
-    from hmrnn.trained_strokes import StrokeModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,9 +49,9 @@ _HOME = {
     "Output": "hmrnn.nn.output",
     "Segmentation": "hmrnn.analysis.segmentation",
     "State": "hmrnn.ops",
-    "StrokeModel": "hmrnn.trained_strokes",
-    "TextModel": "hmrnn.trained",
-    "load": "hmrnn.trained",
+    "StrokeModel": "hmrnn.pretrained.strokes",
+    "TextModel": "hmrnn.pretrained.load",
+    "load": "hmrnn.pretrained.load",
 }
 
 

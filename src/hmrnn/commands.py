@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn import bundled, cli, commands_strokes, display, flags, given_text
+from hmrnn import cli, commands_strokes, display, flags, given_text
 from hmrnn.commands_evaluate import evaluate as evaluate
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
@@ -31,8 +31,9 @@ from hmrnn.data import (
 from hmrnn.data.text.plain import plain
 from hmrnn.data.text.prose import wikipedia_prose
 from hmrnn.errors import InputError, own_flags, refuse
-from hmrnn.trained import TextModel, load, load_text, locate
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained import bundled
+from hmrnn.pretrained.load import TextModel, load, load_text, locate
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.training.loop import processes, read_metrics
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.rundir import RunDirectory
@@ -253,8 +254,8 @@ def explore(arguments: flags.ExploreArguments) -> int:
 
 
 def export(arguments: flags.ExportArguments) -> int:
-    from hmrnn.export import CARD, carried
-    from hmrnn.export import export as write
+    from hmrnn.pretrained.export import CARD, carried
+    from hmrnn.pretrained.export import export as write
 
     out = write(arguments.model, arguments.out, half=arguments.half)
     size = sum(path.stat().st_size for path in out.iterdir())

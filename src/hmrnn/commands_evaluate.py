@@ -16,8 +16,8 @@ from hmrnn.errors import InputError, own_flags
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.inference.evaluate import cut
 from hmrnn.inference.evaluate import evaluate as measure
-from hmrnn.trained import TextModel, load
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.load import TextModel, load
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.utils.devices import choose_device
 
 STREAMS, WARMUP = 64, 500

@@ -25,7 +25,7 @@ from hmrnn.inference.sample_strokes import scribble
 from hmrnn.plots import ink as drawing
 from hmrnn.plots import strokes as figures_strokes
 from hmrnn.plots import text as figures
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 POINTS = 600
 """Written if --length does not say how many."""

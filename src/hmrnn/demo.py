@@ -15,7 +15,7 @@ from hmrnn.inference.evaluate import evaluate
 from hmrnn.inference.read import segment
 from hmrnn.plots import text as figures
 from hmrnn.presets import PRESETS
-from hmrnn.trained import TextModel, load_text
+from hmrnn.pretrained.load import TextModel, load_text
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.rundir import RunDirectory
 

@@ -19,8 +19,8 @@ from hmrnn.plots import ink as drawing
 from hmrnn.plots import strokes as figures_strokes
 from hmrnn.plots import text as figures
 from hmrnn.presets import PRESETS
-from hmrnn.trained import load
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.load import load
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.rundir import RunDirectory
 

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hmrnn import bundled, given_text
+from hmrnn import given_text
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean, refuse
+from hmrnn.pretrained import bundled
 
 
 def _named(value: str, *aliases: str) -> Any:

@@ -20,8 +20,8 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read import segment
 from hmrnn.plots import text as figures
 from hmrnn.plots.lengths import timescales
-from hmrnn.trained import TextModel, load
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.load import TextModel, load
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils import files
 

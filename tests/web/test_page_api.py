@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.inference.sample_strokes import scribble
-from hmrnn.trained import TextModel
+from hmrnn.pretrained.load import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web.limits import Limits
 from hmrnn.web.parts import FEWEST, Memory, fit, read

@@ -12,8 +12,8 @@ from browsing import Open, edges, needed, shown, write
 from pages import Server
 from playwright.sync_api import expect
 
-from hmrnn import bundled
 from hmrnn.data.text import plain
+from hmrnn.pretrained import bundled
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 

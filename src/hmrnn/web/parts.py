@@ -29,8 +29,8 @@ from hmrnn.inference.sample_strokes import next_points, scribble
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
-from hmrnn.trained import TextModel
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained.load import TextModel
+from hmrnn.pretrained.strokes import StrokeModel
 
 SLICE = 0.04  # seconds of work that a part is aimed at
 FEWEST = 64  # symbols of a part that are read together: an engine has to get ready for each part

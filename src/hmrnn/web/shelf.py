@@ -9,7 +9,7 @@ from typing import Any
 
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.trained import TextModel, load
+from hmrnn.pretrained.load import TextModel, load
 
 
 @dataclasses.dataclass(frozen=True)

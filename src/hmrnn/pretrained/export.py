@@ -14,7 +14,7 @@ from hmrnn.config import Config
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.trained import load, locate
+from hmrnn.pretrained.load import load, locate
 from hmrnn.training.loop import read_metrics
 
 CARD = "README.md"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hmrnn import bundled, checkpoint
+from hmrnn import checkpoint
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
@@ -27,7 +27,8 @@ from hmrnn.inference.sample import stream
 from hmrnn.nn.baselines.base import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
-from hmrnn.trained_strokes import StrokeModel
+from hmrnn.pretrained import bundled
+from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.utils.devices import find_device
 
 

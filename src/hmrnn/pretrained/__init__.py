@@ -1,0 +1,1 @@
+"""Trained models: load, use and export them; the bundled ones."""
