@@ -13,7 +13,7 @@ import torch
 
 import hmrnn
 from hmrnn.analysis.scores import score
-from hmrnn.segmenter import HMSegmenter, NotFittedError, _groups
+from hmrnn.estimators.segmenter import HMSegmenter, NotFittedError, _groups
 
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}
 

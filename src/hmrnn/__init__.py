@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hmrnn.analysis.segmentation import Segmentation
     from hmrnn.errors import InputError
+    from hmrnn.estimators.segmenter import HMSegmenter
     from hmrnn.nn.cell import HMLSTMCell
     from hmrnn.nn.hmlstm import HMLSTM
     from hmrnn.nn.models import HandwritingModel, LanguageModel
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hmrnn.ops import State
     from hmrnn.pretrained.load import TextModel, load
     from hmrnn.pretrained.strokes import StrokeModel
-    from hmrnn.segmenter import HMSegmenter
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 _HOME = {
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
-    "HMSegmenter": "hmrnn.segmenter",
+    "HMSegmenter": "hmrnn.estimators.segmenter",
     "HandwritingModel": "hmrnn.nn.models",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.nn.models",

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
+from hmrnn.estimators.network import Network, Streams
 from hmrnn.ops import State
-from hmrnn.segmenter_network import Network, Streams
 from hmrnn.utils.devices import find_device
 
 Series = np.ndarray | Tensor | Sequence[Any]

@@ -16,7 +16,7 @@ from hmrnn.nn.output import Output
 from hmrnn.ops import State
 
 if TYPE_CHECKING:
-    from hmrnn.segmenter import HMSegmenter
+    from hmrnn.estimators.segmenter import HMSegmenter
 
 _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
 _PACE = 0.15  # of the detectors' rows, where all other weights have 1

@@ -1,0 +1,1 @@
+"""Estimators in scikit-learn's manner."""
