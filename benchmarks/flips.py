@@ -31,9 +31,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from hmrnn import InputError, bench, ops
+from hmrnn import InputError, ops
+from hmrnn.cli import bench
+from hmrnn.cli.display import print_table
 from hmrnn.data.text.corpus import load_corpus
-from hmrnn.display import print_table
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
 from hmrnn.pretrained.load import load_text

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from hmrnn import bench
+from hmrnn.cli import bench
+from hmrnn.cli.display import print_table
 from hmrnn.config import ModelConfig
-from hmrnn.display import print_table
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.nn.models import LanguageModel
 

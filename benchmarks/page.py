@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hmrnn import bench
-from hmrnn.display import print_table
+from hmrnn.cli import bench
+from hmrnn.cli.display import print_table
 
 TEXT = Path(__file__).parents[1] / "tests" / "held_out.txt"
 

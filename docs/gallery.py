@@ -15,7 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from hmrnn import cli
+from hmrnn.cli import main as cli
 
 PAGE = Path(__file__).with_suffix(".md")
 LARGEST = 300_000

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hmrnn import bench, bench_report, cli
-from hmrnn.bench import Case, Machine
+from hmrnn.cli import bench, bench_report
+from hmrnn.cli import main as cli
+from hmrnn.cli.bench import Case, Machine
 
 NORMS = ("", ", hmrnn with layer norm")
 

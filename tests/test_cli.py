@@ -18,7 +18,10 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn import checkpoint, cli, display, flags
+from hmrnn import checkpoint
+from hmrnn.cli import arguments as flags
+from hmrnn.cli import display
+from hmrnn.cli import main as cli
 from hmrnn.config import (
     DataConfig,
     ModelConfig,

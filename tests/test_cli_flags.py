@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn import cli
+from hmrnn.cli import main as cli
 from hmrnn.config import Config, Format, ModelConfig
 from hmrnn.config_use import FORMATS_WITH, NETWORKS_WITH, STROKE_FORMATS, TEXT_FORMATS
 from hmrnn.training.rundir import RunDirectory

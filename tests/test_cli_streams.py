@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn import cli
+from hmrnn.cli import main as cli
 
 
 def test_what_is_wrong_with_a_disk_is_no_defect(

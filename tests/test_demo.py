@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn import commands
+from hmrnn.cli import commands
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.trainer import Trainer
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import tiny
-from hmrnn import cli, commands
+from hmrnn.cli import commands
+from hmrnn.cli import main as cli
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM

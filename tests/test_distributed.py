@@ -18,7 +18,8 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 import tiny
-from hmrnn import checkpoint, commands
+from hmrnn import checkpoint
+from hmrnn.cli import commands
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError

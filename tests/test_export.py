@@ -16,8 +16,9 @@ import torch
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import checkpoint, flags
+from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli import arguments as flags
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.pretrained import bundled

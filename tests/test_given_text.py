@@ -19,8 +19,9 @@ import pytest
 
 import hmrnn
 import tiny
-from hmrnn import InputError, checkpoint, flags
+from hmrnn import InputError, checkpoint
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli import arguments as flags
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.nn.models import LanguageModel

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 import hmrnn
-from hmrnn import cli, commands, flags
+from hmrnn.cli import arguments as flags
+from hmrnn.cli import commands
+from hmrnn.cli import main as cli
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.presets import PRESETS
 

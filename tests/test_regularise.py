@@ -16,7 +16,8 @@ from torch import Tensor
 
 import hmrnn
 import tiny
-from hmrnn import checkpoint, commands, ops
+from hmrnn import checkpoint, ops
+from hmrnn.cli import commands
 from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.nn.dropout import drop_units, drop_weights

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import tiny
 import tiny_strokes
-from hmrnn import report
+from hmrnn.cli import report
 from hmrnn.errors import InputError
 from hmrnn.plots.lengths import timescales
 

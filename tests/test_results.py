@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn import cli
+from hmrnn.cli import main as cli
 from hmrnn.config import Config
 from hmrnn.config_use import idle, unused
 

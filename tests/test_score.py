@@ -16,8 +16,9 @@ import pytest
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn import checkpoint, display
+from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli import display
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError

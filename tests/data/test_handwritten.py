@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hmrnn import InputError, cli
+from hmrnn import InputError
+from hmrnn.cli import main as cli
 from hmrnn.config import DataConfig
 from hmrnn.data import load_strokes
 from hmrnn.data.strokes import synthetic as handwritten

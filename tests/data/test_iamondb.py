@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 
-from hmrnn import InputError, cli
+from hmrnn import InputError
+from hmrnn.cli import main as cli
 from hmrnn.data import load_strokes, read_strokes, write_archive
 from hmrnn.data.strokes import iamondb
 from hmrnn.data.strokes.corpus import read_collection

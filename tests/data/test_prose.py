@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.cli import run
+from hmrnn.cli.main import run
 from hmrnn.data.text.prose import paragraphs, wikipedia_prose
 
 TAIL = " This sentence makes the paragraph as long as it has to be."

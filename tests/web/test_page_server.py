@@ -19,8 +19,8 @@ import uvicorn
 from pages import Server, everything, explored, until
 
 import tiny
-from hmrnn import commands
-from hmrnn.cli import run
+from hmrnn.cli import commands
+from hmrnn.cli.main import run
 from hmrnn.errors import InputError
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module

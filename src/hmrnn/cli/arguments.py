@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hmrnn import given_text
+from hmrnn.cli import given_text
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean, refuse
 from hmrnn.pretrained import bundled

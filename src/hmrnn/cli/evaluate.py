@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hmrnn import commands_strokes, display, flags, given_text
 from hmrnn.analysis import gold as evaluate_boundaries
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.cli import arguments as flags
+from hmrnn.cli import display, given_text
+from hmrnn.cli import strokes as commands_strokes
 from hmrnn.data import load_corpus, read_symbols_and_spaces
 from hmrnn.errors import InputError, own_flags
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic

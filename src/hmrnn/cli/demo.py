@@ -6,8 +6,8 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from hmrnn import commands, display
 from hmrnn.analysis import yardsticks
+from hmrnn.cli import commands, display
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, load_corpus
 from hmrnn.errors import InputError

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import tyro
 
 from hmrnn import __version__
+from hmrnn.cli.arguments import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.config import Config
 from hmrnn.config_use import idle, unused
 from hmrnn.errors import InputError, did_you_mean
-from hmrnn.flags import ARGUMENTS, DataArguments, GenerateArguments, TextArguments, TrainArguments
 from hmrnn.presets import PRESETS, fit
 from hmrnn.utils.signals import let_go_of_output
 
@@ -111,7 +111,7 @@ def run(arguments: list[str]) -> int:
         _train_arguments(rest) if name == "train" else (parse(ARGUMENTS[name], rest, f"hmrnn {name}"),)
     )
     check(values[-1])
-    commands = importlib.import_module("hmrnn.commands")
+    commands = importlib.import_module("hmrnn.cli.commands")
     return getattr(commands, name)(*values)
 
 

@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn import display, flags
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.cli import arguments as flags
+from hmrnn.cli import display
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.files import ENDINGS

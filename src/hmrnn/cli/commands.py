@@ -16,8 +16,11 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn import cli, commands_strokes, display, flags, given_text
-from hmrnn.commands_evaluate import evaluate as evaluate
+from hmrnn.cli import arguments as flags
+from hmrnn.cli import display, given_text
+from hmrnn.cli import main as cli
+from hmrnn.cli import strokes as commands_strokes
+from hmrnn.cli.evaluate import evaluate as evaluate
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data import (
@@ -85,7 +88,7 @@ def run_to_end(
             print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Go on with:\n  {again}")
         return 128 + signal.Signals[end["signal"]]
     if rank == 0 and report:
-        from hmrnn.report import write
+        from hmrnn.cli.report import write
 
         print(f"report: {write(run.path, read_metrics(run.path / 'metrics.jsonl'), corpus)}")
     return 0
@@ -303,7 +306,7 @@ def _data_config(arguments: flags.DataArguments) -> DataConfig:
 
 
 def bench(arguments: flags.BenchArguments) -> int:
-    from hmrnn import bench_report
+    from hmrnn.cli import bench_report
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -315,8 +318,8 @@ def bench(arguments: flags.BenchArguments) -> int:
 
 
 def demo(arguments: flags.DemoArguments) -> int:
-    from hmrnn import demo as job
-    from hmrnn import demo_strokes
+    from hmrnn.cli import demo as job
+    from hmrnn.cli import demo_strokes
 
     name = "handwriting" if arguments.handwriting else "demo"
     out = Path(arguments.out or f"runs/{name}" + "-quick" * arguments.quick)

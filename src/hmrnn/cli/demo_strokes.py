@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn import demo, display
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.analysis.scores import BoundaryScores
+from hmrnn.cli import demo, display
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
 from hmrnn.inference.read_strokes import against_pen_ups

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from hmrnn import bench
-from hmrnn.bench import Case, Measurement
-from hmrnn.display import print_table
+from hmrnn.cli import bench
+from hmrnn.cli.bench import Case, Measurement
+from hmrnn.cli.display import print_table
 from hmrnn.plots import text as figures
 
 SIZES = {"cpu": [(64, 512)], "cuda": [(64, 512), (128, 1024), (512, 1024)]}

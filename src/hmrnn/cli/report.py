@@ -13,9 +13,9 @@ import numpy as np
 
 from hmrnn.analysis.gold import against_removed_spaces, against_white_space, find
 from hmrnn.analysis.scores import TOLERANCES, table
+from hmrnn.cli.display import duration
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
-from hmrnn.display import duration
 from hmrnn.errors import InputError
 from hmrnn.inference.read import segment
 from hmrnn.plots import text as figures
