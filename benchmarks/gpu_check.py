@@ -29,9 +29,9 @@ from torch import Tensor  # noqa: E402
 
 from hmrnn.cli.bench import captured, environment  # noqa: E402
 from hmrnn.nn.hmlstm import HMLSTM  # noqa: E402
-from hmrnn.ops import State, reference
-from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops import State, reference  # noqa: E402
+from hmrnn.ops.cuda import cache as cuda_cache  # noqa: E402
+from hmrnn.ops.cuda import engine as cuda  # noqa: E402
 from hmrnn.ops.cuda import kernels  # noqa: E402
 from hmrnn.ops.cuda.gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda.layer import Spec  # noqa: E402

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import test_distributed as torchrun
 import torch
 from recorded import Record
 
 import damage
 import kills
-import test_distributed as torchrun
 import tiny
 from hmrnn.training.loop import read_metrics, train
 from hmrnn.training.rundir import RunDirectory

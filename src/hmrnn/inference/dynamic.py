@@ -63,7 +63,7 @@ def evaluate_dynamic(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> DynamicEvaluation:
-    """As :func:`hmrnn.inference.evaluate.evaluate` with one stream, the weights following the text; they are put back after."""
+    """Evaluate one stream while the weights follow the text; they are restored afterwards."""
     with torch.inference_mode(False):  # as the passes are that add to it
         total = Sums(network)
     skipped = read_dynamically(network, symbols, total.add, dynamic or Dynamic(), progress=progress)

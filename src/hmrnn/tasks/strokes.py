@@ -19,7 +19,7 @@ from hmrnn.tasks.base import Reading, Validation, chances
 
 
 class StrokeTask:
-    """See :class:`hmrnn.tasks.base.Task`; measured in nats per sequence, minus the log-likelihood that the paper reports."""
+    """See :class:`hmrnn.tasks.base.Task`; measured in nats per sequence: the paper's log-likelihood, negated."""
 
     unit, per, symbol = "nats", "sequence", "point"
     carries_state = False

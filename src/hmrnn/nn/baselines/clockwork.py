@@ -117,8 +117,8 @@ class ClockworkRNN(Baseline):
         modules: number of modules; divides the size of every layer.
         layer_norm: see above.
 
-    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and module i
-    counted from 0: ``U.l.i`` (H/modules, H of modules i and up), ``W.l`` (H, size below), ``b.l`` and ``gain.l`` (H).
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and module
+    i counted from 0: ``U.l.i`` (H/modules, H of modules i and up), ``W.l`` (H, size below), ``b.l`` and ``gain.l`` (H).
     """
 
     periods: Tensor
@@ -273,8 +273,8 @@ class LeakyRNN(Baseline):
     Args:
         time_constant: of the slowest unit, in steps.
 
-    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l counted from
-    0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H).
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l counted
+    from 0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H).
     """
 
     def __init__(

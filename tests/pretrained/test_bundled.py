@@ -21,8 +21,8 @@ from hmrnn.pretrained import bundled
 from hmrnn.pretrained.load import TextModel
 
 FOLDER = bundled.FOLDER / "english-small"
-HELD_OUT = Path(__file__).parent / "held_out.txt"
-ROOT = Path(__file__).parents[1]
+HELD_OUT = Path(__file__).parents[1] / "held_out.txt"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

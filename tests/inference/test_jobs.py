@@ -256,9 +256,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import test_segment_stream as t
-from hmrnn.data import sources
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
+import test_jobs as t
+from hmrnn.data.text import sources
 sources._BLOCK = 4096
 for path in map(Path, sys.argv[2:]):
     assert t.job([path], path.with_suffix(""), streams=125, chunk=64, warmup=64).run() is None

@@ -28,7 +28,7 @@ from hmrnn.training.detectors import (
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
-GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:
