@@ -117,8 +117,9 @@ class ClockworkRNN(Baseline):
         modules: number of modules; divides the size of every layer.
         layer_norm: see above.
 
-    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and module
-    i counted from 0: ``U.l.i`` (H/modules, H of modules i and up), ``W.l`` (H, size below), ``b.l`` and ``gain.l`` (H).
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and
+    module i counted from 0: ``U.l.i`` (H/modules, H of modules i and up), ``W.l`` (H, size below), ``b.l`` and
+    ``gain.l`` (H).
     """
 
     periods: Tensor
