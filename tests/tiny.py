@@ -121,7 +121,7 @@ def contents(directory: Path) -> dict[str, bytes | list[Event]]:
 
 def hmrnn(*arguments: object) -> int:
     """Run a command in this process; its exit status."""
-    from hmrnn.cli import main
+    from hmrnn.cli.main import main
 
     try:
         main([str(argument) for argument in arguments])

@@ -1,3 +1,3 @@
-from hmrnn.cli import main
+from hmrnn.cli.main import main
 
 main()

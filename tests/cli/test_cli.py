@@ -51,7 +51,7 @@ def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
     """They answer at once: what takes seconds to import is imported when a command runs."""
     code = """
 import sys
-from hmrnn.cli import main
+from hmrnn.cli.main import main
 right = ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"])
 wrong = ("nonsense", "train no", "train demo --bogus", "train demo --train.epochs 0", "train text --data.path no",
          "segment -m no abc", "segment two words", "score --file no", "generate -m no",
