@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hmrnn.analysis.segmentation import Segmentation, visible
+from hmrnn.analysis.render import visible
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.utils import files
 

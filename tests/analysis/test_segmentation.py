@@ -1,0 +1,314 @@
+"""Segmentation: what it says of boundaries it is given, its JSON, and how it is shown as text and HTML."""
+
+import io
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from hmrnn import InputError, Operation
+from hmrnn.analysis.render import visible
+from hmrnn.analysis.segmentation import Segmentation, Updates
+
+U, C, F_ = Operation.UPDATE, Operation.COPY, Operation.FLUSH
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def made(text: str, *levels: str) -> Segmentation:
+    """``text`` with a boundary of each level where its string has a ``^``."""
+    T, L = len(text), len(levels) + 1
+    z = np.zeros((T, L - 1), np.uint8)
+    for l, marks in enumerate(levels):
+        z[[t for t, mark in enumerate(marks) if mark == "^"], l] = 1
+    rng = np.random.default_rng(0)
+    bits = np.concatenate([[np.nan], rng.exponential(2, T - 1)])
+    operations = rng.integers(0, 3, (T, L))
+    return Segmentation(tuple(text), z, rng.random((T, L - 1)), operations, rng.random((T, L)) * 9, bits)
+
+
+@pytest.fixture
+def cat() -> Segmentation:
+    return made(
+        "the cat sat|here\nnow",
+        "   ^   ^  ^    ^    ",
+        "       ^        ^   ",
+    )  # fmt: skip
+
+
+def test_ends_and_segments(cat: Segmentation) -> None:
+    assert len(cat) == 20
+    assert cat.text == "the cat sat|here\nnow"
+    assert cat.levels == 2
+    assert cat.ends(1) == [4, 8, 11, 16, 20]
+    assert cat.ends(2) == [8, 17, 20]
+    assert cat.segments(1) == ["the ", "cat ", "sat", "|here", "\nnow"]
+    assert cat.segments(2) == ["the cat ", "sat|here\n", "now"]
+
+
+def test_a_boundary_on_the_last_symbol_adds_no_empty_segment() -> None:
+    assert made("ab", " ^").ends(1) == made("ab", "  ").ends(1) == [2]
+
+
+@pytest.mark.parametrize("level", [0, 3, -1, "1", 1.0, None])
+def test_levels_that_do_not_exist(cat: Segmentation, level: Any) -> None:
+    with pytest.raises(InputError, match=f"level must lie between 1 and 2; got {level!r}"):
+        cat.ends(level)
+
+
+@given(st.data(), st.integers(1, 30), st.integers(0, 3))
+def test_any_boundaries_cut_the_text_and_lose_nothing(data: st.DataObject, T: int, levels: int) -> None:
+    text = "".join(data.draw(st.lists(st.characters(), min_size=T, max_size=T)))
+    marks = [data.draw(st.lists(st.sampled_from("^ "), min_size=T, max_size=T)) for _ in range(levels)]
+    result = made(text, *map("".join, marks))
+    for level in range(1, levels + 1):
+        ends = result.ends(level)
+        assert ends == sorted(set(ends))
+        assert ends[-1] == T
+        assert "".join(result.segments(level)) == text
+        assert set(ends[:-1]) == {t + 1 for t, mark in enumerate(marks[level - 1][:-1]) if mark == "^"}
+    assert result.nested == all(set(result.ends(level + 1)) <= set(result.ends(level)) for level in range(1, levels))
+    if result.nested and levels:
+        assert flat(result.tree()) == result.segments(1)
+
+
+def flat(tree: list) -> list[str]:
+    return [leaf for node in tree for leaf in (flat(node) if isinstance(node, list) else [node])]
+
+
+def test_tree() -> None:
+    nested = made("the cat sat on", "   ^   ^   ^  ", "       ^      ")
+    assert nested.nested
+    assert nested.tree() == [["the ", "cat "], ["sat ", "on"]]
+    three = made("abcdef", "^ ^^^ ", "  ^^  ", "   ^  ")
+    assert three.tree() == [[["a", "bc"], ["d"]], [["e", "f"]]]
+    assert made("ab", "^ ").tree() == ["a", "b"]
+
+
+def test_no_tree_without_nesting_or_levels(cat: Segmentation) -> None:
+    assert not cat.nested
+    with pytest.raises(InputError, match="make no tree"):
+        cat.tree()
+    with pytest.raises(InputError, match="no detector"):
+        made("abc").tree()
+
+
+def test_a_tree_of_what_does_not_nest_is_cut(cat: Segmentation) -> None:
+    assert cat.tree(cut=True) == [["the ", "cat "], ["sat", "|here", "\n"], ["now"]]
+    nested = made("the cat sat on", "   ^   ^   ^  ", "       ^      ")
+    assert nested.tree(cut=True) == nested.tree()
+    three = made("abcdef", "   ^  ", " ^    ", "    ^ ")
+    assert three.tree(cut=True) == [[["ab"], ["cd", "e"]], [["f"]]]
+
+
+def test_table_counts_operations() -> None:
+    operations = np.array([[U, U, C], [U, F_, C], [U, C, U], [F_, C, C]])
+    zeros = np.zeros((4, 2))
+    shown = Segmentation(tuple("abcd"), zeros, zeros, operations, np.zeros((4, 3))).table().splitlines()
+    assert [line.split() for line in shown[:4]] == [
+        ["layer", "UPDATE", "FLUSH", "COPY", "changed"],
+        ["1", "3", "1", "0", "100.0%"],
+        ["2", "1", "1", "2", "50.0%"],
+        ["3", "1", "0", "3", "25.0%"],
+    ]
+    assert shown[4].startswith("7 layer updates instead of 12")
+
+
+def test_updates_as_the_paper_counts_them() -> None:
+    operations = np.full((270, 3), C)
+    operations[:, 0] = U
+    operations[5:61, 1] = F_
+    operations[::30, 2] = U
+    result = Segmentation(tuple("x" * 270), np.zeros((270, 2)), np.zeros((270, 2)), operations, np.ones((270, 3)))
+    updates = result.updates()
+    assert updates == Updates((270, 56, 9), 270)
+    assert (updates.total, updates.dense) == (335, 810)
+    assert updates.saved == pytest.approx(1 - 335 / 810)
+    assert str(updates) == "335 layer updates instead of 810 (270 + 56 + 9): 59% saved"
+
+
+def test_json_round_trip(cat: Segmentation) -> None:
+    data = json.loads(cat.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert data == cat.to_dict()
+    assert data["levels"][1]["ends"] == [8, 17, 20]
+    assert data["levels"][0]["segments"] == cat.segments(1)
+    assert data["bits"][0] is None
+    assert data["layers"][2]["operations"] == "".join(Operation(k).name[0] for k in cat.operations[:, 2])
+    assert data["layers"][2]["updates"] == cat.updates().per_layer[2]
+    again = Segmentation.from_dict(data)
+    assert again.to_dict() == data
+    assert again.symbols == cat.symbols
+    assert again.bits is not None
+    assert cat.bits is not None
+    for name in ("boundaries", "operations"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(cat, name))
+    for name in ("probabilities", "norms", "bits"):
+        np.testing.assert_allclose(getattr(again, name), getattr(cat, name), atol=6e-5)
+        assert getattr(again, name).dtype == np.float32
+
+
+def test_from_json(cat: Segmentation) -> None:
+    assert Segmentation.from_json(cat.to_json()).to_dict() == cat.to_dict()
+    for wrong in ("", "{", "[1]", '{"symbols": ["a"]}', "null", "[" * 100_000, b"\xff", "\ud800"):
+        with pytest.raises(InputError):
+            Segmentation.from_json(wrong)
+
+
+def test_rich_shows_it_in_colour(cat: Segmentation) -> None:
+    console = Console(force_terminal=True, width=80, color_system="256", file=io.StringIO(), legacy_windows=False)
+    console.print(cat)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b[" in shown
+    assert ANSI.sub("", shown).splitlines()[0].rstrip() == cat.render().splitlines()[0]
+
+
+def test_json_round_trip_of_one_layer_without_bits() -> None:
+    one = made("abc")
+    one.bits = None
+    again = Segmentation.from_dict(one.to_dict())
+    assert again.to_dict() == one.to_dict()
+    assert again.boundaries.shape == (3, 0)
+    assert again.bits is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.pop("symbols"),
+        lambda data: data["layers"][0].update(operations="?" * 20),
+        lambda data: data["layers"][0].update(norms=[1.0]),
+        lambda data: [layer.update(norms=[1.0]) for layer in data["layers"]],
+        lambda data: data["layers"][0].update(operations="U" * 21),
+        lambda data: data["levels"][0].pop("ends"),
+        lambda data: data["levels"].pop(),
+        lambda data: data.update(levels=3),
+        lambda data: data.update(bits="none"),
+        lambda data: data.update(symbols=[]),
+        lambda data: data["symbols"].__setitem__(3, 5),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 256),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 7),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, "1"),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, None),
+        lambda data: data["levels"][0]["boundaries"].__setitem__(3, 10**400),
+        lambda data: data["layers"][0]["norms"].__setitem__(3, 10**400),
+    ],
+)
+def test_data_that_is_no_segmentation(cat: Segmentation, change) -> None:  # type: ignore[no-untyped-def]
+    data = cat.to_dict()
+    change(data)
+    with pytest.raises(InputError):
+        Segmentation.from_dict(data)
+
+
+def test_arrays_must_fit() -> None:
+    with pytest.raises(
+        InputError, match=r"operations must have shape \(2, 3\) for 2 symbols and 3 layers; got \(2, 2\)"
+    ):
+        Segmentation(("a", "b"), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 3)))
+    with pytest.raises(InputError, match="operations must be whole numbers between 0 and 2"):
+        Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[3]], np.zeros((1, 1)))
+    with pytest.raises(InputError, match="at least one symbol"):
+        Segmentation((), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 3)), np.zeros((0, 3)))
+
+
+def test_slice(cat: Segmentation) -> None:
+    part = cat[4:12]
+    assert part.text == "cat sat|"
+    assert part.ends(1) == [4, 7, 8]
+    np.testing.assert_array_equal(part.norms, cat.norms[4:12])
+    np.testing.assert_array_equal(part.bits, cat.bits[4:12])  # type: ignore[arg-type, index]
+    assert cat[4:12:1].text == part.text
+    for step in (2, -1):
+        with pytest.raises(InputError, match=f"got a step of {step}"):
+            cat[::step]
+    with pytest.raises(InputError, match=r"such as \[:270\]; got \[3\]"):
+        cat[3]  # type: ignore[index]
+
+
+def test_parts_are_joined(cat: Segmentation) -> None:
+    assert Segmentation.join([cat[:4], cat[4:5], cat[5:]]).to_dict() == cat.to_dict()
+    without = made("ab", "^ ")
+    without.bits = None
+    assert Segmentation.join([without, without]).bits is None
+    for parts in ([], [cat, without], [cat, made("ab", "^ ")]):
+        with pytest.raises(InputError, match="one or more segmentations of the same layers"):
+            Segmentation.join(parts)
+
+
+def test_spans_and_lengths(cat: Segmentation) -> None:
+    assert cat.spans(2) == [(0, 8), (8, 17), (17, 20)]
+    assert cat.lengths(2).tolist() == [8, 9, 3]
+    assert (cat.levels, cat.layers) == (2, 3)
+
+
+def test_plain_text(cat: Segmentation) -> None:
+    assert str(cat) == cat.render() == "\n".join([
+        "level 1: 5 segments, 4.0 symbols on average",
+        "the·|cat·|sat|¦here|⏎",
+        "now",
+        "",
+        "level 2: 3 segments, 6.7 symbols on average",
+        "the cat·|sat¦here⏎|",
+        "now",
+    ])  # fmt: skip
+    assert repr(cat) == "Segmentation(20 symbols, 5 segments at level 1, 3 segments at level 2)"
+
+
+def test_lines_break_after_spaces_where_they_can() -> None:
+    result = made("one two threefour five", " " * 22)
+    assert result.render(width=8).splitlines()[1:] == ["one two ", "threefou", "r five"]
+    assert made("a 語語語語", " " * 6).render(width=8).splitlines()[1:] == ["a ", "語語語語"]
+    assert made(" ab語", "    ").render(width=3).splitlines()[1:] == ["·", "ab", "語"]
+
+
+def test_coloured_text_alternates_and_keeps_every_symbol(cat: Segmentation) -> None:
+    parts = cat.render(width=10, colour=True).split("\n\n")
+    for level, part in enumerate(parts, start=1):
+        _, *lines = part.split("\n")
+        assert all(line.startswith("\x1b[") and line.endswith("\x1b[0m") for line in lines)
+        runs = [run for line in lines for run in re.findall(r"(\x1b\[38[0-9;]*m)([^\x1b]*)", line)]
+        joined: list[list[str]] = []  # runs of one background, also across lines
+        for colour, text in runs:
+            if joined and joined[-1][0] == colour:
+                joined[-1][1] += text
+            else:
+                joined.append([colour, text])
+        assert [text for _, text in joined] == [s.replace("\n", "⏎") for s in cat.segments(level)]
+        assert len({colour for colour, _ in joined}) == 2
+
+
+@given(st.text(min_size=1, max_size=40), st.integers(4, 20), st.booleans())
+def test_no_line_is_wider_than_asked(text: str, width: int, colour: bool) -> None:
+    result = made(text, "^" * len(text))
+    for line in result.render(width, colour).split("\n")[1:]:
+        assert cell_len(ANSI.sub("", line)) <= width
+
+
+def test_render_without_levels() -> None:
+    assert made("ab\nc|d").render() == made("ab\nc|d").render(colour=True) == "ab⏎\nc|d"
+    with pytest.raises(InputError, match="width"):
+        made("ab").render(width=0)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "shown"),
+    [("a", "a"), (" ", " "), ("\n", "⏎"), ("\t", "⇥"), ("\r", "␍"), ("\0", "␀"), ("\x7f", "␡"), ("\x85", "�"),
+     ("\u200b", "�"), ("\u00a0", "␣"), ("語", "語"), ("\\xe2", "\\xe2"), ("\ud800", "�")],
+)  # fmt: skip
+def test_visible(symbol: str, shown: str) -> None:
+    assert visible(symbol) == shown
+    assert visible(symbol).isprintable()
+
+
+def test_html_is_escaped() -> None:
+    html = made('<b>&"\n', " ^   ^")._repr_html_()
+    assert "<b>" not in html
+    assert "&lt;b</span>" in html
+    assert "&gt;&amp;&quot;⏎\n</span>" in html
+    assert html.count("<span") == html.count("</span>") == 2
+    assert "a⏎\nb</div>" in made("a\nb")._repr_html_()
