@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.checks import layer_sizes, positive
 
 NETWORKS = [HMLSTM, LSTM, GRU, LayerNormLSTM, ClockworkRNN, LeakyRNN]

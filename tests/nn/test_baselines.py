@@ -15,9 +15,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import dropout
-from hmrnn.nn.baselines import base as baselines
-from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM, _in_pieces, _OfTorch
 from hmrnn.nn.dropout import factors
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State
@@ -300,7 +302,7 @@ def test_a_pass_leaves_the_modules_as_they_are(name: str, training: bool) -> Non
 
 
 def test_what_they_have_in_common_is_no_network_yet() -> None:
-    for unfinished in (Baseline, baselines._OfTorch):
+    for unfinished in (Baseline, _OfTorch):
         with pytest.raises(TypeError, match="abstract"):
             unfinished(INPUT, SIZES, 3)
 
@@ -378,7 +380,7 @@ def test_only_the_warning_that_weights_lie_apart_is_kept_quiet() -> None:
     apart = "RNN module weights are not part of single contiguous chunk of memory. This means they need to be compacted"
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        with baselines._in_pieces():
+        with _in_pieces():
             warnings.warn(apart, stacklevel=1)
             warnings.warn("another", stacklevel=1)
         warnings.warn(apart, stacklevel=1)

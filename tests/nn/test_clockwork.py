@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import LayerInput
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.ops import State
 
 T, B, INPUT, SIZES = 11, 3, 5, (12, 15)

@@ -12,8 +12,11 @@ from torch import Tensor
 
 import hmrnn
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops import reference, single
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.sparse import forward as sparse

@@ -11,8 +11,9 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import LeakyRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops.estimators import straight_through
 
 T, B, INPUT = 7, 3, 4

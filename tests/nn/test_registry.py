@@ -20,8 +20,10 @@ from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.inference.read import segment
 from hmrnn.inference.sample import Reader
-from hmrnn.nn.baselines.base import GRU, LSTM, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import given_boundaries, make_rnn
 from hmrnn.training.trainer import Trainer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,9 +13,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
-
-if TYPE_CHECKING:
-    from hmrnn.estimators.segmenter import HMSegmenter
+from hmrnn.ops.estimators import OnCopy
 
 _FLOOR = 0.1  # no deviation is smaller, in units of the series' own: a narrower Gaussian would learn the noise by heart
 _PACE = 0.15  # of the detectors' rows, where all other weights have 1
@@ -27,21 +24,28 @@ _REACH = 1.0, 1.0, 3.0  # how far h of its own layer, of the one above and of th
 class Network(nn.Module):
     """An HM-LSTM that reads steps with their changes, and a mixture density head for every level."""
 
-    def __init__(self, settings: HMSegmenter, channels: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        channels: int,
+        hidden_size: int | Sequence[int],
+        levels: int,
+        *,
+        mixtures: int,
+        on_copy: OnCopy,
+        device: torch.device,
+    ) -> None:
         super().__init__()
-        levels = len(settings.segment_lengths)
-        engine = "reference" if device.type == "cpu" else "auto"  # which trains fastest on a CPU at these sizes
-        sizes, how = settings.hidden_size, settings.on_copy
-        self.rnn = HMLSTM(3 * channels, sizes, levels + 1, on_copy=how, engine=engine)  # type: ignore[arg-type]
+        engine = "reference" if device.type == "cpu" else "auto"  # at these sizes it trains fastest on a CPU
+        self.rnn = HMLSTM(3 * channels, hidden_size, levels + 1, on_copy=on_copy, engine=engine)
         self.rnn.set_detector_bias((0.5,))  # at first every step is a segment
         self.rnn.slope = _SLOPE
         with torch.no_grad():
             for U, V in zip(self.rnn.U, self.rnn.V):
                 U[-1], V[-1] = 0.0, 0.0
             self.rnn.W[0][-1], self.rnn.W[0][-1, -channels:] = 0.0, 1.0  # the lowest sees large changes, to begin with
-        self.channels, self.mixtures = channels, settings.mixtures
+        self.channels, self.mixtures = channels, mixtures
         sizes = self.rnn.hidden_sizes
-        numbers = settings.mixtures * (1 + 2 * channels)
+        numbers = mixtures * (1 + 2 * channels)
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(sum(sizes[l:]), sizes[l]), nn.Tanh(), nn.Linear(sizes[l], numbers))
             for l in range(1, levels + 1)

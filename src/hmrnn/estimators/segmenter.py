@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from hmrnn.errors import InputError
 from hmrnn.estimators.network import Network, Streams
 from hmrnn.ops import State
+from hmrnn.ops.estimators import OnCopy
 from hmrnn.utils.devices import find_device
 
 Series = np.ndarray | Tensor | Sequence[Any]
@@ -232,7 +233,14 @@ class HMSegmenter:
         """A network, its losses and its boundary rates, update by update."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = Network(self, series[0].shape[1], device).to(device)
+            network = Network(
+                series[0].shape[1],
+                self.hidden_size,
+                len(self.segment_lengths),
+                mixtures=self.mixtures,
+                on_copy=cast(OnCopy, self.on_copy),  # checked by HMLSTM
+                device=device,
+            ).to(device)
         rng = np.random.default_rng(seed)
         streams = Streams(series, self.batch_size, self.length)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)

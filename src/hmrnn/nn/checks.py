@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, SupportsIndex, cast
+from typing import Protocol, SupportsIndex, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
 from hmrnn.ops.interface import autocast_dtype
-
-if TYPE_CHECKING:
-    from hmrnn.nn.registry import RNN
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
 """Of numbers in size, without and with layer norm: what float32 can multiply by a row of weights, or also square."""
@@ -25,7 +22,18 @@ ROUNDING = 1e-3
 """How far beyond 0 and 1 a boundary may lie: one that is computed, as soft ones are, may be off by its last digit."""
 
 
-def check_input(rnn: RNN, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
+class Network(Protocol):
+    """What the checks ask of a recurrent network."""
+
+    input_size: int
+    hidden_sizes: tuple[int, ...]
+    num_boundaries: int
+    batch_first: bool
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
     b = next(rnn.parameters())
     if not isinstance(x, Tensor):
         if isinstance(x, PackedSequence):  # which an HMLSTM has unpacked by now
@@ -145,7 +153,7 @@ def _find(name: str, a: Tensor, wrong: Tensor, rule: str, lengths: Tensor | None
         raise InputError(f"{name} must {rule}; got {a[*when, b, k].item():g} in {where}, at position {k}")
 
 
-def check_state(rnn: RNN, state: State, B: int) -> None:
+def check_state(rnn: Network, state: State, B: int) -> None:
     if not isinstance(state, State):
         raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
     expected = [(B, size) for size in rnn.hidden_sizes]
@@ -178,7 +186,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
     return lengths.to(device)
 
 
-def check_boundaries(rnn: RNN, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     if boundaries is None:
         return None
     if not isinstance(boundaries, Tensor):

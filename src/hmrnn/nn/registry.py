@@ -11,8 +11,11 @@ from torch import Tensor
 from hmrnn.config import ModelConfig
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import GRU, LSTM, Baseline, LayerNormLSTM
-from hmrnn.nn.baselines.clockwork import ClockworkRNN, LeakyRNN
+from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
 

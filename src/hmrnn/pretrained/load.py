@@ -24,7 +24,7 @@ from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation, evaluate
 from hmrnn.inference.read import segment, segment_many
 from hmrnn.inference.sample import stream
-from hmrnn.nn.baselines.base import LayerNormLSTM
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.pretrained import bundled

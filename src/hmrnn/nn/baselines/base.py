@@ -5,26 +5,20 @@ The networks with fixed time scales are in :mod:`hmrnn.nn.baselines.clockwork`.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.checks import layer_sizes, positive
 from hmrnn.nn.dropout import drop_units, drop_weights, probability
-from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Operation, Output
-from hmrnn.nn.weights import orthogonal
-from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
+from hmrnn.ops import State
 from hmrnn.ops.streaming import Step
 
 
@@ -174,196 +168,3 @@ class Baseline(nn.Module, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
-
-
-class _OfTorch(Baseline):
-    """One layer of PyTorch's own per layer, as the output module reads all of them.
-
-    On a CPU they run in float32 under autocast, too: not every CPU has a kernel for less.
-    """
-
-    kind: type[nn.LSTM] | type[nn.GRU]
-    gates: int
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(self.kind(*sizes, **made) for sizes in zip(below, self.hidden_sizes))
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Orthogonal gate blocks and zero biases, as in HMLSTM."""
-        for name, parameter in self.layers.named_parameters():
-            if "bias" in name:
-                nn.init.zeros_(parameter)
-            else:
-                for block in parameter.chunk(self.gates):
-                    orthogonal(block)
-
-    @torch.no_grad()
-    def load_stacked(self, stacked: nn.RNNBase) -> None:
-        """Take the weights of a stacked PyTorch network of the same kind and sizes."""
-        if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
-            raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
-        if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
-            raise InputError(f"the sizes must be those of {self}; got {stacked}")
-        for l, layer in enumerate(self.layers):
-            for name, parameter in layer.named_parameters():
-                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
-
-    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        x, h, c, lengths, _, draws = given
-        with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
-            if lengths is None:
-                return self._run(l, x, h, c, draws)
-            packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
-            steps, h, c = self._run(l, packed, h, c, draws)
-            return pad_packed_sequence(steps, total_length=len(x))[0], h, c
-
-    def _run(self, l: int, x: Any, h: Tensor, c: Tensor, draws: bool) -> tuple[Any, Tensor, Tensor]:
-        """Layer ``l`` by the function that it calls itself, which takes weights as they are.
-
-        With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
-        captured graphs look for them; and it would have to be told that it trains.
-        """
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        W, U, *biases = (getattr(self.layers[l], name) for name in names)
-        weights = [W, self._dropped(U, draws), *biases]
-        run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
-        quiet = _in_pieces() if self.weight_drop > 0 and draws and h.is_cuda else contextlib.nullcontext()
-        learns = torch.is_grad_enabled()  # nothing is dropped here, but cuDNN gives no gradient outside training
-        once: tuple[Any, ...] = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
-        if isinstance(x, Tensor):
-            with quiet:
-                steps, *after = run(x, self._before(h, c), weights, *once, False)
-        else:  # packed, the longest sequence first
-            order, back = x.sorted_indices, x.unsorted_indices
-            with quiet:
-                data, *after = run(x.data, x.batch_sizes, self._before(h[order], c[order]), weights, *once)
-            steps, after = x._replace(data=data), [a[:, back] for a in after]
-        return steps, after[0][0], after[1][0] if len(after) > 1 else c
-
-    @abstractmethod
-    def _before(self, h: Tensor, c: Tensor) -> Any:
-        """The state as PyTorch's layer takes it."""
-
-
-@contextlib.contextmanager
-def _in_pieces() -> Iterator[None]:
-    """Weights may lie apart in memory without a warning of cuDNN's: those left after weight drop are new every time."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
-        yield
-
-
-class LSTM(_OfTorch):
-    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it; ``load_stacked`` takes the weights of one.
-
-    .. math::
-        i, f, g, o = \sigma(\cdot), \sigma(\cdot), \tanh(\cdot), \sigma(\cdot) \text{ of the four parts of }
-        W x_t + U h_{t-1} + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh c_t
-
-    Arguments and outputs: see :class:`Baseline`.
-    """
-
-    kind, gates = nn.LSTM, 4
-
-    def _before(self, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        return h[None], c[None]
-
-
-class GRU(_OfTorch):
-    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
-
-    .. math::
-        r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad
-        n = \tanh(W_n x_t + b_n + r (U_n h_{t-1} + b'_n)) \qquad h_t = (1 - u) n + u h_{t-1}
-
-    Arguments and outputs: see :class:`Baseline`.
-    """
-
-    kind, gates = nn.GRU, 3
-
-    def _before(self, h: Tensor, c: Tensor) -> Tensor:
-        return h[None]
-
-
-class _WithUnitGains(HMLSTM):
-    """HMLSTM whose gain of U starts at 1, too."""
-
-    _recurrent_gain = 1.0
-
-
-class LayerNormLSTM(Baseline):
-    r"""A stacked LSTM with layer normalisation (Ba, Kiros and Hinton, 2016).
-
-    .. math::
-        f, i, o, g = \sigma, \sigma, \sigma, \tanh \text{ of the four parts of }
-        LN(U h_{t-1}) + LN(W x_t) + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh LN(c_t)
-
-    Each layer is an :class:`hmrnn.HMLSTM` of one layer. That has no detector and so makes an UPDATE at every step,
-    which is this; and it runs on all its engines. All gains start at 1, as is usual.
-
-    Arguments and outputs: see :class:`Baseline`; ``zoneout`` and ``engine`` are those of :class:`hmrnn.HMLSTM`.
-    """
-
-    looks_up = layer_norm = True
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        zoneout: float = 0.0,
-        engine: str = "auto",
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
-        self.zoneout = probability("zoneout", zoneout)
-        made: dict[str, Any] = {"layer_norm": True, "engine": engine, "device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(
-            _WithUnitGains(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes)
-        )
-
-    def reset_parameters(self) -> None:
-        """As in HMLSTM, but with gains of 1 for U, too."""
-        for layer in self.layers:
-            cast(HMLSTM, layer).reset_parameters()
-
-    @property
-    def engine(self) -> str:
-        first = cast(HMLSTM, self.layers[0])
-        return choose_engine(first.engine, first.a.device, first.options(), first.a.dtype)
-
-    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        x, h, c, lengths, embedding, draws = given
-        layer = cast(HMLSTM, self.layers[l])
-        (w,) = layer.layers()
-        w, kept = LayerWeights(**(w._asdict() | {"U": self._dropped(w.U, draws)})), None
-        if self.zoneout > 0 and draws:
-            kept = [torch.rand(*x.shape[:2], h.shape[1], device=x.device) < self.zoneout]
-        result = hmlstm(
-            x if embedding is None else Symbols(x, embedding),
-            [w],
-            State((h,), (c,), h.new_zeros(len(h), 0)),
-            dataclasses.replace(layer.options(), zoneout=self.zoneout),
-            lengths=lengths,
-            kept=kept,
-            engine=layer.engine,
-        )
-        return result.hidden[0], result.state.h[0], result.state.c[0]

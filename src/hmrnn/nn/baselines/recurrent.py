@@ -1,0 +1,140 @@
+"""LSTM and GRU as torch computes them, with the interface of HMLSTM."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from hmrnn.errors import InputError
+from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.weights import orthogonal
+
+
+class _OfTorch(Baseline):
+    """One layer of PyTorch's own per layer, as the output module reads all of them.
+
+    On a CPU they run in float32 under autocast, too: not every CPU has a kernel for less.
+    """
+
+    kind: type[nn.LSTM] | type[nn.GRU]
+    gates: int
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+        below = (self.input_size, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(self.kind(*sizes, **made) for sizes in zip(below, self.hidden_sizes))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Orthogonal gate blocks and zero biases, as in HMLSTM."""
+        for name, parameter in self.layers.named_parameters():
+            if "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                for block in parameter.chunk(self.gates):
+                    orthogonal(block)
+
+    @torch.no_grad()
+    def load_stacked(self, stacked: nn.RNNBase) -> None:
+        """Take the weights of a stacked PyTorch network of the same kind and sizes."""
+        if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
+            raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
+        if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
+            raise InputError(f"the sizes must be those of {self}; got {stacked}")
+        for l, layer in enumerate(self.layers):
+            for name, parameter in layer.named_parameters():
+                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
+
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, _, draws = given
+        with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
+            if lengths is None:
+                return self._run(l, x, h, c, draws)
+            packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+            steps, h, c = self._run(l, packed, h, c, draws)
+            return pad_packed_sequence(steps, total_length=len(x))[0], h, c
+
+    def _run(self, l: int, x: Any, h: Tensor, c: Tensor, draws: bool) -> tuple[Any, Tensor, Tensor]:
+        """Layer ``l`` by the function that it calls itself, which takes weights as they are.
+
+        With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
+        captured graphs look for them; and it would have to be told that it trains.
+        """
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        W, U, *biases = (getattr(self.layers[l], name) for name in names)
+        weights = [W, self._dropped(U, draws), *biases]
+        run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
+        quiet = _in_pieces() if self.weight_drop > 0 and draws and h.is_cuda else contextlib.nullcontext()
+        learns = torch.is_grad_enabled()  # nothing is dropped here, but cuDNN gives no gradient outside training
+        once: tuple[Any, ...] = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
+        if isinstance(x, Tensor):
+            with quiet:
+                steps, *after = run(x, self._before(h, c), weights, *once, False)
+        else:  # packed, the longest sequence first
+            order, back = x.sorted_indices, x.unsorted_indices
+            with quiet:
+                data, *after = run(x.data, x.batch_sizes, self._before(h[order], c[order]), weights, *once)
+            steps, after = x._replace(data=data), [a[:, back] for a in after]
+        return steps, after[0][0], after[1][0] if len(after) > 1 else c
+
+    @abstractmethod
+    def _before(self, h: Tensor, c: Tensor) -> Any:
+        """The state as PyTorch's layer takes it."""
+
+
+@contextlib.contextmanager
+def _in_pieces() -> Iterator[None]:
+    """Weights may lie apart in memory without a warning of cuDNN's: those left after weight drop are new every time."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
+        yield
+
+
+class LSTM(_OfTorch):
+    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it; ``load_stacked`` takes the weights of one.
+
+    .. math::
+        i, f, g, o = \sigma(\cdot), \sigma(\cdot), \tanh(\cdot), \sigma(\cdot) \text{ of the four parts of }
+        W x_t + U h_{t-1} + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh c_t
+
+    Arguments and outputs: see :class:`Baseline`.
+    """
+
+    kind, gates = nn.LSTM, 4
+
+    def _before(self, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        return h[None], c[None]
+
+
+class GRU(_OfTorch):
+    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
+
+    .. math::
+        r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad
+        n = \tanh(W_n x_t + b_n + r (U_n h_{t-1} + b'_n)) \qquad h_t = (1 - u) n + u h_{t-1}
+
+    Arguments and outputs: see :class:`Baseline`.
+    """
+
+    kind, gates = nn.GRU, 3
+
+    def _before(self, h: Tensor, c: Tensor) -> Tensor:
+        return h[None]
