@@ -20,6 +20,7 @@ from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation, cut, evaluate
 from hmrnn.inference.evaluate_strokes import evaluate_strokes
 from hmrnn.inference.jobs import Job
+from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 
@@ -39,19 +40,21 @@ def network() -> LanguageModel:
 
 def by_hand(network: LanguageModel, symbols: np.ndarray, parts: list[tuple[int, int, int]]) -> Evaluation:
     """Each part (first symbol read, first predicted from, end) by itself, one symbol at a time."""
-    count, bits = 0, 0.0
+    count, bits, products = 0, 0.0, 0.0
     rates, updates = np.zeros(2), np.zeros(3)
     with torch.no_grad():
         for begin, first, end in parts:
             state = None
             for t in range(begin, end):
+                before = state
                 logits, out, state = network(torch.tensor([[int(symbols[t])]]), state)
                 if t >= first:
                     count += 1
+                    products += float(multiply_adds(network, out, before))
                     bits -= float(torch.log_softmax(logits[0, 0].double(), -1)[int(symbols[t + 1])]) / math.log(2)
                     rates += out.boundaries[0, 0].numpy()
                     updates += (out.operations[0, 0] != Operation.COPY).numpy()
-    return Evaluation(count, bits / count, tuple(rates / count), tuple(updates / count))
+    return Evaluation(count, bits / count, tuple(rates / count), tuple(updates / count), products / count)
 
 
 def assert_same(ours: Evaluation, theirs: Evaluation) -> None:
@@ -65,7 +68,9 @@ def assert_same(ours: Evaluation, theirs: Evaluation) -> None:
 def test_one_stream_is_a_plain_loop(network: LanguageModel, length: int, chunk: int) -> None:
     symbols = SYMBOLS[:length]
     result = evaluate(network, symbols, chunk=chunk)
-    assert_same(result, by_hand(network, symbols, [(0, 0, length - 1)]))
+    expected = by_hand(network, symbols, [(0, 0, length - 1)])
+    assert_same(result, expected)
+    assert result.multiply_adds == pytest.approx(expected.multiply_adds)
     assert result.symbols == length - 1
 
 
@@ -92,7 +97,7 @@ def test_soft_boundaries_save_nothing() -> None:
 
 
 def test_the_papers_count() -> None:
-    result = Evaluation(270, 1.2, (56 / 270, 9 / 270), (270 / 270, 56 / 270, 9 / 270))
+    result = Evaluation(270, 1.2, (56 / 270, 9 / 270), (270 / 270, 56 / 270, 9 / 270), 1.0)
     assert 810 * (1 - result.saved) == pytest.approx(335)
 
 
@@ -140,7 +145,7 @@ def test_streams_come_close_to_one_stream(network: LanguageModel) -> None:
 def test_shares_add_up(network: LanguageModel, monkeypatch: pytest.MonkeyPatch, world: int) -> None:
     options: dict[str, Any] = {"streams": 4, "warmup": 6, "chunk": 9}
     whole = evaluate(network, SYMBOLS[:100], **options)
-    total = torch.zeros(7, dtype=torch.float64)
+    total = torch.zeros(8, dtype=torch.float64)
 
     def all_reduce(values: torch.Tensor) -> None:
         total.add_(values)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
+from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State, states
@@ -30,6 +31,8 @@ class Evaluation:
     """How often each detector fired."""
     updates: tuple[float, ...]
     """Share of the steps at which each layer did UPDATE or FLUSH; with soft boundaries, which leave nothing out, 1."""
+    multiply_adds: float
+    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.cost.multiply_adds`)."""
 
     @property
     def saved(self) -> float:
@@ -118,9 +121,10 @@ class Sums:
     """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
 
     def __init__(self, network: LanguageModel) -> None:
-        self.rnn = network.rnn
+        self.network, self.rnn = network, network.rnn
+        self.before: State | None = None  # of the next chunk: the boundaries that the last one ended with
         self.num_boundaries: int = network.rnn.num_boundaries
-        count = 2 + self.num_boundaries + network.rnn.num_layers
+        count = 3 + self.num_boundaries + network.rnn.num_layers
         self.values = torch.zeros(count, dtype=torch.float64, device=network.softmax.weight.device)
 
     def add(self, at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
@@ -128,14 +132,17 @@ class Sums:
         self.values += torch.cat([
             counted.sum()[None].double(),
             (losses.double() * counted).sum()[None] / math.log(2),
+            (multiply_adds(self.network, out, self.before).double() * counted).sum()[None],
             (out.boundaries.double() * weight).sum((0, 1)),
             (changes(out, self.rnn) * weight).sum((0, 1)),
         ])  # fmt: skip
+        self.before = State((), (), out.boundaries[-1].detach())
 
     def evaluation(self) -> Evaluation:
-        count, bits, *rest = self.values.tolist()
+        count, bits, products, *rest = self.values.tolist()
         shares = tuple(value / count for value in rest)
-        return Evaluation(int(count), bits / count, shares[: self.num_boundaries], shares[self.num_boundaries :])
+        rates, updates = shares[: self.num_boundaries], shares[self.num_boundaries :]
+        return Evaluation(int(count), bits / count, rates, updates, products / count)
 
 
 def _read(
