@@ -19,7 +19,7 @@ from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.nn.models import LanguageModel
-from hmrnn.plots import strokes as figures_strokes
+from hmrnn.plots.strokes import COLOURS, figure5
 from hmrnn.pretrained.strokes import StrokeModel
 
 
@@ -81,7 +81,7 @@ def test_a_network_without_detectors_finds_no_segments() -> None:
 def test_figure5_colours_strokes_and_segments() -> None:
     line = tiny_strokes.strokes(1)[0]
     found = tiny_strokes.model().segment(line)
-    figure = figures_strokes.figure5(line, found, levels=(1, 2))
+    figure = figure5(line, found, levels=(1, 2))
     drawn = [axes.collections[0] for axes in figure.axes]
     assert len(drawn) == 3
     inked = int((line[:-1, 2] == 0).sum()) + int(line[-2, 2] == 1)  # a stroke of one point at the end is a dot
@@ -90,7 +90,7 @@ def test_figure5_colours_strokes_and_segments() -> None:
     assert len({tuple(colour) for colour in strokes.get_colors()}) == len(pen_ups(line))
     ends = found.ends(1)
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    expected = [figures_strokes.COLOURS[k % 7] for t, k in enumerate(number) if t > 0 and line[t - 1, 2] == 0]
+    expected = [COLOURS[k % 7] for t, k in enumerate(number) if t > 0 and line[t - 1, 2] == 0]
     got = ["#{:02X}{:02X}{:02X}".format(*(round(255 * c) for c in colour[:3])) for colour in first.get_colors()]
     assert got[: len(expected)] == expected
     words = " ".join(text.get_text() for text in figure.texts)
@@ -102,9 +102,9 @@ def test_figure5_colours_strokes_and_segments() -> None:
     hits = exact.found * exact.gold / (len(line) - 1)
     assert f"by chance F1 {2 * hits / (exact.found + exact.gold):.0%}" in words
     with pytest.raises(InputError, match="level must lie between 1 and 2; got 3"):
-        figures_strokes.figure5(line, found, levels=(3,))
+        figure5(line, found, levels=(3,))
     with pytest.raises(InputError, match="steps must be the"):
-        figures_strokes.figure5(line[:-1], found)
+        figure5(line[:-1], found)
 
 
 def test_evaluate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,11 +199,11 @@ def test_plot(run: Path) -> None:
         (("generate", "hand", "a prompt"), "a prompt is for text"),
         (("generate", "hand", "--top-k", "3"), "--top-k is for text"),
         (("generate", "hand", "--plain"), "--plain is for text"),
-        (("generate", "hand", "--out", "a.jpg"), r"or kept as strokes in .npz, .json, .csv; got 'a.jpg'"),
+        (("generate", "hand", "--out", "a.jpg"), r"or saved as strokes in .npz, .json, .csv; got 'a.jpg'"),
         (("generate", "hand", "--out", "a.gif", "--seconds", "601"), "up to 600 seconds"),
         (("generate", "hand", "--seconds", "-1"), "--seconds must lie between 0 and 86400; got -1"),
         (("generate", "hand", "--seconds", "inf"), "--seconds must lie between 0 and 86400; got inf"),
-        (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only an .svg or a .gif can write itself"),
+        (("generate", "hand", "--out", "a.png", "--seconds", "2"), "only .svg and .gif can be animated"),
         (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
         (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
         (("segment", "hand", "some text"), "this is a model of handwriting"),

@@ -12,8 +12,9 @@ from PIL import Image
 
 import tiny_strokes
 from hmrnn.errors import InputError
-from hmrnn.plots import gif as drawing_gif
-from hmrnn.plots import ink as drawing
+from hmrnn.plots.gif import SECONDS, STAYS, gif
+from hmrnn.plots.ink import Sheet
+from hmrnn.plots.save import save_drawing
 
 LINES = list(tiny_strokes.strokes(3))
 DOT = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash
@@ -36,7 +37,7 @@ def inked(picture: np.ndarray) -> np.ndarray:
     return picture[..., 2] - picture[..., 0] > 20
 
 
-def places(sheet: drawing.Sheet, shape: tuple[int, ...], strokes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def places(sheet: Sheet, shape: tuple[int, ...], strokes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The pixels (rows, columns) of points of a sheet."""
     points = np.concatenate(strokes) * shape[1] / sheet.width
     return points[:, 1].astype(int), points[:, 0].astype(int)
@@ -44,11 +45,11 @@ def places(sheet: drawing.Sheet, shape: tuple[int, ...], strokes: list[np.ndarra
 
 @pytest.mark.parametrize("lines", [LINES, LINES[:1], [DOT]], ids=["sheet", "line", "dot"])
 def test_it_ends_in_the_whole_picture(lines: list[np.ndarray]) -> None:
-    pictures, _ = frames(drawing_gif.gif(lines, seconds=2))
+    pictures, _ = frames(gif(lines, seconds=2))
     assert len(pictures) > 2
     first, last = pictures[0], pictures[-1]
     assert (first == 255).all()
-    sheet = drawing.Sheet(lines)
+    sheet = Sheet(lines)
     assert last.shape[0] / last.shape[1] == pytest.approx(sheet.height / sheet.width, rel=0.01)
     at = places(sheet, last.shape, [stroke for line in sheet.lines for stroke in line.ink])
     assert inked(last)[at].all()  # every point has its ink
@@ -56,7 +57,7 @@ def test_it_ends_in_the_whole_picture(lines: list[np.ndarray]) -> None:
 
 
 def test_ink_is_only_added_and_in_every_frame() -> None:
-    pictures, _ = frames(drawing_gif.gif(LINES, seconds=1))
+    pictures, _ = frames(gif(LINES, seconds=1))
     darkness = [765 - picture.sum(axis=-1) for picture in pictures]
     for before, after in itertools.pairwise(darkness):
         assert (after >= before).all()
@@ -65,15 +66,15 @@ def test_ink_is_only_added_and_in_every_frame() -> None:
 
 def test_the_whole_picture_does_not_depend_on_the_steps() -> None:
     """A stroke that is written in several goes has no gaps."""
-    few, many = (frames(drawing_gif.gif(LINES, seconds=seconds))[0] for seconds in (0.1, 8))
+    few, many = (frames(gif(LINES, seconds=seconds))[0] for seconds in (0.1, 8))
     assert len(few) < len(many)
     assert np.array_equal(few[-1], many[-1])
 
 
 def test_lines_are_written_side_by_side_from_their_beginning() -> None:
-    pictures, _ = frames(drawing_gif.gif(LINES, seconds=2))
+    pictures, _ = frames(gif(LINES, seconds=2))
     half = inked(pictures[len(pictures) // 2])
-    sheet = drawing.Sheet(LINES)
+    sheet = Sheet(LINES)
     for line in sheet.lines:
         begin, end = (places(sheet, half.shape, [stroke])[0:2] for stroke in (line.ink[0], line.ink[-1]))
         assert half[begin[0][0], begin[1][0]]
@@ -81,38 +82,38 @@ def test_lines_are_written_side_by_side_from_their_beginning() -> None:
 
 
 def test_it_takes_its_time_then_stays_and_begins_again() -> None:
-    content = drawing_gif.gif(LINES, seconds=0.5)
+    content = gif(LINES, seconds=0.5)
     _, times = frames(content)
     assert sum(times[:-1]) == pytest.approx(500, abs=60)
-    assert times[-1] == 1000 * drawing_gif.STAYS
+    assert times[-1] == 1000 * STAYS
     assert Image.open(io.BytesIO(content)).info["loop"] == 0  # for ever
 
 
 @pytest.mark.parametrize("seconds", [0.001, 600])
 def test_however_fast_or_slow(seconds: float) -> None:
-    pictures, times = frames(drawing_gif.gif([DOT], seconds=seconds))
+    pictures, times = frames(gif([DOT], seconds=seconds))
     assert 2 <= len(pictures) <= len(DOT) + 1
     assert min(times) >= 20
-    at = places(sheet := drawing.Sheet([DOT]), pictures[-1].shape, sheet.lines[0].ink)
+    at = places(sheet := Sheet([DOT]), pictures[-1].shape, sheet.lines[0].ink)
     assert inked(pictures[-1])[at].all()
 
 
 def test_long_lines_have_a_bounded_number_of_frames() -> None:
     wave = np.column_stack([np.full(3000, 1.0), np.sin(np.arange(3000)), np.arange(3000) % 50 == 49])
-    pictures, _ = frames(drawing_gif.gif([wave], seconds=60))
+    pictures, _ = frames(gif([wave], seconds=60))
     assert len(pictures) == 100
 
 
 def test_a_tall_sheet_is_made_narrow() -> None:
     tall = np.array([[0, 0, 0], [1, 4000, 0], [1, 4000, 1]], float)
-    last = frames(drawing_gif.gif([tall] * 3, seconds=1))[0][-1]
+    last = frames(gif([tall] * 3, seconds=1))[0][-1]
     assert last.shape[0] == 2000
     assert inked(last).any()
 
 
 def test_the_prime_is_grey_and_there_from_the_beginning() -> None:
-    pictures, _ = frames(drawing_gif.gif(LINES[:2], prime=LINES[2], seconds=1))
-    sheet = drawing.Sheet(LINES[:2], LINES[2])
+    pictures, _ = frames(gif(LINES[:2], prime=LINES[2], seconds=1))
+    sheet = Sheet(LINES[:2], LINES[2])
     for picture in (pictures[0], pictures[-1]):
         grey = (picture[..., 0] == picture[..., 1]) & (picture[..., 0] < 200)
         shown = grey | inked(picture)
@@ -123,24 +124,24 @@ def test_the_prime_is_grey_and_there_from_the_beginning() -> None:
 
 
 def test_the_same_lines_give_the_same_file() -> None:
-    assert drawing_gif.gif(LINES) == drawing_gif.gif(LINES)
+    assert gif(LINES) == gif(LINES)
 
 
 def test_the_name_of_a_file_decides(tmp_path: Path) -> None:
-    one = drawing.save(LINES, tmp_path / "a.gif").read_bytes()
-    assert one == drawing_gif.gif(LINES, seconds=drawing.GIF_SECONDS)
-    assert drawing.save(LINES, tmp_path / "b.gif", seconds=2).read_bytes() == drawing_gif.gif(LINES, seconds=2)
+    one = save_drawing(LINES, tmp_path / "a.gif").read_bytes()
+    assert one == gif(LINES, seconds=SECONDS)
+    assert save_drawing(LINES, tmp_path / "b.gif", seconds=2).read_bytes() == gif(LINES, seconds=2)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 601, float("nan"), float("inf")])
 def test_no_time_at_all_or_for_ever_is_refused(seconds: float) -> None:
     with pytest.raises(InputError, match="up to 600 seconds"):
-        drawing_gif.gif(LINES, seconds=seconds)
+        gif(LINES, seconds=seconds)
 
 
 def test_nothing_is_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty picture"):
-        drawing.save([np.array([[0, 0, 1], [5, 5, 1.0]])], tmp_path / "a.gif")
+        save_drawing([np.array([[0, 0, 1], [5, 5, 1.0]])], tmp_path / "a.gif")
     with pytest.raises(InputError, match="cannot write"):
-        drawing.save(LINES, tmp_path / "nowhere" / "a.gif")
+        save_drawing(LINES, tmp_path / "nowhere" / "a.gif")
     assert not list(tmp_path.iterdir())

@@ -12,8 +12,9 @@ import pytest
 
 import tiny_strokes
 from hmrnn.errors import InputError
-from hmrnn.plots import ink as drawing
-from hmrnn.plots import strokes as figures_strokes
+from hmrnn.plots import ink
+from hmrnn.plots.save import save_drawing
+from hmrnn.plots.strokes import writing
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINE = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash
@@ -26,16 +27,16 @@ def paths(text: str, kind: str = "ink") -> list[np.ndarray]:
 
 
 def test_strokes_are_split_where_the_pen_is_lifted() -> None:
-    parts = drawing.polylines(LINE)
+    parts = ink.polylines(LINE)
     assert [part.tolist() for part in parts] == [
         [[0, 0], [10, 0], [10, 5]], [[14, 9]], [[17, 9], [20, 12]],
     ]  # fmt: skip
-    assert len(drawing.polylines(LINE[:5])) == 3  # a stroke that is not finished counts, too
+    assert len(ink.polylines(LINE[:5])) == 3  # a stroke that is not finished counts, too
 
 
 def test_svg_shows_every_point_inside_the_picture() -> None:
     lines = list(tiny_strokes.strokes(3))
-    text = drawing.svg(lines)
+    text = ink.svg(lines)
     drawn = paths(text)
     assert sum(map(len, drawn)) >= sum(map(len, lines))
     root = ET.fromstring(text)
@@ -44,62 +45,62 @@ def test_svg_shows_every_point_inside_the_picture() -> None:
     assert (points > 0).all()
     assert (points[:, 0] < width).all()
     assert (points[:, 1] < height).all()
-    first, scale = drawing.polylines(lines[0])[0], width / drawing.Sheet(lines).width
+    first, scale = ink.polylines(lines[0])[0], width / ink.Sheet(lines).width
     moves = scale * np.diff(first, axis=0)  # y stays downwards
     np.testing.assert_allclose(np.diff(drawn[0], axis=0), moves, atol=0.011)
 
 
 def test_strokes_may_be_in_any_unit() -> None:
     tiny_units = [line * [1e-3, 1e-3, 1] for line in tiny_strokes.strokes(2)]
-    assert drawing.svg(tiny_units) == drawing.svg(list(tiny_strokes.strokes(2)))
+    assert ink.svg(tiny_units) == ink.svg(list(tiny_strokes.strokes(2)))
 
 
 def test_lines_do_not_overlap() -> None:
-    sheet = drawing.Sheet(list(tiny_strokes.strokes(4)))
+    sheet = ink.Sheet(list(tiny_strokes.strokes(4)))
     spans = [np.concatenate(line.ink)[:, 1] for line in sheet.lines]
     for above, below in itertools.pairwise(spans):
         assert above.max() < below.min()
 
 
 def test_a_dot_is_drawn() -> None:
-    dot = paths(drawing.svg([LINE]))[1]
+    dot = paths(ink.svg([LINE]))[1]
     assert len(dot) == 2
     assert (dot[0] == dot[1]).all()
 
 
 def test_the_prime_comes_before_each_line_in_its_place() -> None:
-    sheet = drawing.Sheet([LINE, LINE], prime=LINE)
+    sheet = ink.Sheet([LINE, LINE], prime=LINE)
     for line in sheet.lines:
         np.testing.assert_allclose(line.ink[0][0] - line.prime[-1][-1], LINE[0, :2])
-    assert len(paths(drawing.svg([LINE, LINE], prime=LINE), "prime")) == 6
+    assert len(paths(ink.svg([LINE, LINE], prime=LINE), "prime")) == 6
 
 
 def test_animation_writes_one_stroke_after_the_other() -> None:
-    text = drawing.svg([LINE], seconds=6)
+    text = ink.svg([LINE], seconds=6)
     times = [tuple(map(float, pair)) for pair in re.findall(r"duration:([\d.]+)s;animation-delay:([\d.]+)s", text)]
     assert times == [(3, 0), (1, 3), (2, 4)]
     assert "@keyframes" in text
-    assert "animation" not in drawing.svg([LINE])
+    assert "animation" not in ink.svg([LINE])
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5.0])
 def test_svg_needs_nothing_from_elsewhere(seconds: float) -> None:
-    text = drawing.svg([LINE], seconds=seconds)
+    text = ink.svg([LINE], seconds=seconds)
     assert not re.search(r"href|src=|url\(|@import|<script", text)
     assert re.findall(r'"(https?://[^"]*)"', text) == ["http://www.w3.org/2000/svg"]
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf", "a.gif", "a.GIF"])
 def test_files_are_whole_and_of_their_kind(name: str, tmp_path: Path) -> None:
-    path = drawing.save([LINE], tmp_path / name)
+    path = save_drawing([LINE], tmp_path / name)
     start = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF", ".gif": b"GIF89a"}[path.suffix.lower()]
     assert path.read_bytes().startswith(start)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 def test_png_and_svg_have_the_same_proportions() -> None:
-    figure = figures_strokes.writing([LINE])
-    sheet = drawing.Sheet([LINE])
+    figure = writing([LINE])
+    sheet = ink.Sheet([LINE])
     width, height = figure.get_size_inches()
     assert width / height == pytest.approx(sheet.width / sheet.height, rel=1e-6)
     drawn = sum(len(collection.get_segments()) for collection in figure.axes[0].collections)
@@ -118,16 +119,16 @@ def test_png_and_svg_have_the_same_proportions() -> None:
 )
 def test_nothing_is_not_drawn(line: np.ndarray, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^line 2 .*{message}"):
-        drawing.save([LINE, line], tmp_path / "a.svg")
+        save_drawing([LINE, line], tmp_path / "a.svg")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf, \.gif; got 'a\.txt'"):
-        drawing.save([LINE], tmp_path / "a.txt")
-    with pytest.raises(InputError, match=r"only an \.svg or a \.gif can write itself"):
-        drawing.save([LINE], tmp_path / "a.png", seconds=3)
+        save_drawing([LINE], tmp_path / "a.txt")
+    with pytest.raises(InputError, match=r"only \.svg and \.gif can be animated"):
+        save_drawing([LINE], tmp_path / "a.png", seconds=3)
     with pytest.raises(InputError, match="cannot write"):
-        drawing.save([LINE], tmp_path / "nowhere" / "a.svg")
+        save_drawing([LINE], tmp_path / "nowhere" / "a.svg")
     with pytest.raises(InputError, match="at least one line"):
-        drawing.svg([])
+        ink.svg([])

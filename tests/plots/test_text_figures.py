@@ -16,7 +16,9 @@ from matplotlib.text import Text
 
 from hmrnn import InputError
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.plots.text import check_suffix, curves, figure3, figure4, fit, save
+from hmrnn.plots.curves import curves
+from hmrnn.plots.save import check_figure_path, save_figure
+from hmrnn.plots.text import figure3, figure4, fit
 
 TEXT = ("the $cat$ sat on the mat, and the dog lay by the door_\n" * 10)[:270]
 
@@ -160,7 +162,7 @@ def test_special_symbols_neither_crash_nor_warn(tmp_path: Path, caplog: pytest.L
         warnings.simplefilter("error")
         figure = figure4(made(symbols))
         for suffix in ("png", "svg", "pdf"):
-            save(figure, tmp_path / f"odd.{suffix}")
+            save_figure(figure, tmp_path / f"odd.{suffix}")
     assert caplog.records == []
     drawn = texts(figure)
     assert drawn[0].get_text() == drawn[4].get_text() == "$"
@@ -190,9 +192,9 @@ def test_a_layer_that_never_changes_still_has_a_scale() -> None:
 
 def test_files(tmp_path: Path) -> None:
     figure = figure3(made(TEXT[:95]))
-    assert save(figure, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert save(figure, str(tmp_path / "a.PDF")).read_bytes().startswith(b"%PDF")
-    svg = save(figure, tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert save_figure(figure, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert save_figure(figure, str(tmp_path / "a.PDF")).read_bytes().startswith(b"%PDF")
+    svg = save_figure(figure, tmp_path / "a.svg").read_text(encoding="utf-8")
     assert re.findall(r"<text[^>]*>([^<]*)</text>", svg).count("z¹") == 2
     assert len(re.findall(r"<text[^>]*>\$</text>", svg)) == TEXT[:95].count("$") > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.PDF", "a.png", "a.svg"]
@@ -200,30 +202,30 @@ def test_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
-    first, second = (save(figure4(made("abc\n")), tmp_path / f"{k}.{suffix}").read_bytes() for k in range(2))
+    first, second = (save_figure(figure4(made("abc\n")), tmp_path / f"{k}.{suffix}").read_bytes() for k in range(2))
     assert first == second
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", "a.svg.txt"])
 def test_formats_that_are_not_written(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"\.png, \.svg, \.pdf; got"):
-        save(figure3(made("abc")), tmp_path / name)
+        save_figure(figure3(made("abc")), tmp_path / name)
     with pytest.raises(InputError, match=re.escape(repr(name))):
-        check_suffix(name)
+        check_figure_path(name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file or directory"):
-        save(figure3(made("abc")), tmp_path / "missing" / "a.png")
+        save_figure(figure3(made("abc")), tmp_path / "missing" / "a.png")
     (tmp_path / "a.png").mkdir()
     with pytest.raises(InputError, match="cannot write"):
-        save(figure3(made("abc")), tmp_path / "a.png")
+        save_figure(figure3(made("abc")), tmp_path / "a.png")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save(figure3(made("abc")), tmp_path / "a.png")
+    path = save_figure(figure3(made("abc")), tmp_path / "a.png")
     before = path.read_bytes()
 
     def broken(self: Figure, file, **_: object) -> None:  # type: ignore[no-untyped-def]
@@ -232,7 +234,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Figure, "savefig", broken)
     with pytest.raises(RuntimeError, match="out of paint"):
-        save(figure3(made("abcd")), path)
+        save_figure(figure3(made("abcd")), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -291,10 +293,10 @@ def test_curves_of_what_there_is() -> None:
 
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_pyplot_never() -> None:
     program = (
-        "import sys, hmrnn.inference.sample, hmrnn.plots.text\n"
+        "import sys, hmrnn.inference.sample, hmrnn.plots.curves, hmrnn.plots.save, hmrnn.plots.text\n"
         "assert not any(name.startswith('matplotlib') for name in sys.modules)\n"
         "assert 'hmrnn.training.loop' not in sys.modules\n"
-        "figure = hmrnn.plots.text.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
+        "figure = hmrnn.plots.curves.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
         "figure.canvas.draw()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hmrnn.errors import InputError
-from hmrnn.plots import ink as drawing
+from hmrnn.plots.save import save_drawing
 from hmrnn.utils import files
 
 
@@ -69,4 +70,4 @@ def test_a_picture_below_a_file(tmp_path: Path) -> None:
     """Clearing up fails there, too, and must not hide why."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="Not a directory; give a path"):
-        drawing.save([drawing.np.array([[0, 0, 0], [1, 1, 1.0]])], tmp_path / "file" / "a.svg")
+        save_drawing([np.array([[0, 0, 0], [1, 1, 1.0]])], tmp_path / "file" / "a.svg")

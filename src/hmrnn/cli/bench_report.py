@@ -13,7 +13,8 @@ from rich.console import Console
 from hmrnn.cli import bench
 from hmrnn.cli.bench import Case, Measurement
 from hmrnn.cli.display import print_table
-from hmrnn.plots import text as figures
+from hmrnn.plots.curves import bars
+from hmrnn.plots.save import save_figure
 
 SIZES = {"cpu": [(64, 512)], "cuda": [(64, 512), (128, 1024), (512, 1024)]}
 STREAMED = [512, 1024]
@@ -49,7 +50,7 @@ def main(
     written[0].write_text(console.export_text())
     record: dict[str, Any] = {"environment": environment, "measurements": [m.to_dict() for m in found]}
     written[1].write_text(json.dumps(record, indent=1) + "\n")
-    figures.save(figures.bars(_ratios(found), "times as fast as nn.LSTM"), written[2])
+    save_figure(bars(_ratios(found), "times as fast as nn.LSTM"), written[2])
     print(f"wrote {', '.join(map(str, written))}")
     return 0
 

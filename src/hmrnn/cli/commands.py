@@ -218,14 +218,16 @@ def generate(arguments: flags.GenerateArguments) -> int:
 
 @own_flags(path="--file")
 def plot(arguments: flags.PlotArguments) -> int:
-    from hmrnn.plots import lengths as figures_lengths
-    from hmrnn.plots import text as figures
+    from hmrnn.plots.curves import curves
+    from hmrnn.plots.lengths import timescales
+    from hmrnn.plots.save import save_figure
+    from hmrnn.plots.text import figure3, figure4
 
     out = Path(arguments.out)
     if arguments.figure == "curves":
         if arguments.model in bundled.names():
             raise InputError(f"{arguments.model} has no training curves; name a run directory by --model")
-        figure = figures.curves(read_metrics(Path(arguments.model) / "metrics.jsonl"))
+        figure = curves(read_metrics(Path(arguments.model) / "metrics.jsonl"))
     else:
         model = load(arguments.model, device=choose_device(arguments.device))
         if isinstance(model, StrokeModel):
@@ -237,10 +239,10 @@ def plot(arguments: flags.PlotArguments) -> int:
         result = model.segment(text, progress=display.show_progress("segmenting"))
         if arguments.figure == "timescales":
             ends = [result.ends(level) for level in range(1, result.levels + 1)]
-            figure = figures_lengths.timescales([np.diff(level, prepend=0) for level in ends])
+            figure = timescales([np.diff(level, prepend=0) for level in ends])
         else:
-            figure = figures.figure3(result) if arguments.figure == "3" else figures.figure4(result)
-    figures.save(figure, out)
+            figure = figure3(result) if arguments.figure == "3" else figure4(result)
+    save_figure(figure, out)
     print(f"wrote {out}")
     return 0
 

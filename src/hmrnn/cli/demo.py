@@ -13,7 +13,9 @@ from hmrnn.data import Corpus, load_corpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.inference.read import segment
-from hmrnn.plots import text as figures
+from hmrnn.plots.curves import curves
+from hmrnn.plots.save import save_figure
+from hmrnn.plots.text import figure3, figure4
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import TextModel, load_text
 from hmrnn.training.loop import read_metrics
@@ -87,9 +89,9 @@ def _show_segments(model: TextModel, corpus: Corpus, run: RunDirectory) -> None:
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
     for name, figure in (
-        ("figure3", figures.figure3(found)),
-        ("figure4", figures.figure4(found)),
-        ("curves", figures.curves(read_metrics(run.path / "metrics.jsonl"))),
+        ("figure3", figure3(found)),
+        ("figure4", figure4(found)),
+        ("curves", curves(read_metrics(run.path / "metrics.jsonl"))),
     ):
-        figures.save(figure, folder / f"{name}.png")
+        save_figure(figure, folder / f"{name}.png")
     print(f"\nFigures 3 and 4 of the paper for this passage, and the training curves: {folder}/")

@@ -15,9 +15,9 @@ from hmrnn.cli import demo, display
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
 from hmrnn.inference.read_strokes import against_pen_ups
-from hmrnn.plots import ink as drawing
-from hmrnn.plots import strokes as figures_strokes
-from hmrnn.plots import text as figures
+from hmrnn.plots.curves import curves
+from hmrnn.plots.save import save_drawing, save_figure
+from hmrnn.plots.strokes import figure5
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.strokes import StrokeModel
@@ -44,7 +44,7 @@ def main(out: Path, *, fresh: bool, quick: bool) -> int:
     folder.mkdir(exist_ok=True)
     _show_segments(model, corpus, folder)
     _show_writing(model, corpus, folder, points=40 if quick else 300)
-    figures.save(figures.curves(read_metrics(run.path / "metrics.jsonl")), folder / "curves.png")
+    save_figure(curves(read_metrics(run.path / "metrics.jsonl")), folder / "curves.png")
     print(f"\nThe model is in {run.path}. Try:  hmrnn generate -m {run.path} --samples 5 --bias 1 --seconds 8 --seed 1")
     return 0
 
@@ -97,16 +97,16 @@ def _show_segments(model: StrokeModel, corpus: StrokeCorpus, folder: Path) -> No
     header = ("level", "points per segment", *(f"F1, tolerance {t}" for t in boundary_scores.TOLERANCES))
     display.print_table(title, header, rows)
     levels = range(1, found[0].levels + 1)
-    figures.save(figures_strokes.figure5(corpus.valid[0], found[0], levels=levels), folder / "figure5.png")
+    save_figure(figure5(corpus.valid[0], found[0], levels=levels), folder / "figure5.png")
     print(f"\nFigure 5 of the paper for a validation line, and the training curves: {folder}/")
 
 
 def _show_writing(model: StrokeModel, corpus: StrokeCorpus, folder: Path, points: int) -> None:
     lines = model.sheet(5, points, bias=BIAS, seed=1)
     for name, seconds in (("writing.png", 0.0), ("writing.svg", 8.0)):
-        drawing.save(lines, folder / name, seconds=seconds)
+        save_drawing(lines, folder / name, seconds=seconds)
     prime = corpus.valid[0]
     after = model.sheet(2, points, bias=BIAS, prime=prime, seed=1)
-    drawing.save(after, folder / "primed.png", prime=prime)
+    save_drawing(after, folder / "primed.png", prime=prime)
     print(f"Five lines that it wrote (bias {BIAS:g}), still and writing themselves: {folder}/writing.png, writing.svg")
     print(f"Two that go on from a validation line in its hand: {folder}/primed.png")

@@ -18,8 +18,11 @@ from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.read import segment
-from hmrnn.plots import text as figures
+from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
+from hmrnn.plots.strokes import figure5, writing
+from hmrnn.plots.style import styled, superscript
+from hmrnn.plots.text import figure3, figure4
 from hmrnn.pretrained.load import TextModel, load
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.training.rundir import RunDirectory
@@ -54,7 +57,7 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
     directory = RunDirectory(run)
     model = load(run)
     parts = [_results(metrics, model, directory.newest_progress())]
-    parts += [_picture("Training", figures.curves(metrics), "The measure and the boundary rates over the updates.")]
+    parts += [_picture("Training", curves(metrics), "The measure and the boundary rates over the updates.")]
     if isinstance(model, TextModel) and isinstance(data, Corpus):
         parts += _text(model, data)
     elif isinstance(model, StrokeModel) and isinstance(data, StrokeCorpus):
@@ -81,7 +84,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
         unit, per = "bits", model.vocabulary.unit
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
-    rates = ", ".join(f"z{figures.superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
+    rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
     updates = ", ".join(f"{share:.1%}" for share in best["updates"])
     rows = [
         (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
@@ -108,8 +111,8 @@ def _text(model: TextModel, corpus: Corpus) -> list[str]:
         found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[context:]
         where = f"{len(found)} symbols of the validation part"
         parts += [
-            _picture("Figure 3", figures.figure3(found), f"{where}; white blocks are boundaries."),
-            _picture("Figure 4", figures.figure4(found), f"{where}, with the norm of every layer's state."),
+            _picture("Figure 3", figure3(found), f"{where}; white blocks are boundaries."),
+            _picture("Figure 4", figure4(found), f"{where}, with the norm of every layer's state."),
             f"<pre>{html.escape(found.table())}</pre>",
         ]
         parts += _segments(model, corpus)
@@ -141,8 +144,6 @@ def _segments(model: TextModel, corpus: Corpus) -> list[str]:
 
 
 def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
-    from hmrnn.plots import strokes as figures_strokes
-
     parts = []
     if model.network.rnn.num_boundaries:
         lines = [corpus.valid[k] for k in range(min(LINES, len(corpus.valid)))]
@@ -150,15 +151,15 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
         levels = range(1, found[0].levels + 1)
         lengths = [np.concatenate([np.diff(one.ends(level), prepend=0) for one in found]) for level in levels]
         try:
-            figure5 = figures_strokes.figure5(lines[0], found[0], levels=levels)
+            drawn = figure5(lines[0], found[0], levels=levels)
             caption = "A line of the validation part, by its pen strokes and by segments."
-            parts.append(_picture("Figure 5", figure5, caption))
+            parts.append(_picture("Figure 5", drawn, caption))
         except InputError as error:  # a line of dots alone; the page says so
             parts.append(f"<h2>Figure 5</h2><p>{html.escape(str(error))}</p>")
         caption = f"Lengths of the segments in {len(lines)} lines."
         parts.append(_picture("Timescales", timescales(lengths, unit="points"), caption))
     try:
-        written = figures_strokes.writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
+        written = writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
     except InputError as error:  # a model that cannot write yet; the page says why
         return [*parts, f"<h2>Samples</h2><p>{html.escape(str(error))}</p>"]
     return [*parts, _picture("Samples", written, "Lines that the model wrote; bias 0.5.")]
@@ -167,7 +168,7 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
 def _picture(title: str, figure: Figure, caption: str) -> str:
     """A figure as SVG inside the page; as an image, so that the names in it are its own."""
     buffer = io.BytesIO()
-    with figures.styled():
+    with styled():
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     width = f"{figure.get_size_inches()[0]:.2f}in"
     source = base64.b64encode(buffer.getvalue()).decode()

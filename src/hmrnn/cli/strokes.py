@@ -23,9 +23,8 @@ from hmrnn.errors import InputError, refuse
 from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.inference.sample_strokes import scribble
-from hmrnn.plots import ink as drawing
-from hmrnn.plots import strokes as figures_strokes
-from hmrnn.plots import text as figures
+from hmrnn.plots.save import check_drawing_path, check_figure_path, save_drawing, save_figure
+from hmrnn.plots.strokes import figure5
 from hmrnn.pretrained.strokes import StrokeModel
 
 POINTS = 600
@@ -120,7 +119,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
     if arguments.seconds and out.suffix in ENDINGS:
         raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
     if out.suffix not in ENDINGS:
-        drawing.check_suffix(out, arguments.seconds, others=ENDINGS)
+        check_drawing_path(out, arguments.seconds, others=ENDINGS)
     prime = _chosen(read_strokes(arguments.prime), arguments.line) if arguments.prime else None
     lines = model.sheet(
         1 if arguments.samples is None else arguments.samples, POINTS if arguments.length is None else arguments.length,
@@ -131,7 +130,7 @@ def generate(model: StrokeModel, arguments: flags.GenerateArguments) -> int:
         begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point that the first step leads from
         save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:
-        drawing.save(lines, out, prime=prime, seconds=arguments.seconds)
+        save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
     print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
     if warning := scribble(model.network, model.scale, lines):
         print(warning, file=sys.stderr)
@@ -142,11 +141,11 @@ def plot(model: StrokeModel, arguments: flags.PlotArguments) -> int:
     if arguments.figure not in (None, "5"):
         raise InputError(f"--figure {arguments.figure} is for text, and this is a model of handwriting; use --figure 5")
     refuse({"--plain": arguments.plain}, NOT_TEXT)
-    figures.check_suffix(arguments.out)
+    check_figure_path(arguments.out)
     steps = _line(model, arguments, arguments.line)
     found = model.segment(steps)
     levels = arguments.levels or range(1, found.levels + 1)
-    figures.save(figures_strokes.figure5(steps, found, levels=levels), arguments.out)
+    save_figure(figure5(steps, found, levels=levels), arguments.out)
     print(f"wrote {arguments.out}")
     return 0
 

@@ -1,1 +1,4 @@
-"""Figures: results in, matplotlib figures or SVG out."""
+"""Figures and pictures: a segmentation, metrics or strokes in, a matplotlib figure, SVG or GIF out.
+
+Matplotlib and Pillow are imported only when something is drawn.
+"""

@@ -1,4 +1,4 @@
-"""Strokes -> an animated GIF that writes them, for where an SVG cannot be shown."""
+"""Strokes as an animated GIF, for places that cannot show an animated SVG."""
 
 from __future__ import annotations
 
@@ -9,32 +9,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.plots.ink import GIF_SECONDS, INK, PRIME, Line, Sheet, check_gif_seconds
+from hmrnn.errors import InputError
+from hmrnn.plots.ink import INK, PRIME, Line, Sheet
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
+SECONDS, MOST_SECONDS = 8.0, 600.0
+"""Duration of the writing: default and maximum."""
 STAYS = 3.0
-"""Seconds for which the whole picture stays before it is written again."""
-_FRAMES, _MOST_FRAMES = 12.5, 100  # a second, in all
+"""Seconds for which the complete picture is shown before the animation starts again."""
+_FRAMES, _MOST_FRAMES = 12.5, 100  # per second, in total
 _WIDTH, _MOST_HEIGHT = 900, 2000  # pixels
-_FINER = 3  # drawn so many times larger, then made smaller: smooth edges
-_SHADES = 16  # of each colour, from the white of the paper to the full colour
+_FINER = 3  # supersampling factor, for smooth edges
+_SHADES = 16  # of each colour, from white to the full colour
 
 
-def gif(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds: float = GIF_SECONDS) -> bytes:
-    """A GIF file in which lines (T, 3), one below the other, are written at once in so many seconds, over and over.
+def check_seconds(seconds: float) -> None:
+    """InputError unless a GIF can last that long."""
+    if not 0 < seconds <= MOST_SECONDS:
+        raise InputError(f"a .gif can be animated for up to {MOST_SECONDS:g} seconds; got {seconds:g}")
 
-    ``prime`` is drawn in grey before each of them, and is there from the beginning. The last picture is the whole one,
-    and stays for ``STAYS`` seconds before the first comes back.
+
+def gif(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds: float = SECONDS) -> bytes:
+    """The bytes of a looping GIF in which all lines (T, 3) are written at once, below each other, in ``seconds``.
+
+    ``prime`` is drawn in grey before each line, from the first frame on. The last frame is the complete picture and
+    stays for ``STAYS`` seconds.
     """
-    check_gif_seconds(seconds)
+    check_seconds(seconds)
     sheet = Sheet(lines, prime)
     points = max(sum(map(len, line.ink)) for line in sheet.lines)
     count = max(2, min(round(_FRAMES * seconds), _MOST_FRAMES, points + 1))
     first, *others = _frames(sheet, count)
-    hundredths = max(2, round(100 * seconds / (count - 1)))  # the format's unit; programs are no faster than 2
+    hundredths = max(2, round(100 * seconds / (count - 1)))  # the unit of the format; viewers do not go below 2
     durations = [10 * hundredths] * (count - 1) + [round(1000 * STAYS)]
     file = io.BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, disposal=1, optimize=True)
@@ -42,7 +51,7 @@ def gif(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds
 
 
 def _frames(sheet: Sheet, count: int) -> Iterator[Image]:
-    """The picture ``count`` times: without any ink, with more and more of it, whole."""
+    """``count`` frames, from no ink to all of it."""
     from PIL import Image, ImageDraw
 
     scale = min(_WIDTH / sheet.width, _MOST_HEIGHT / sheet.height)
@@ -65,7 +74,7 @@ def _frames(sheet: Sheet, count: int) -> Iterator[Image]:
 
 
 def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
-    """The ink between two shares of a line's points; a stroke that goes on does so from where it was left."""
+    """The ink between two fractions of a line's points; a stroke cut by ``begin`` starts at its last drawn point."""
     total, before = sum(map(len, line.ink)), 0
     low, high = (round(max(0.0, share) * total) for share in (begin, end))
     for stroke in line.ink:
@@ -76,7 +85,7 @@ def _between(line: Line, begin: float, end: float) -> Iterator[np.ndarray]:
 
 
 class _Pen:
-    """Draws round strokes on a picture, in the units of a sheet."""
+    """Draws strokes with round ends on a picture; points are in the units of a sheet."""
 
     def __init__(self, draw: ImageDraw, scale: float, width: float) -> None:
         self.on, self.scale = draw, scale
@@ -91,13 +100,13 @@ class _Pen:
 
 
 def _shades(picture: Image) -> np.ndarray:
-    """How dark each pixel of the small picture is, from 0 to ``_SHADES`` - 1."""
+    """The shade of each pixel after downsampling, from 0 to ``_SHADES`` - 1."""
     small = np.asarray(picture.reduce(_FINER), dtype=np.float64)
     return np.round(small / 255 * (_SHADES - 1)).astype(np.int64)
 
 
 def _palette() -> list[int]:
-    """White, then the shades of the ink, then those of the prime."""
+    """RGB values: white, the shades of the ink, the shades of the prime."""
     result = [255, 255, 255]
     for colour in (INK, PRIME):
         full = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]

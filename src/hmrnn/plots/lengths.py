@@ -1,4 +1,4 @@
-"""Segment lengths -> histograms of the timescale of every layer."""
+"""Histograms of segment lengths: the timescale of every level."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.plots import text as figures
+from hmrnn.plots.style import BLUE, ORANGE, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BLUE, _ORANGE = "#0072B2", "#E69F00"
-
 
 def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figure:
-    """A histogram per level of the lengths of its segments, on one logarithmic scale, with the median marked.
+    """One histogram of segment lengths per level, on a shared logarithmic axis, with the median marked.
 
-    ``lengths`` holds an array for each level, such as ``np.diff(found.ends(1), prepend=0)``.
+    ``lengths`` has one array per level, such as ``np.diff(found.ends(1), prepend=0)``.
     """
     arrays = [np.asarray(level) for level in lengths]
     if not arrays or any(array.size == 0 or array.min() < 1 for array in arrays):
@@ -28,13 +26,13 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
 
     longest = max(int(array.max()) for array in arrays)
     edges = _edges(longest)
-    with figures.styled():
-        figure = figures.new_figure(6.4, 0.5 + 1.15 * len(arrays), layout="constrained")
+    with styled():
+        figure = new_figure(6.4, 0.5 + 1.15 * len(arrays), layout="constrained")
         panels = figure.subplots(len(arrays), 1, sharex=True, squeeze=False)[:, 0]
         for l, (axes, array) in enumerate(zip(panels, arrays), start=1):
             share = np.histogram(array, edges)[0] / len(array)
-            axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=_BLUE, edgecolor="white", linewidth=0.4)
-            axes.axvline(float(np.median(array)), color=_ORANGE, linewidth=1.5)
+            axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=BLUE, edgecolor="white", linewidth=0.4)
+            axes.axvline(float(np.median(array)), color=ORANGE, linewidth=1.5)
             title = f"level {l}: {len(array):,} segments, median {np.median(array):g}, mean {array.mean():.1f} {unit}"
             axes.set_title(title, fontsize=8, loc="left")
             axes.set_ylabel("share")
@@ -48,7 +46,7 @@ def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figur
 
 
 def _edges(longest: int) -> np.ndarray:
-    """Bin edges between whole numbers, at first one number a bin, then growing by a quarter."""
+    """Bin edges between whole numbers: bins of one number first, then each a quarter wider."""
     edges = [0.5]
     while edges[-1] <= longest:
         edges.append(edges[-1] + max(1, round(edges[-1] / 4)))
@@ -56,7 +54,7 @@ def _edges(longest: int) -> np.ndarray:
 
 
 def _ticks(longest: int) -> list[int]:
-    """Lengths to name on the scale: 1, 2, 3, 5, 10, 20, 50, ...; powers of ten alone where these would touch."""
+    """Labels of the axis: 1, 2, 3, 5, 10, 20, 50, ..., or powers of ten only where these would overlap."""
     powers = [10**k for k in range(len(str(longest)))]
     several = [1, 2, 3, 5, *(m * power for power in powers[1:] for m in (1, 2, 5))]
     return [tick for tick in (several if longest < 2000 else powers) if tick <= longest]

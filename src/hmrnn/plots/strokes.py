@@ -1,4 +1,4 @@
-"""Handwriting -> the paper's Figure 5, and plain pictures of lines for files that are not SVG."""
+"""Figure 5 of the paper, and handwriting as a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.analysis import scores as boundary_scores
-from hmrnn.analysis.scores import BoundaryScores
+from hmrnn.analysis.scores import BoundaryScores, compare
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
-from hmrnn.plots import text as figures
 from hmrnn.plots.ink import INK, PRIME, Sheet, check_drawable
+from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, styled, superscript
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours without yellow, which is lost on white; neighbours in this order are easily told apart
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
-_WIDTH, _SCORES = 7.2, 1.35  # inches: the figure, and its column of scores
-_MOST_INCHES = 6.0  # a panel is no higher
+COLOURS = (BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK)
+"""Of segments, in turn; neighbours in this order are easy to tell apart."""
+_WIDTH, _SCORES = 7.2, 1.35  # inches: the figure, the column of scores in it
+_MOST_INCHES = 6.0  # height of a panel
 _MARGIN = 0.02  # around a line, as a share of its longer side
 
 
 def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[int] = (2,)) -> Figure:
-    """Figure 5 of the paper: a line (T, 3) drawn in the colours of its pen strokes, then in those of its segments.
+    """Figure 5 of the paper: a line (T, 3) coloured by its pen strokes, and below by its segments at each level.
 
-    Beside each level stands how its segment ends agree with those of the strokes, exactly and within one point, and how
-    ends that are as many would by chance, at each tolerance.
+    Beside each level: how well the segment ends agree with the ends of strokes, exactly and within one point, and the
+    F1 that the same number of random ends would reach.
     """
     if len(steps) != len(segmentation):
         raise InputError(f"steps must be the {len(segmentation)} points of the segmentation; got {len(steps)}")
     for level in levels:
-        segmentation.ends(level)  # says so if there is no such level
+        segmentation.ends(level)  # raises InputError if there is no such level
     check_drawable([steps])
     scores = against_pen_ups(segmentation, steps)
     strokes = [*pen_ups(steps[:-1]).tolist(), len(steps)]
     rows = [("pen strokes", strokes, f"{len(strokes)} strokes")]
     for level in levels:
         ends = segmentation.ends(level)
-        [row, *_] = boundary_scores.compare([[ends]], {"pen-ups": [pen_ups(steps)]}, [len(steps)])
-        rows.append((f"segments of z{figures.superscript(level)}", ends, _scores(ends, scores[level], row.chance)))
+        [row, *_] = compare([[ends]], {"pen-ups": [pen_ups(steps)]}, [len(steps)])
+        rows.append((f"segments of z{superscript(level)}", ends, _scores(ends, scores[level], row.chance)))
 
     points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
     wide, high = (float(size) for size in np.ptp(points, axis=0))
@@ -55,8 +54,8 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
     height = min(_MOST_INCHES, max(0.85, (width - 0.16) * (high + around) / (wide + around)))
     title = 0.22
     total = len(rows) * (height + title) + 0.1
-    with figures.styled():
-        figure = figures.new_figure(_WIDTH, total)
+    with styled():
+        figure = new_figure(_WIDTH, total)
         for k, (name, ends, text) in enumerate(rows):
             bottom = total - (k + 1) * (height + title)
             axes = figure.add_axes((0.08 / _WIDTH, bottom / total, (width - 0.16) / _WIDTH, height / total))
@@ -67,14 +66,14 @@ def figure5(steps: np.ndarray, segmentation: Segmentation, *, levels: Sequence[i
 
 
 def writing(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None) -> Figure:
-    """Lines (T, 3) below each other, as :func:`hmrnn.plots.ink.svg` draws them."""
+    """A figure of lines (T, 3) below each other, as :func:`hmrnn.plots.ink.svg` draws them."""
     from matplotlib.collections import LineCollection
 
     sheet = Sheet(lines, prime)
     width = 9.0
     height = min(100.0, max(0.3, width * sheet.height / sheet.width))
-    with figures.styled():
-        figure = figures.new_figure(width, height)
+    with styled():
+        figure = new_figure(width, height)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(0, sheet.width)
@@ -89,7 +88,7 @@ def writing(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None) -> 
 
 
 def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name: str) -> None:
-    """Every piece of ink from one point to the next, in the colour of the segment that the latter belongs to."""
+    """Draw the ink from each point to the next, in the colour of the segment of the second point."""
     from matplotlib.collections import LineCollection
 
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))  # (T,): which segment a point belongs to
@@ -110,13 +109,13 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
 
 
 def _scores(ends: list[int], scores: dict[int, BoundaryScores], chance: dict[int, float]) -> str:
-    """``chance`` is that of random ends; without tolerance it is known exactly."""
+    """Scores of one level as text; ``chance`` is the F1 of random ends, computed exactly for tolerance 0."""
     lines = [counted(len(ends), "segment")]
     for tolerance, score in scores.items():
         near = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point"
         lines += [near + ":", f"  P {_percent(score.precision)}  R {_percent(score.recall)}  F1 {_percent(score.f1)}"]
         f1 = chance[tolerance]
-        if tolerance == 0 and ends[-1] > 1:  # drawn from all places where one could be
+        if tolerance == 0 and ends[-1] > 1:  # expected hits of random ends
             f1 = dataclasses.replace(score, hits=score.found * score.gold / (ends[-1] - 1)).f1
         lines.append(f"  by chance F1 {_percent(f1)}")
     return "\n".join(lines)

@@ -183,12 +183,13 @@ class _Page:
 
     async def figure(self, request: Request) -> ASGIApp:
         def work(wanted: ReadRequest) -> Iterator[bytes]:
-            from hmrnn.plots import text as figures
+            from hmrnn.plots.save import save_figure
+            from hmrnn.plots.text import figure4
 
             _at_most("text", len(wanted.text), self.limits.figure)
-            drawn = figures.figure4(self.shelf.of_kind(wanted.model, "text").segment(wanted.text))
+            drawn = figure4(self.shelf.of_kind(wanted.model, "text").segment(wanted.text))
             with tempfile.TemporaryDirectory() as folder:
-                yield figures.save(drawn, Path(folder) / "figure.svg").read_bytes()
+                yield save_figure(drawn, Path(folder) / "figure.svg").read_bytes()
 
         return Answer(self, request, ReadRequest, work, MEDIA[".svg"])
 
