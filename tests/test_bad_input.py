@@ -341,9 +341,9 @@ def test_damaged_metrics(work: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_corpus_whose_vocabulary_is_another(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A checkpoint whose files agree with each other but not with the corpus it names."""
     saved = checkpoint.read(Path(BEST))
-    vocabulary = type(saved.vocabulary)("characters", tuple("ABCDEFGHI"))
+    vocabulary = type(saved.reads)("characters", tuple("ABCDEFGHI"))
     shutil.rmtree(BEST)
-    checkpoint.write(Path(BEST), saved._replace(vocabulary=vocabulary))
+    checkpoint.write(Path(BEST), saved._replace(reads=vocabulary))
     assert "the corpus has another vocabulary (9 symbols)" in complaint(work, capsys, "evaluate", "-m", "runs/story")
 
 

@@ -41,7 +41,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "config.json", "manifest.json", "model.safetensors", "training.json", "training.safetensors", "vocabulary.json",
     ]  # fmt: skip
     read = checkpoint.read(tmp_path / "a" / "b", training=True)
-    assert (read.config, read.vocabulary, read.progress) == (wrote.config, wrote.vocabulary, {"step": 7})
+    assert (read.config, read.reads, read.progress) == (wrote.config, wrote.reads, {"step": 7})
     for ours, theirs in ((wrote.weights, read.weights), (wrote.training, read.training)):
         assert ours is not None
         assert theirs is not None

@@ -20,9 +20,10 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -39,15 +40,53 @@ NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 REQUIRED = ("model.safetensors", "config.json")
 FILES = (*REQUIRED, "vocabulary.json", "scale.json", "training.safetensors", "training.json")
 LARGEST_MANIFEST = 1 << 16
-_VOCABULARY: dict[type[Vocabulary | Scale], str] = {Vocabulary: "vocabulary.json", Scale: "scale.json"}
+
+
+class Reads(Protocol):
+    """What a model reads, and how data become its input: the vocabulary of a text, or the scale of strokes."""
+
+    @property
+    def modality(self) -> Literal["text", "strokes"]:
+        """Which kind of data."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What is read at one time step: "character", "byte" or "point"."""
+        ...
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Data as a model takes them: indices (T,) of the symbols of a text, or scaled steps (T, 3) of strokes."""
+        ...
+
+    def decode(self, encoded: Any) -> Any:
+        """The inverse of ``encode``."""
+        ...
+
+    def pieces(self, encoded: Any) -> list[str]:
+        """One string per time step, for display."""
+        ...
+
+    def describe(self) -> str:
+        """A few words for people."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        ...
+
+
+_STORED: dict[str, tuple[str, type[Vocabulary | Scale]]] = {
+    "text": ("vocabulary.json", Vocabulary),
+    "strokes": ("scale.json", Scale),
+}
 
 
 class Checkpoint(NamedTuple):
     """What a checkpoint holds; ``progress`` and ``training`` are None in one that cannot go on training."""
 
     config: Config
-    vocabulary: Vocabulary | Scale
-    """What is needed to read data: the symbols of text, or the scale of strokes."""
+    reads: Reads
     weights: dict[str, Tensor]
     progress: dict[str, Any] | None = None
     training: dict[str, Tensor] | None = None
@@ -68,7 +107,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     files = {
         "model.safetensors": save_tensors(_plain(checkpoint.weights)),
         "config.json": to_json(checkpoint.config),
-        _VOCABULARY[type(checkpoint.vocabulary)]: to_json(checkpoint.vocabulary.to_dict()),
+        _STORED[checkpoint.reads.modality][0]: to_json(checkpoint.reads.to_dict()),
     }
     if checkpoint.training is not None:
         files["training.safetensors"] = save_tensors(_plain(checkpoint.training))
@@ -106,17 +145,16 @@ def read(directory: Path, *, training: bool = False) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{error}{_another(directory, training)}") from error
     config = from_json(files["config.json"], Config, f"{directory}/config.json")
-    kind = Scale if "scale.json" in files else Vocabulary
-    data = files[_VOCABULARY[kind]]
-    vocabulary = kind.from_dict(from_json(data, dict, f"{directory}/{_VOCABULARY[kind]}"))
+    name, kind = _STORED["strokes" if "scale.json" in files else "text"]
+    reads = kind.from_dict(from_json(files[name], dict, f"{directory}/{name}"))
     weights = _tensors(files["model.safetensors"], directory / "model.safetensors")
     if not training:
-        return Checkpoint(config, vocabulary, weights)
+        return Checkpoint(config, reads, weights)
     if "training.json" not in files:
         raise InputError(f"{directory} holds a model but no state to go on training from")
     progress = from_json(files["training.json"], dict, f"{directory}/training.json")
     state = _tensors(files["training.safetensors"], directory / "training.safetensors")
-    return Checkpoint(config, vocabulary, weights, progress, state)
+    return Checkpoint(config, reads, weights, progress, state)
 
 
 def _another(directory: Path, training: bool) -> str:

@@ -16,6 +16,7 @@ from hmrnn.analysis import gold as e
 from hmrnn.analysis.scores import Row
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
+from hmrnn.inference.evaluate import find
 
 WORDS = Vocabulary("characters", tuple("\n abc"))
 
@@ -49,7 +50,7 @@ def test_found_is_what_segment_finds(work: Path) -> None:
     model = hmrnn.load("runs/story")
     text = tiny.text(300, seed=5)
     whole = model.segment(text)
-    found = e.find(model.network, model.vocabulary.encode(text))
+    found = find(model.network, model.vocabulary.encode(text))
     assert np.array_equal(found.boundaries[:-1], whole.boundaries[:-1])
     assert not found.boundaries[-1].any()
     assert whole.bits is not None
@@ -64,9 +65,9 @@ def test_found_is_what_segment_finds(work: Path) -> None:
 def test_streams_cover_every_position_once(work: Path) -> None:
     model = hmrnn.load("runs/story")
     symbols = model.vocabulary.encode(tiny.text(1203, seed=5))
-    found = e.find(model.network, symbols, streams=4, warmup=100)
+    found = find(model.network, symbols, streams=4, warmup=100)
     assert np.isfinite(found.surprise[1:]).all()
-    one = e.find(model.network, symbols)
+    one = find(model.network, symbols)
     np.testing.assert_allclose(found.surprise[1:300], one.surprise[1:300], rtol=1e-4)
     assert np.array_equal(found.boundaries[:299], one.boundaries[:299])
 

@@ -13,11 +13,11 @@ import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint
+from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
-from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.nn.models import LanguageModel
 from hmrnn.plots.strokes import COLOURS, figure5
 from hmrnn.pretrained.strokes import StrokeModel

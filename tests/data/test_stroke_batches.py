@@ -41,7 +41,7 @@ def test_every_line_once_with_exactly_its_points(seed: int | None) -> None:
                 assert n == 0
                 continue
             seen.append(i)
-            scaled = SCALE.apply(LINES[i])
+            scaled = SCALE.encode(LINES[i])
             np.testing.assert_array_equal(batch.inputs[:n, b], scaled[:-1])
             np.testing.assert_array_equal(batch.targets[:n, b], scaled[1:])
     assert sorted(seen) == list(range(103))

@@ -71,12 +71,12 @@ def test_scale_leaves_out_first_steps() -> None:
     moves = np.concatenate([s[1:, :2] for s in strokes]).astype(np.float64)
     scale = Scale.of(strokes)
     np.testing.assert_allclose([scale.mean, scale.deviation], [moves.mean(0), moves.std(0)])
-    scaled = np.concatenate([scale.apply(s)[1:] for s in strokes])
+    scaled = np.concatenate([scale.encode(s)[1:] for s in strokes])
     np.testing.assert_allclose(scaled[:, :2].mean(0, dtype=np.float64), 0, atol=1e-6)
     np.testing.assert_allclose(scaled[:, :2].std(0, dtype=np.float64), 1, atol=1e-6)
     assert set(scaled[:, 2].tolist()) == {0, 1}
-    np.testing.assert_allclose(scale.undo(scale.apply(strokes.steps)), strokes.steps, atol=1e-5)
-    assert scale.apply(strokes[0]).dtype == np.float32
+    np.testing.assert_allclose(scale.decode(scale.encode(strokes.steps)), strokes.steps, atol=1e-5)
+    assert scale.encode(strokes[0]).dtype == np.float32
 
 
 def test_scale_does_not_depend_on_the_layout_in_memory() -> None:

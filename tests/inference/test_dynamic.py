@@ -20,6 +20,7 @@ from hmrnn.inference.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynami
 from hmrnn.inference.evaluate import evaluate, read_through
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
+from hmrnn.tasks.registry import make_model
 
 SYMBOLS = tiny.corpus(train=101).train
 FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)
@@ -28,7 +29,8 @@ FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)
 def model(seed: int = 5, engine: str = "auto", **changes: Any) -> LanguageModel:
     """Detectors that fire often and weights that make the symbols differ."""
     torch.manual_seed(seed)
-    network = LanguageModel(9, tiny.config(**changes).model, engine=engine, vocabulary=tiny.VOCABULARY)
+    network = make_model(tiny.config(**changes).model, tiny.VOCABULARY, engine)
+    assert isinstance(network, LanguageModel)
     with torch.no_grad():
         for weight in network.parameters():
             weight *= 1.5

@@ -26,9 +26,9 @@ def test_a_line_is_drawn_from_what_a_whole_pass_expects(model: StrokeModel) -> N
     assert line.shape == (12, 3)
     read = np.concatenate([np.zeros((1, 3)), line])[:-1]
     with torch.no_grad():
-        mixture, _, _ = model.network(torch.from_numpy(model.scale.apply(read))[:, None])
+        mixture, _, _ = model.network(torch.from_numpy(model.scale.encode(read))[:, None])
     expected = Mixture(*(part[:, 0] for part in mixture)).sample(temperature=0).numpy()
-    np.testing.assert_allclose(model.scale.apply(line), expected, atol=1e-4)
+    np.testing.assert_allclose(model.scale.encode(line), expected, atol=1e-4)
 
 
 def test_many_lines_are_segmented_as_each_by_itself(model: StrokeModel) -> None:
@@ -49,9 +49,9 @@ def test_a_prime_is_read_first_and_not_returned(model: StrokeModel) -> None:
     line = model.generate(5, temperature=0, prime=prime)
     read = np.concatenate([prime, line])[:-1]
     with torch.no_grad():
-        mixture, _, _ = model.network(torch.from_numpy(model.scale.apply(read))[:, None])
+        mixture, _, _ = model.network(torch.from_numpy(model.scale.encode(read))[:, None])
     expected = Mixture(*(part[len(prime) - 1 :, 0] for part in mixture)).sample(temperature=0).numpy()
-    np.testing.assert_allclose(model.scale.apply(line), expected, atol=1e-4)
+    np.testing.assert_allclose(model.scale.encode(line), expected, atol=1e-4)
     assert not np.allclose(line, model.generate(5, temperature=0))
 
 

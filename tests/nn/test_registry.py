@@ -25,7 +25,8 @@ from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.models import LanguageModel
-from hmrnn.nn.registry import given_boundaries, make_rnn
+from hmrnn.nn.registry import make_rnn
+from hmrnn.tasks.registry import make_model
 from hmrnn.training.trainer import Trainer
 
 KINDS = {
@@ -109,7 +110,7 @@ def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
-    model = LanguageModel(9, config(kind).model, vocabulary=tiny.VOCABULARY).double().train()
+    model = make_model(config(kind).model, tiny.VOCABULARY).double().train()
     symbols = torch.randint(9, (20,))
     with torch.no_grad():
         expected = model.eval()(symbols[:, None])[0][-1, 0]
@@ -199,7 +200,7 @@ def test_no_detectors_no_segments(kind: str) -> None:
 
 
 def test_hrnn_segments_are_words_and_lines() -> None:
-    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES)
+    model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3))
     found = segment(model, LINES.encode(TEXT), TEXT, chunk=7)
     assert found.segments(1) == ["the ", "cat ", "sat\n", "on ", "the ", "mat\n", "\n", "it ", "was ", "fat "]
     assert found.segments(2) == ["the cat sat\n", "on the mat\n", "\n", "it was fat "]
@@ -208,7 +209,7 @@ def test_hrnn_segments_are_words_and_lines() -> None:
 
 
 def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
-    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES).double()
+    model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3)).double()
     symbols = torch.from_numpy(LINES.encode(TEXT).astype(np.int64))[:, None]
     logits, out, _ = model(symbols)
     loss = logits.logsumexp(-1).sum()
@@ -230,7 +231,7 @@ def test_hrnn_leaves_the_levels_above_to_their_detectors() -> None:
 
 @pytest.mark.parametrize("lengths", [None, torch.tensor([len(TEXT), 20])])
 def test_hrnn_keeps_to_the_text_while_its_embedding_is_dropped(lengths: torch.Tensor | None) -> None:
-    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES).train()
+    model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3)).train()
     model.dropout_embedding = 0.5
     symbols = torch.from_numpy(LINES.encode(TEXT).astype(np.int64))[:, None].expand(-1, 2)
     (_, out, _), (_, again, _) = (model(symbols, lengths=lengths) for _ in range(2))
@@ -250,21 +251,22 @@ def test_given_boundaries_of_other_vocabularies() -> None:
         (Vocabulary("characters", (" ", "a")), [[1, nan], [0, nan]]),  # text8 has no lines
         (Vocabulary("characters", ("\n", "a")), [[1, 1], [0, 0]]),
     ):
-        np.testing.assert_array_equal(given_boundaries(vocabulary, 2).numpy(), np.array(expected, np.float32))
-        assert given_boundaries(vocabulary, 0).shape == (len(vocabulary), 0)
-        assert given_boundaries(vocabulary, 1).shape == (len(vocabulary), 1)
+        np.testing.assert_array_equal(vocabulary.boundaries(2), np.array(expected, np.float32))
+        assert vocabulary.boundaries(0).shape == (len(vocabulary), 0)
+        assert vocabulary.boundaries(1).shape == (len(vocabulary), 1)
     with pytest.raises(InputError, match=r"^model.rnn hrnn takes the spaces and line ends .* has neither; use hm-lstm"):
-        given_boundaries(Vocabulary("characters", ("a", "b")), 2)
+        Vocabulary("characters", ("a", "b")).boundaries(2)
 
 
-def test_hrnn_needs_its_vocabulary() -> None:
-    for vocabulary in (None, tiny.VOCABULARY):
-        with pytest.raises(InputError, match=r"^hrnn needs a vocabulary of 3 symbols"):
-            LanguageModel(3, HRNN, vocabulary=vocabulary)
+def test_hrnn_needs_its_boundaries() -> None:
+    with pytest.raises(InputError, match=r"given with each symbol must have shape \(3, 3\); got none"):
+        LanguageModel(3, HRNN)
+    with pytest.raises(InputError, match=r"given with each symbol must have shape \(3, 3\); got shape \(9, 3\)"):
+        LanguageModel(3, HRNN, given=tiny.VOCABULARY.boundaries(3))
 
 
 def test_hrnn_padding_may_hold_anything() -> None:
-    model = LanguageModel(len(LINES), HRNN, vocabulary=LINES)
+    model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3))
     symbols = torch.zeros(5, 2, dtype=torch.int64)
     symbols[3:, 1] = -100
     _, out, _ = model(symbols, lengths=torch.tensor([5, 3]))

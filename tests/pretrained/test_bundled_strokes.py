@@ -12,10 +12,10 @@ import pytest
 import hmrnn
 import tiny
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.data.strokes import synthetic as handwritten
 from hmrnn.data.strokes.strokes import Strokes
-from hmrnn.inference.read_strokes import against_pen_ups
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.web.shelf import open_shelf

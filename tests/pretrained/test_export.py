@@ -153,7 +153,7 @@ def test_what_16_bits_cannot_hold_is_refused(tmp_path: Path, value: float, messa
     saved = tiny.trainer(tiny.config()).snapshot(training=False)
     weights = {name: weight.clone() for name, weight in saved.weights.items()}
     weights["softmax.bias"][2] = value
-    checkpoint.write(tmp_path / "run", Checkpoint(saved.config, saved.vocabulary, weights))
+    checkpoint.write(tmp_path / "run", Checkpoint(saved.config, saved.reads, weights))
     with pytest.raises(InputError, match=message):
         export(tmp_path / "run", tmp_path / "out", half=True)
     assert not (tmp_path / "out").exists()

@@ -17,7 +17,8 @@ from hmrnn.cli import commands
 from hmrnn.config import Config
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Reading, Validation, make_task
+from hmrnn.tasks.base import Loss, Validation
+from hmrnn.tasks.registry import make_task
 from hmrnn.tasks.text import TextTask
 from hmrnn.training import trainer
 from hmrnn.training.loop import read_metrics
@@ -33,6 +34,7 @@ class Words:
     unit, per, symbol = "nats", "sequence", "letter"
     carries_state = False
     chunks, checksum, symbols = 3, 77, 24.0
+    reads = tiny.VOCABULARY
 
     def __init__(self, config: Config) -> None:
         self.model = LanguageModel(9, config.model)
@@ -42,25 +44,22 @@ class Words:
         symbols = torch.from_numpy(np.random.default_rng(10 * epoch + chunk).integers(9, size=(max(lengths) + 1, 4)))
         return symbols[:-1], symbols[1:], torch.tensor(lengths)
 
-    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets, lengths = batch
         assert state is None
         logits, out, after = network(inputs, None, lengths)
         counted = torch.arange(len(inputs))[:, None] < lengths
         nats = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
         loss = (nats * counted).sum() / (len(lengths) * MEAN_LENGTH)
-        return Reading(loss, out.boundaries, after, counted)
+        return Loss(loss, out.boundaries, after, counted)
 
     def measure(self, loss: float) -> float:
         return loss * MEAN_LENGTH
 
     def validate(self, progress: Any = None) -> Validation:
         with torch.no_grad():
-            reading = self.read(self.model, self.batch(99, 0), None)
-        return Validation(self.measure(reading.loss.item()), tuple(reading.rates().tolist()), (1.0, 0.5, 0.5), 4)
-
-    def saved(self) -> Any:
-        return tiny.VOCABULARY
+            reading = self.loss(self.model, self.batch(99, 0), None)
+        return Validation(self.measure(reading.value.item()), tuple(reading.rates().tolist()), (1.0, 0.5, 0.5), 4)
 
     def describe(self) -> str:
         return "words: 12 of them"
@@ -80,7 +79,7 @@ def test_text_formats_are_text() -> None:
     assert isinstance(task, TextTask)
     assert (task.unit, task.per, task.chunks, task.symbols, task.carries_state) == ("bits", "character", 10, 20, True)
     assert task.measure(1.0) == pytest.approx(1.4427, abs=1e-4)
-    assert task.saved() == tiny.VOCABULARY
+    assert task.reads == tiny.VOCABULARY
 
 
 @pytest.mark.usefixtures("words")

@@ -20,7 +20,7 @@ from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch
 from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.nn.output import Operation
-from hmrnn.tasks.base import make_task
+from hmrnn.tasks.registry import make_task
 from hmrnn.tasks.strokes import StrokeTask
 from hmrnn.training.loop import read_metrics, train
 from hmrnn.training.rundir import RunDirectory
@@ -40,7 +40,7 @@ def line_by_line(network: HandwritingModel, strokes: Strokes, scale: Scale) -> l
     """The log-likelihood of every line, each read alone and without padding."""
     totals = []
     for line in strokes:
-        points = torch.from_numpy(scale.apply(line))[:, None]
+        points = torch.from_numpy(scale.encode(line))[:, None]
         with torch.no_grad():
             totals.append(float(network.log_likelihood(points)[0].double().sum()))
     return totals
@@ -73,7 +73,7 @@ def test_evaluation_counts_boundaries_and_updates_of_real_points_only() -> None:
     fired, changed, points = np.zeros(2), np.zeros(3), 0
     for line in corpus.valid:
         with torch.no_grad():
-            _, out, _ = model.network(torch.from_numpy(corpus.scale.apply(line))[:-1, None])
+            _, out, _ = model.network(torch.from_numpy(corpus.scale.encode(line))[:-1, None])
         fired += out.boundaries.sum((0, 1)).numpy()
         changed += (out.operations != Operation.COPY).sum((0, 1)).numpy()
         points += len(line) - 1
@@ -90,7 +90,7 @@ def test_losses_of_an_epoch_average_to_the_measure() -> None:
     corpus = tiny_strokes.corpus()
     assert it.chunks == 5  # of 18 lines: 20 rows
     with torch.no_grad():
-        losses = [float(it.read(it.model, it.batch(0, chunk), None).loss) for chunk in range(it.chunks)]
+        losses = [float(it.loss(it.model, it.batch(0, chunk), None).value) for chunk in range(it.chunks)]
     expected = -np.mean(line_by_line(it.model, corpus.train, corpus.scale))
     assert it.measure(float(np.mean(losses))) == pytest.approx(expected, rel=1e-5)
     assert np.mean(losses) == pytest.approx(expected / (np.mean(corpus.train.lengths) - 1), rel=1e-5)
@@ -99,8 +99,8 @@ def test_losses_of_an_epoch_average_to_the_measure() -> None:
 def test_the_loss_of_a_batch_is_the_mean_over_its_parts() -> None:
     it = task()
     batch = it.batch(0, 1)
-    whole = it.read(it.model, batch, None).loss
-    parts = [it.read(it.model, tuple(a[..., k : k + 2] if a.dim() == 1 else a[:, k : k + 2] for a in batch), None).loss
+    whole = it.loss(it.model, batch, None).value
+    parts = [it.loss(it.model, tuple(a[..., k : k + 2] if a.dim() == 1 else a[:, k : k + 2] for a in batch), None).value
              for k in (0, 2)]  # fmt: skip
     torch.testing.assert_close(torch.stack(parts).mean(), whole)
 
@@ -109,7 +109,7 @@ def test_rates_leave_padding_out_and_keep_their_gradient() -> None:
     it = task()
     inputs, targets, counted = it.batch(0, 0)
     assert int(counted.min()) < len(inputs)
-    rates = it.read(it.model, (inputs, targets, counted), None).rates()
+    rates = it.loss(it.model, (inputs, targets, counted), None).rates()
     _, out, _ = it.model(inputs)
     by_hand = torch.cat([out.boundaries[:n, b] for b, n in enumerate(counted.tolist())]).mean(0)
     torch.testing.assert_close(rates, by_hand)
@@ -138,7 +138,7 @@ def test_bf16_reads_a_batch_and_gives_finite_float32() -> None:
     it = task()
     with torch.autocast("cpu", torch.bfloat16):
         log_density, _, _, _ = read_batch(it.model, it.batch(0, 0))
-        loss = it.read(it.model, it.batch(0, 0), None).loss
+        loss = it.loss(it.model, it.batch(0, 0), None).value
     assert log_density.dtype == loss.dtype == torch.float32
     loss.backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in it.model.parameters())
@@ -179,7 +179,7 @@ def test_a_checkpoint_holds_the_scale(tmp_path: Path) -> None:
     assert sorted(path.name for path in best.iterdir()) == [
         "config.json", "manifest.json", "model.safetensors", "scale.json",
     ]  # fmt: skip
-    assert checkpoint.read(best).vocabulary == tiny_strokes.corpus().scale
+    assert checkpoint.read(best).reads == tiny_strokes.corpus().scale
 
 
 def test_the_mixture_passes_through_the_network_whole() -> None:

@@ -264,15 +264,15 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
     update = Trainer.update
 
     def poisoned(self: Trainer, batch: Any, phase: int | None = None) -> None:
-        read = self.task.read
+        loss = self.task.loss
 
         def bad(*arguments: Any) -> Any:
-            reading = read(*arguments)
-            return reading._replace(loss=reading.loss * math.nan) if self.progress.step == 5 else reading
+            reading = loss(*arguments)
+            return reading._replace(value=reading.value * math.nan) if self.progress.step == 5 else reading
 
-        monkeypatch.setattr(self.task, "read", bad)
+        monkeypatch.setattr(self.task, "loss", bad)
         update(self, batch, phase)
-        monkeypatch.setattr(self.task, "read", read)
+        monkeypatch.setattr(self.task, "loss", loss)
 
     monkeypatch.setattr(Trainer, "update", poisoned)
     tiny.run(tmp_path, tiny.config(skip_nonfinite=True, log_every=10), stop=after(7))

@@ -13,15 +13,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tiny
-from hmrnn.analysis.gold import find
 from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.data import Corpus
+from hmrnn.inference.evaluate import find
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.tasks.base import Reading, chances
+from hmrnn.tasks.base import Loss, chances
 from hmrnn.training.detectors import (
     BELOW_ZERO,
     bound_feedback,
@@ -129,7 +129,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
     numbers = torch.randn(50, 40, 2, generator=generator).clamp(-3, 3)
     before = numbers * torch.tensor([0.05, 0.001]) + torch.tensor([0.2, -0.1])  # (T, B, detectors)
     active = torch.arange(50)[:, None] < torch.arange(11, 51) if padded else None
-    reading = Reading(before.sum(), before, rnn.initial_state(40), active, chances=hard_sigmoid(before, 2.0))
+    reading = Loss(before.sum(), before, rnn.initial_state(40), active, chances=hard_sigmoid(before, 2.0))
     after = before + lacking_bias(reading, (0.3, 0.05), rnn)
     fires = (after > 0).float() if boundary == "step" else hard_sigmoid(after, 2.0)
     rates = fires.mean((0, 1)) if active is None else fires[active].mean(0)
@@ -139,7 +139,7 @@ def test_what_a_bias_lacks_gives_the_target_on_the_same_batch(boundary: Boundary
 def test_a_bias_that_cannot_be_seen_from_the_linear_range_lacks_the_way_to_its_end() -> None:
     rnn = HMLSTM(1, 2)
     far = torch.stack([torch.full((5, 4), -9.0), torch.full((5, 4), 9.0)], dim=-1)
-    reading = Reading(far.sum(), far, rnn.initial_state(4), chances=hard_sigmoid(far, 1.0))
+    reading = Loss(far.sum(), far, rnn.initial_state(4), chances=hard_sigmoid(far, 1.0))
     assert lacking_bias(reading, (0.3, 0.3), rnn).tolist() == [1.0, -1.0]
     assert lacking_bias(reading, (0.0, 1.0), rnn).tolist() == [1.0, -1.0]  # no index beyond the last
 
@@ -160,7 +160,7 @@ def test_the_pull_of_surprise_by_hand() -> None:
             wanted[4, 0, 1] = 1  # 1 of 8
         else:
             wanted[2, 0, 1] = 1
-        reading = Reading(z.sum(), z, rnn.initial_state(2), active, surprise, chances=p)
+        reading = Loss(z.sum(), z, rnn.initial_state(2), active, surprise, chances=p)
         beyond = p - (0.1 + 0.8 * wanted)
         for margin in (0.0, 0.5):
             pull = surprise_pull(reading, (0.375, 0.125), lag, margin=margin)
@@ -168,10 +168,10 @@ def test_the_pull_of_surprise_by_hand() -> None:
             assert pull.item() == pytest.approx(errors.sum().item() / 8)
             (gradient,) = torch.autograd.grad(pull, z)
             torch.testing.assert_close(gradient, 2 * (margin * beyond - wanted) * active[..., None] / 8)
-    whole = surprise_pull(Reading(z.sum(), z, rnn.initial_state(2), None, surprise), (1.0, 0.0), 0)
+    whole = surprise_pull(Loss(z.sum(), z, rnn.initial_state(2), None, surprise), (1.0, 0.0), 0)
     assert whole.item() == pytest.approx(5 / 10)  # every step that is a rise, and none
     expected = torch.tensor([[1.0, 1.0], [3.0, 1.0], [4.0, 1.0], [2.0, 9.0], [1.5, 9.0]])
-    reading = Reading(z.sum(), z, rnn.initial_state(2), active, surprise, expected)
+    reading = Loss(z.sum(), z, rnn.initial_state(2), active, surprise, expected)
     (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "expected"), z)
     assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
 
@@ -183,7 +183,7 @@ def test_a_margin_pulls_on_beyond_the_threshold(margin: float) -> None:
     surprise = torch.tensor([9.0, 1.0, 9.0, 1.0, 9.0])[:, None]  # so the right places are found already
     for _ in range(200):
         z, p = decide(hard_sigmoid(s, 1.0), "step"), hard_sigmoid(s.detach(), 1.0)
-        reading = Reading(z.sum(), z, HMLSTM(1, 2).initial_state(1), None, surprise, surprise, p)
+        reading = Loss(z.sum(), z, HMLSTM(1, 2).initial_state(1), None, surprise, surprise, p)
         (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.6,), 0, "expected", margin), s)
         s = (s - gradient).detach().requires_grad_()
     assert s.flatten().sign().tolist() == [1, -1, 1, -1, 1]
@@ -197,7 +197,7 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
     rnn = HMLSTM(1, 2, boundary=boundary)
     with FakeTensorMode(allow_non_fake_inputs=True):
         z, other, good = torch.rand(5, 4, 2), torch.rand(5, 4), torch.ones((), dtype=torch.bool)
-        reading = Reading(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
+        reading = Loss(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
         surprise_pull(reading, (0.3, 0.1), 1, kind, 0.5)
         rate_prior(reading.rates(), (0.3, 0.1), 0.5)
         control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), torch.tensor(0.05), good)

@@ -1,22 +1,18 @@
-"""What the detectors of a language model find in a text, against gold ends: spaces and lines, or those of a file."""
+"""Segment ends that a model found, scored against gold ends: spaces, removed spaces, those of a file, or pen-ups."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
-from hmrnn.analysis.scores import Row, compare, ends_of
+from hmrnn.analysis.scores import TOLERANCES, BoundaryScores, Row, compare, ends_of, score
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import entropy, read_through
-from hmrnn.nn.models import LanguageModel
-from hmrnn.nn.output import Output
 
 BEFORE, AFTER = "before the space", "after the space"
 """The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""
@@ -33,30 +29,6 @@ class Found(NamedTuple):
     """(T,) float32: bits needed for each symbol, given those before it; NaN for the first."""
     expected: np.ndarray
     """(T,) float32: bits that were to be expected for it, the entropy of the prediction; NaN for the first."""
-
-
-def find(
-    network: LanguageModel,
-    symbols: np.ndarray,
-    *,
-    streams: int = 1,
-    warmup: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> Found:
-    """Read ``symbols`` as :func:`hmrnn.inference.evaluate.evaluate` does, and keep where the detectors fired."""
-    T, levels = len(symbols), network.rnn.num_boundaries
-    if levels == 0:
-        raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
-    found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
-
-    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
-        inside = counted.cpu().numpy()
-        found.boundaries[at[inside]] = (out.boundaries > 0.5).cpu().numpy()[inside]
-        for bits, nats in ((found.surprise, losses), (found.expected, entropy(logits))):
-            bits[at[inside] + 1] = nats.cpu().numpy()[inside] / math.log(2)
-
-    read_through(network, symbols, note, streams=streams, warmup=warmup, progress=progress)
-    return found
 
 
 def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
@@ -96,6 +68,23 @@ def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray
 def against_ends(found: Found, ends: np.ndarray) -> list[Row]:
     """Gold ends are given."""
     return _compare(found, {FILE: ends})
+
+
+def pen_ups(steps: np.ndarray) -> np.ndarray:
+    """Where strokes end in a line (T, 3), as ``Segmentation.ends`` counts: the number of points before the cut."""
+    return ends_of(steps[:, 2] > 0.5)
+
+
+def against_pen_ups(segmentation: Segmentation, steps: np.ndarray) -> dict[int, dict[int, BoundaryScores]]:
+    """The scores of each level's segment ends against the ends of strokes, by level and by tolerance in points."""
+    gold = pen_ups(steps)
+    return {
+        level: {
+            tolerance: score(segmentation.ends(level), gold, len(segmentation), tolerance=tolerance)
+            for tolerance in TOLERANCES
+        }
+        for level in range(1, segmentation.levels + 1)
+    }
 
 
 def read_ends(path: str | Path, length: int) -> np.ndarray:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.cli import demo, display
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import StrokeCorpus, Strokes, load_strokes
-from hmrnn.inference.read_strokes import against_pen_ups
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.plots.strokes import figure5

@@ -16,7 +16,7 @@ from hmrnn.cli import strokes as commands_strokes
 from hmrnn.data import load_corpus, read_symbols_and_spaces
 from hmrnn.errors import InputError, own_flags
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.inference.evaluate import cut
+from hmrnn.inference.evaluate import cut, find
 from hmrnn.inference.evaluate import evaluate as measure
 from hmrnn.pretrained.load import TextModel, load
 from hmrnn.pretrained.strokes import StrokeModel
@@ -94,7 +94,7 @@ def _boundary_rows(
     model: TextModel, symbols: np.ndarray, spaces: np.ndarray, gold: np.ndarray | None, streams: int, warmup: int
 ) -> list[boundary_scores.Row]:
     show = display.show_progress("looking for segments")
-    found = evaluate_boundaries.find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
+    found = find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     if gold is not None:
         return evaluate_boundaries.against_ends(found, gold)
     if model.config.data.remove_spaces:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hmrnn.analysis.gold import against_removed_spaces, against_white_space, find
+from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.cli.display import duration
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
+from hmrnn.inference.evaluate import find
 from hmrnn.inference.read import segment
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales

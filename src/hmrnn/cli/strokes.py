@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import display
 from hmrnn.data import Strokes, load_strokes, read_strokes, save_strokes
@@ -21,7 +22,6 @@ from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError, refuse
 from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
-from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.inference.sample_strokes import scribble
 from hmrnn.plots.save import check_drawing_path, check_figure_path, save_drawing, save_figure
 from hmrnn.plots.strokes import figure5

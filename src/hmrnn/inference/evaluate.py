@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hmrnn.analysis.gold import Found
 from hmrnn.errors import InputError
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel, evaluating
@@ -97,6 +98,30 @@ def read_through(
     if len(starts) > 0:
         with evaluating(network), torch.inference_mode():
             _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
+
+
+def find(
+    network: LanguageModel,
+    symbols: np.ndarray,
+    *,
+    streams: int = 1,
+    warmup: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Found:
+    """Read ``symbols`` as :func:`evaluate` does; where the detectors fired, and how surprising each symbol was."""
+    T, levels = len(symbols), network.rnn.num_boundaries
+    if levels == 0:
+        raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
+    found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
+
+    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
+        inside = counted.cpu().numpy()
+        found.boundaries[at[inside]] = (out.boundaries > 0.5).cpu().numpy()[inside]
+        for bits, nats in ((found.surprise, losses), (found.expected, entropy(logits))):
+            bits[at[inside] + 1] = nats.cpu().numpy()[inside] / math.log(2)
+
+    read_through(network, symbols, note, streams=streams, warmup=warmup, progress=progress)
+    return found
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A network and a line of handwriting -> Segmentation, and how its segment ends agree with where the pen was lifted."""
+"""A network and lines of handwriting -> the Segmentation of each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from hmrnn.analysis import scores as boundary_scores
-from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
@@ -34,7 +32,7 @@ def segment_strokes(
     found: dict[int, Segmentation] = {}
     with evaluating(network), torch.no_grad():
         for places in by_length(lines, batch):
-            group = [torch.from_numpy(scale.apply(lines[place])) for place in places]
+            group = [torch.from_numpy(scale.encode(lines[place])) for place in places]
             points = torch.nn.utils.rnn.pad_sequence(group).to(network.density.weight)  # (T, B, 3)
             mixture, out, _ = network(points)
             log_density = mixture.log_density(points.roll(-1, dims=0))  # of the point after each
@@ -46,21 +44,3 @@ def segment_strokes(
                 # padding changes nothing before it
                 found[place] = Segmentation(shown, *(a[: len(shown), b].cpu().numpy() for a in arrays))
     return [found[place] for place in range(len(lines))]
-
-
-def pen_ups(steps: np.ndarray) -> np.ndarray:
-    """Where strokes end in a line (T, 3), as ``Segmentation.ends`` counts: points before the cut."""
-    return boundary_scores.ends_of(steps[:, 2] > 0.5)
-
-
-def against_pen_ups(segmentation: Segmentation, steps: np.ndarray) -> dict[int, dict[int, BoundaryScores]]:
-    """For each level, for each tolerance in points, how its segment ends agree with the ends of strokes."""
-    return {
-        level: {
-            tolerance: boundary_scores.score(
-                segmentation.ends(level), pen_ups(steps), len(segmentation), tolerance=tolerance
-            )
-            for tolerance in boundary_scores.TOLERANCES
-        }
-        for level in range(1, segmentation.levels + 1)
-    }

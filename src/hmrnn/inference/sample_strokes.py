@@ -57,7 +57,7 @@ def write(
     weight = network.density.weight
     generator = seeded(seed)
     read = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
-    unread = torch.from_numpy(scale.apply(read)).to(weight)[:, None].expand(-1, samples, -1)  # (n, B, 3)
+    unread = torch.from_numpy(scale.encode(read)).to(weight)[:, None].expand(-1, samples, -1)  # (n, B, 3)
     state = network.rnn.initial_state(samples)
     drawn = []
     with evaluating(network):
@@ -66,7 +66,7 @@ def write(
                 state = network.rnn.step(x, state).state
             drawn.append(next_points(network, state, generator, bias=bias, temperature=temperature))  # (B, 3)
             unread = drawn[-1].to(weight)[None]
-    return list(scale.undo(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
+    return list(scale.decode(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def scribble(network: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -
     if points[..., 0].size < FEWEST:
         return None
     with evaluating(network):
-        expected, _, _ = network(torch.from_numpy(scale.apply(points)).to(network.density.weight))
+        expected, _, _ = network(torch.from_numpy(scale.encode(points)).to(network.density.weight))
     lifts = float(expected.pen.sigmoid().mean())
     if lifts <= MOST_LIFTS:
         return None

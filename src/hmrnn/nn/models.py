@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
-from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths
 from hmrnn.nn.distributions import Mixture, head_size
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
-from hmrnn.nn.registry import given_boundaries, make_rnn
+from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State
 
 POINT_SIZE = 3
@@ -74,7 +74,8 @@ class LanguageModel(nn.Module):
         num_symbols: size of the vocabulary.
         config: sizes and options.
         engine: which implementation of the recurrence runs.
-        vocabulary: the symbols themselves; only "hrnn" asks, which must know the spaces and line ends among them.
+        given: (num_symbols, num_layers - 1) the boundaries that each symbol brings with it, NaN where the detector
+            decides (``Vocabulary.boundaries``); needed by "hrnn".
 
     Example::
 
@@ -88,7 +89,7 @@ class LanguageModel(nn.Module):
     """(symbols, L-1): the boundaries that a symbol brings with it, NaN where the detector decides; None if all do."""
 
     def __init__(
-        self, num_symbols: int, config: ModelConfig, *, engine: str = "auto", vocabulary: Vocabulary | None = None
+        self, num_symbols: int, config: ModelConfig, *, engine: str = "auto", given: np.ndarray | None = None
     ) -> None:
         super().__init__()
         self.num_symbols = num_symbols
@@ -96,12 +97,11 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(num_symbols, config.embedding_size)
         self.dropout_embedding = 0.0  # share of each sequence's embedding that the network does not see, while training
         self.rnn = make_rnn(config.embedding_size, config, engine)
-        given = None
-        if config.rnn == "hrnn":
-            if vocabulary is None or len(vocabulary) != num_symbols:
-                raise InputError(f"hrnn needs a vocabulary of {num_symbols} symbols, to see where words and lines end")
-            given = given_boundaries(vocabulary, self.rnn.num_boundaries)
-        self.register_buffer("given", given, persistent=False)
+        expected = (num_symbols, self.rnn.num_boundaries)
+        if config.rnn == "hrnn" if given is None else given.shape != expected:
+            got = "none" if given is None else f"shape {given.shape}"
+            raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
+        self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
         self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
         self.softmax = nn.Linear(config.output_size, num_symbols)
 

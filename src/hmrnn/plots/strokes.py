@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import BoundaryScores, compare
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
-from hmrnn.inference.read_strokes import against_pen_ups, pen_ups
 from hmrnn.plots.ink import INK, PRIME, Sheet, check_drawable
 from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, styled, superscript
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.strokes.strokes import Scale
-from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load, locate
 from hmrnn.training.loop import read_metrics
@@ -35,7 +33,7 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     load(directory)  # what cannot be loaded is not handed on
     saved = checkpoint.read(directory)
     weights = {name: _half(name, weight) for name, weight in saved.weights.items()} if half else saved.weights
-    ready = Checkpoint(_without_places(saved.config), saved.vocabulary, weights)
+    ready = Checkpoint(_without_places(saved.config), saved.reads, weights)
     rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
     own = carried(directory)
     text = card(out.name, ready, _validation(directory)).encode() if own is None else own + ROUNDED * rounded
@@ -96,7 +94,7 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
     facts = {
         "network": f"`{model.rnn}`, layers of {', '.join(map(str, sizes))}",
         "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
-        "reads": _reads(saved.vocabulary),
+        "reads": saved.reads.describe(),
         "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
         "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
         "validation": validation,
@@ -108,7 +106,3 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
         "Still to be said here: where the data come from, their licence and that of the weights, what the model is\n"
         "for, and how well it does on data that it was not trained on.\n"
     )
-
-
-def _reads(vocabulary: Vocabulary | Scale) -> str:
-    return "pen strokes" if isinstance(vocabulary, Scale) else f"text, {len(vocabulary)} {vocabulary.kind}"

@@ -29,6 +29,7 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel, describe
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.tasks.registry import make_model
 from hmrnn.utils.devices import find_device
 
 
@@ -169,7 +170,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     place = find_device(device)
     directory = locate(source)
     saved = checkpoint.read(directory)
-    reads, config = saved.vocabulary, saved.config
+    reads, config = saved.reads, saved.config
     try:
         _check_sizes(saved)
         network = _network(saved, engine)
@@ -197,12 +198,7 @@ def locate(source: str | Path) -> Path:
 
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
     """The network that a checkpoint describes, without its weights."""
-    model, reads = saved.config.model, saved.vocabulary
-    network: LanguageModel | HandwritingModel
-    if isinstance(reads, Scale):
-        network = HandwritingModel(model, engine=engine)
-    else:
-        network = LanguageModel(len(reads), model, engine=engine, vocabulary=reads)
+    network = make_model(saved.config.model, saved.reads, engine)
     if isinstance(network.rnn, HMLSTM | LayerNormLSTM):
         network.rnn.zoneout = saved.config.regularise.zoneout  # of all that regularises, it alone counts in eval()
     return network

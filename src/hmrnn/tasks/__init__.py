@@ -1,1 +1,1 @@
-"""What a run learns from: data, model, loss and measure of one kind of data behind one face."""
+"""What a run learns from: the data, model, loss and measure of each kind of data, behind one face."""

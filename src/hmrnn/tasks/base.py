@@ -1,4 +1,4 @@
-"""Task: what a run learns from, behind one face. The trainer knows updates and schedules, a task knows its data."""
+"""Task: the data, model, loss and measure of one kind of run. The trainer knows updates and schedules, not data."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from hmrnn.config import Config
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.checkpoint import Reads
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """What a model makes of the validation part."""
+    """The result of a model on the validation part."""
 
     measure: float
     """In the unit of the task; lower is better."""
     rates: tuple[float, ...]
-    """How often each detector fired."""
+    """How often each detector fired, per step."""
     updates: tuple[float, ...]
     """Share of the steps at which each layer did UPDATE or FLUSH."""
     count: int
     """Symbols or sequences that were measured."""
 
 
-class Reading(NamedTuple):
-    """What a network made of a batch, or of a part of one."""
+class Loss(NamedTuple):
+    """The loss of a batch, or of a part of one, with what the pulls on the detectors need."""
 
-    loss: Tensor
-    """What an update descends, in nats: a scalar. That of a whole batch is the mean over its parts."""
+    value: Tensor
+    """The scalar that an update minimises, in nats. The loss of a whole batch is the mean over its parts."""
     boundaries: Tensor
     """(T, B, detectors), with their gradient."""
     state: State
     active: Tensor | None = None
-    """(T, B): False in the padding; None where there is none."""
+    """(T, B): False in the padding; None if there is no padding."""
     surprise: Tensor | None = None
-    """(T, B): nats for what follows each step, without a gradient; may be None where regularise does not ask for it."""
+    """(T, B): nats for what follows each step, without a gradient; None if no setting needs it."""
     expected: Tensor | None = None
-    """(T, B): the surprise that was to be expected there, the entropy of the prediction; None where it is not known."""
+    """(T, B): the entropy of the prediction of what follows each step; None if no setting needs it."""
     chances: Tensor | None = None
-    """(T, B, detectors): how likely each detector was to fire; may be None where regularise does not ask for it."""
+    """(T, B, detectors): the probability that each detector fires; None if no setting needs it."""
 
     def weight(self) -> Tensor:
-        """What the rates of this part of a batch count beside those of others: its steps, or 1 where all are alike."""
-        return torch.ones_like(self.loss) if self.active is None else self.active.sum()
+        """The weight of this part's rates among those of other parts: its number of steps, or 1 without padding."""
+        return torch.ones_like(self.value) if self.active is None else self.active.sum()
 
     def rates(self) -> Tensor:
         """(detectors,): how often each detector fired, with its gradient."""
@@ -58,7 +57,7 @@ class Reading(NamedTuple):
 
 
 def chances(out: Output, rnn: Any) -> Tensor:
-    """(T, B, detectors): what the detectors' hard sigmoids say, and 0 where one that holds its peace cannot fire."""
+    """(T, B, detectors): the hard sigmoid of each detector; 0 where ``on_copy="hold"`` keeps it from firing."""
     if rnn.num_boundaries == 0 or rnn.on_copy != "hold":
         return out.probabilities
     return torch.where(out.operations[..., : rnn.num_boundaries] == Operation.COPY, 0.0, out.probabilities)
@@ -75,28 +74,30 @@ class Task(Protocol):
     """What is read at one time step: "character", "byte", "point"."""
     model: Any
     """An ``nn.Module`` on the device, whose ``rnn`` is a recurrent network of this package."""
+    reads: Reads
+    """What a checkpoint stores beside the weights so that the model can be used: the vocabulary or the scale."""
     chunks: int
     """Updates of an epoch."""
     symbols: float
-    """Symbols read in an update, by all processes together; a mean where updates differ."""
+    """Symbols read in an update, by all processes together; the mean if updates differ."""
     carries_state: bool
-    """True: the state goes over from chunk to chunk within an epoch. False: every sequence starts at zero."""
+    """True: the state is carried from chunk to chunk within an epoch. False: every sequence starts at zero."""
     checksum: int
-    """CRC-32 of what is trained and validated on: a run can only go on with the same."""
+    """CRC-32 of the training and validation data: a run is resumed only with the same data."""
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
-        """This process's part of an update, on its device; epoch, chunk and seed decide it.
+        """This process's part of an update, on its device; it depends on epoch, chunk and seed alone.
 
-        Tensors are (T, B, ...), or (B,) for what a sequence has one of; all with the same B, a multiple of
-        ``train.accumulate``. Shapes may change from batch to batch, but a GPU runs faster if only few come back.
+        Tensors are (T, B, ...), or (B,) for one value per sequence; all with the same B, a multiple of
+        ``train.accumulate``. Shapes may differ between batches; a GPU captures one graph per shape.
         """
         ...
 
-    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
-        """Predict a batch, or a share of the sequences of one that :meth:`batch` gave.
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
+        """Predict a batch, or a share of the sequences of one.
 
-        ``network`` is the model, or what stands for it among several processes, and is called once. ``state`` is None
-        where it is not carried.
+        ``network`` is the model or its DistributedDataParallel wrapper, and is called once. ``state`` is None if it is
+        not carried.
         """
         ...
 
@@ -105,25 +106,9 @@ class Task(Protocol):
         ...
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        """Read the validation part with the model as it is now; a collective call under torchrun."""
-        ...
-
-    def saved(self) -> Any:
-        """What a model needs beside its weights to be used: the vocabulary, or the scale of strokes."""
+        """Read the validation part with the current weights; a collective call under torchrun."""
         ...
 
     def describe(self) -> str:
         """The data, in a line for the user."""
         ...
-
-
-def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
-    """The task that ``config.data.format`` asks for; the seed alone decides the weights it begins with."""
-    torch.manual_seed(config.train.seed)
-    if config.data.format in STROKE_FORMATS:
-        from hmrnn.tasks.strokes import StrokeTask
-
-        return StrokeTask(config, data, device, rank, world)
-    from hmrnn.tasks.text import TextTask
-
-    return TextTask(config, data, device, rank, world)

@@ -1,4 +1,4 @@
-"""StrokeTask: predict the next point of lines of handwriting that are read whole, each from the zero state."""
+"""StrokeTask: predict the next point of lines of handwriting, each read as a whole from the zero state."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.config import Config
+from hmrnn.config import Config, ModelConfig
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Reading, Validation, chances
+from hmrnn.tasks.base import Loss, Validation, chances
 
 
 class StrokeTask:
-    """See :class:`hmrnn.tasks.base.Task`; measured in nats per sequence: the paper's log-likelihood, negated."""
+    """A :class:`hmrnn.tasks.base.Task` measured in nats per sequence: the paper's log-likelihood, negated."""
 
     unit, per, symbol = "nats", "sequence", "point"
     carries_state = False
@@ -27,7 +27,8 @@ class StrokeTask:
     def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.model = HandwritingModel(config.model, engine=t.engine).to(device)
+        self.reads = data.scale
+        self.model = self.make_model(config.model, data.scale, t.engine).to(device)
         self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed)
         self.chunks = len(self.batches)
         rows = t.batch_size // world
@@ -38,17 +39,20 @@ class StrokeTask:
         self.per_sequence = points / len(data.train)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
 
+    @staticmethod
+    def make_model(config: ModelConfig, scale: Scale, engine: str) -> HandwritingModel:
+        return HandwritingModel(config, engine=engine)
+
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
 
-    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
-        """The loss is in nats per point, over the mean number of points instead of the batch's: a line counts as in the
-        measure."""
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
+        """Nats per point, by the mean number of points of a batch, so that every line counts as in the measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
         r = self.config.regularise
         likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
-        return Reading(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
+        return Loss(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence
@@ -60,9 +64,6 @@ class StrokeTask:
             progress=progress, share=self.share,
         )  # fmt: skip
         return Validation(-result.log_likelihood, result.rates, result.updates, result.sequences)
-
-    def saved(self) -> Scale:
-        return self.corpus.scale
 
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid

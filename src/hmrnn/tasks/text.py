@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.config import Config
+from hmrnn.config import Config, ModelConfig
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import entropy, evaluate
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Reading, Validation, chances
+from hmrnn.tasks.base import Loss, Validation, chances
 
 
 class Streams:
@@ -55,7 +55,7 @@ class Streams:
 
 
 class TextTask:
-    """See :class:`hmrnn.tasks.base.Task`; measured in bits per symbol."""
+    """A :class:`hmrnn.tasks.base.Task` measured in bits per symbol."""
 
     unit = "bits"
     carries_state = True
@@ -63,14 +63,19 @@ class TextTask:
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
-        vocabulary = data.vocabulary
-        self.per = self.symbol = vocabulary.unit
-        self.model = LanguageModel(len(vocabulary), config.model, engine=t.engine, vocabulary=vocabulary).to(device)
+        self.reads = data.vocabulary
+        self.per = self.symbol = data.vocabulary.unit
+        self.model = self.make_model(config.model, data.vocabulary, t.engine).to(device)
         rows = t.batch_size // world
         self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
         self.chunks = self.streams.chunks
         self.symbols: float = t.batch_size * t.length
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
+
+    @staticmethod
+    def make_model(config: ModelConfig, vocabulary: Vocabulary, engine: str) -> LanguageModel:
+        given = vocabulary.boundaries(config.num_layers - 1) if config.rnn == "hrnn" else None
+        return LanguageModel(len(vocabulary), config, engine=engine, given=given)
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         if self.config.regularise.shift:
@@ -78,7 +83,7 @@ class TextTask:
             self.streams.shift = int(draw.integers(len(self.corpus.train) - 1))
         return self.streams[chunk]
 
-    def read(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Reading:
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
         logits, out, state = network(inputs, state)
         logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
@@ -90,7 +95,7 @@ class TextTask:
                 expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
         likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
-        return Reading(loss, out.boundaries, state, None, surprise, expected, likely)
+        return Loss(loss, out.boundaries, state, None, surprise, expected, likely)
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
@@ -102,9 +107,6 @@ class TextTask:
             chunk=t.length, precision=t.precision, progress=progress, share=self.share,
         )  # fmt: skip
         return Validation(result.bits, result.rates, result.updates, result.symbols)
-
-    def saved(self) -> Vocabulary:
-        return self.corpus.vocabulary
 
     def describe(self) -> str:
         corpus = self.corpus

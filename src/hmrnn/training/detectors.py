@@ -13,7 +13,7 @@ from hmrnn.analysis.scores import uncertainty
 from hmrnn.config import Config, RegulariseConfig, SurpriseKind
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.tasks.base import Reading
+from hmrnn.tasks.base import Loss
 
 SILENT, ALWAYS = 0.002, 0.98
 """Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
@@ -107,7 +107,7 @@ def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor
 
 
 def surprise_pull(
-    reading: Reading, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise", margin: float = 0.0
+    reading: Loss, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise", margin: float = 0.0
 ) -> Tensor:
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
 
@@ -144,7 +144,7 @@ def surprise_pull(
     return pull
 
 
-def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tensor:
+def detector_pull(reading: Loss, rates: Tensor, r: RegulariseConfig) -> Tensor:
     """What is added to the loss for the detectors' sake."""
     pull = rate_prior(rates, r.rate_targets, r.rate_weight)
     if r.surprise_weight > 0:
@@ -154,7 +154,7 @@ def detector_pull(reading: Reading, rates: Tensor, r: RegulariseConfig) -> Tenso
 
 
 @torch.no_grad()
-def lacking_bias(reading: Reading, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
+def lacking_bias(reading: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
     """(detectors,): what has to be added to each detector's bias for its target on this batch, as far as can be seen.
 
     A threshold at zero lets so many steps fire as have a pre-activation above it, so what is lacking is the

@@ -20,7 +20,8 @@ from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope
-from hmrnn.tasks.base import Validation, make_task
+from hmrnn.tasks.base import Validation
+from hmrnn.tasks.registry import make_task
 from hmrnn.training.capture import LIMIT, CapturedUpdate
 from hmrnn.training.detectors import (
     ALWAYS,
@@ -132,13 +133,13 @@ class Trainer:
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast(), self._clock(phase):
-                reading = self.task.read(self.network, part, state)
+                reading = self.task.loss(self.network, part, state)
                 rates = reading.rates()
                 pull = detector_pull(reading, rates, r) if r.rate_targets else 0.0
             with self._sync(last):
-                ((reading.loss + pull) / t.accumulate).backward()
+                ((reading.value + pull) / t.accumulate).backward()
             carried.append(reading.state.detach())
-            loss += reading.loss.detach().double() / t.accumulate
+            loss += reading.value.detach().double() / t.accumulate
             weight = reading.weight()
             steps += weight
             total += rates.detach() * weight
@@ -175,7 +176,7 @@ class Trainer:
     def _first_rates(self) -> Tensor:
         """(detectors,): how often each detector fires on the first batch, over all processes."""
         with self._autocast():
-            reading = self.task.read(self.model, self.task.batch(0, 0), self.state)
+            reading = self.task.loss(self.model, self.task.batch(0, 0), self.state)
         weight = reading.weight().double()
         return self._mean(reading.rates() * weight) / self._mean(weight).clamp(min=1)
 
@@ -279,7 +280,7 @@ class Trainer:
         assert saved.progress is not None
         assert saved.training is not None
         progress = Progress.of(saved.progress)
-        if (progress.corpus, saved.vocabulary) != (self.task.checksum, self.task.saved()):
+        if (progress.corpus, saved.reads) != (self.task.checksum, self.task.reads):
             raise InputError(
                 "the training or validation data are not those this run began with; bring them back, or start a new run"
             )
@@ -330,8 +331,8 @@ class Trainer:
         weights = dict(self.model.state_dict())
         if not training:
             weights |= self.average.weights if self.average is not None else {}
-            return Checkpoint(self.config, self.task.saved(), weights)
-        return Checkpoint(self.config, self.task.saved(), weights, dataclasses.asdict(self.progress), self.tensors())
+            return Checkpoint(self.config, self.task.reads, weights)
+        return Checkpoint(self.config, self.task.reads, weights, dataclasses.asdict(self.progress), self.tensors())
 
     def rate(self) -> float:
         """The learning rate of the next update."""

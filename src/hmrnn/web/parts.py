@@ -257,7 +257,7 @@ def read_strokes(model: StrokeModel, drawing: Sequence[Sequence[float]]) -> Iter
     """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
     began = time.monotonic()
     steps = fit(np.asarray(drawing), model.scale)
-    points = torch.from_numpy(model.scale.apply(steps)).to(model.network.density.weight)[:, None]  # (T, 1, 3)
+    points = torch.from_numpy(model.scale.encode(steps)).to(model.network.density.weight)[:, None]  # (T, 1, 3)
     state: State | None = None
     bits = [math.nan]
     for start in range(0, len(points), FEWEST):
@@ -286,7 +286,7 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     began = time.monotonic()
     generator = seeded(seed)
     watcher = Watcher(model.network.rnn)
-    x = torch.from_numpy(model.scale.apply(np.zeros((1, 3)))).to(model.network.density.weight)
+    x = torch.from_numpy(model.scale.encode(np.zeros((1, 3)))).to(model.network.density.weight)
     watcher.step(x)
     steps: list[np.ndarray] = []
     written: list[np.ndarray] = []
@@ -295,7 +295,7 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     for position in range(points):
         x = next_points(model.network, watcher.state, generator, bias=bias)  # (1, 3)
         watcher.step(x.to(model.network.density.weight))
-        steps.append(model.scale.undo(x.numpy())[0])
+        steps.append(model.scale.decode(x.numpy())[0])
         rows.add(watcher, math.nan)
         if time.monotonic() - slice_began > SLICE or position == points - 1:
             symbols = [LAST if step[2] > 0.5 else POINT for step in steps]

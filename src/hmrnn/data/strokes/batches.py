@@ -70,7 +70,7 @@ class StrokeBatches:
         T = padded_length(int(counted.max()))
         inputs, targets = np.zeros((2, T, B, 3), np.float32)
         for b, line in enumerate(chosen):
-            steps = self.scale.apply(self.strokes[line])
+            steps = self.scale.encode(self.strokes[line])
             inputs[: counted[b], b] = steps[:-1]
             targets[: counted[b], b] = steps[1:]
         return StrokeBatch(inputs, targets, np.maximum(counted, 1), counted, rows)

@@ -7,7 +7,7 @@ import functools
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ LARGEST = 1e6
 """Coordinates further than this from zero are refused: no pen moves that far, and float32 steps would lose it."""
 FEWEST = 2
 """Points of a sequence from which a model learns anything: one to read and one to predict."""
+POINT, LAST = "o", "^"
+"""How a point is shown: one that another follows in its stroke, and the last of a stroke."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,6 +107,8 @@ class Strokes:
 class Scale:
     """Mean and deviation of Δx and Δy: what a model reads and predicts is ``(step - mean) / deviation``."""
 
+    modality: ClassVar[Literal["strokes"]] = "strokes"
+    unit: ClassVar[str] = "point"
     mean: tuple[float, float]
     deviation: tuple[float, float]
 
@@ -122,17 +126,26 @@ class Scale:
                 raise InputError(f"every step of these strokes has the same Δ{axis}; writing needs two dimensions")
         return Scale((float(mean[0]), float(mean[1])), (float(deviation[0]), float(deviation[1])))
 
-    def apply(self, steps: np.ndarray) -> np.ndarray:
+    def encode(self, steps: np.ndarray) -> np.ndarray:
         """(..., 3) steps as a model reads them, float32; whether the pen is up stays 0 or 1."""
         scaled = np.array(steps, np.float64)
         scaled[..., :2] = (scaled[..., :2] - self.mean) / self.deviation
         return scaled.astype(np.float32)
 
-    def undo(self, steps: np.ndarray) -> np.ndarray:
-        """The inverse of ``apply``."""
+    def decode(self, steps: np.ndarray) -> np.ndarray:
+        """The inverse of ``encode``."""
         scaled = np.array(steps, np.float64)
         scaled[..., :2] = scaled[..., :2] * self.deviation + self.mean
         return scaled.astype(np.float32)
+
+    @staticmethod
+    def pieces(steps: np.ndarray) -> list[str]:
+        """One sign per point (T, 3), for display."""
+        return [LAST if up else POINT for up in steps[:, 2] > 0.5]
+
+    def describe(self) -> str:
+        """A few words for people."""
+        return "pen strokes"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

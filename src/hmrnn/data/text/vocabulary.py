@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from hmrnn.errors import InputError
 
 Kind = Literal["characters", "bytes"]
 Unseen = Literal["error", "replace"]
+LEVELS = (" \n", "\n")
+"""The symbols that end a segment of each level that a text shows: words, then lines."""
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -36,6 +39,7 @@ class Vocabulary:
         'ab�'
     """
 
+    modality: ClassVar[Literal["text"]] = "text"
     kind: Kind
     symbols: tuple[str, ...] | tuple[int, ...]
     unknown: bool = False
@@ -111,6 +115,28 @@ class Vocabulary:
     def pieces(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         r"""One string per symbol, for display; a byte that is not ASCII is shown as ``\xe2``."""
         return [self._pieces[i] for i in self._checked(indices).tolist()]
+
+    def boundaries(self, levels: int) -> np.ndarray:
+        """(symbols, levels) float32: 1 where a symbol ends a segment of a level, else 0; NaN where text does not say.
+
+        A word ends with the space or line end after it, a line with its line end. NaN is the value of all levels beyond
+        these two, and of a level none of whose symbols is in the vocabulary.
+        """
+        pieces = self.pieces(range(len(self)))
+        table = np.full((len(self), levels), math.nan, np.float32)
+        for level, ends in enumerate(LEVELS[:levels]):
+            if any(symbol in ends for symbol in pieces):
+                table[:, level] = [symbol in ends for symbol in pieces]
+        if levels > 0 and np.isnan(table).all():
+            raise InputError(
+                "model.rnn hrnn takes the spaces and line ends of a text for boundaries, and this vocabulary has "
+                "neither; use hm-lstm, which finds its own"
+            )
+        return table
+
+    def describe(self) -> str:
+        """A few words for people."""
+        return f"text, {len(self)} {self.kind}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -1,0 +1,29 @@
+"""Which task and which model belong to a kind of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hmrnn.checkpoint import Reads
+from hmrnn.config import Config, ModelConfig
+from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.nn.models import HandwritingModel, LanguageModel
+from hmrnn.tasks.base import Task
+from hmrnn.tasks.strokes import StrokeTask
+from hmrnn.tasks.text import TextTask
+
+_TASKS: dict[str, type[TextTask | StrokeTask]] = {"text": TextTask, "strokes": StrokeTask}
+
+
+def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+    """The task that ``config.data.format`` asks for; its initial weights depend on ``train.seed`` alone."""
+    torch.manual_seed(config.train.seed)
+    modality = "strokes" if config.data.format in STROKE_FORMATS else "text"
+    return _TASKS[modality](config, data, device, rank, world)
+
+
+def make_model(config: ModelConfig, reads: Reads, engine: str = "auto") -> LanguageModel | HandwritingModel:
+    """A new model of ``config`` for the data that ``reads`` describes."""
+    return _TASKS[reads.modality].make_model(config, reads, engine)  # type: ignore[arg-type]
