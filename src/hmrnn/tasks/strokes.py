@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hmrnn.checkpoint import Reads
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
@@ -27,7 +28,7 @@ class StrokeTask:
     def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.reads = data.scale
+        self.reads: Reads = data.scale
         self.model = self.make_model(config.model, data.scale, t.engine).to(device)
         self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed)
         self.chunks = len(self.batches)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hmrnn.checkpoint import Reads
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
@@ -63,7 +64,7 @@ class TextTask:
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
-        self.reads = data.vocabulary
+        self.reads: Reads = data.vocabulary
         self.per = self.symbol = data.vocabulary.unit
         self.model = self.make_model(config.model, data.vocabulary, t.engine).to(device)
         rows = t.batch_size // world
