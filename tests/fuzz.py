@@ -30,9 +30,9 @@ import tiny_strokes
 from hmrnn import checkpoint, load
 from hmrnn.config import Config, DataConfig, from_json, to_json
 from hmrnn.data import load_corpus, load_strokes
-from hmrnn.data.strokes.files import StrokeFile, save_archive, save_strokes
+from hmrnn.data.strokes.files import save_archive, save_strokes
 from hmrnn.data.strokes.iamondb import read_line
-from hmrnn.data.strokes.strokes import Strokes
+from hmrnn.data.strokes.strokes import StrokeFile, Strokes
 from hmrnn.errors import InputError
 
 SECONDS = 20

@@ -16,7 +16,7 @@ from hmrnn.cli import main as cli
 from hmrnn.data import load_strokes, read_strokes, write_archive
 from hmrnn.data.strokes import iamondb
 from hmrnn.data.strokes.corpus import read_collection
-from hmrnn.data.strokes.files import StrokeFile
+from hmrnn.data.strokes.strokes import StrokeFile
 
 LINES = collection()
 

@@ -225,7 +225,8 @@ def test_script_without_a_guard_ends_with_one_clear_error(tmp_path: Path) -> Non
     (tmp_path / "script.py").write_text(
         "import os\n"
         "from hmrnn.config import DataConfig\n"
-        "from hmrnn.data import iamondb, load_strokes\n"
+        "from hmrnn.data import load_strokes\n"
+        "from hmrnn.data.strokes import iamondb\n"
         "iamondb._BATCH = 1\n"
         "os.sched_getaffinity = lambda pid: {0, 1}\n"
         "load_strokes(DataConfig(format='iamondb', path=('lines',), min_points=2))\n"

@@ -17,7 +17,8 @@ from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.corpus import leave_out_short
-from hmrnn.data.strokes.files import StrokeFile, pieces, save_archive
+from hmrnn.data.strokes.files import pieces, save_archive
+from hmrnn.data.strokes.strokes import StrokeFile
 
 
 def test_sequences() -> None:

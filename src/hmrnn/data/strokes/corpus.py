@@ -14,8 +14,9 @@ import numpy as np
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
-from hmrnn.data.strokes.files import StrokeFile, is_stroke_file, read_file, save_archive
-from hmrnn.data.strokes.strokes import FEWEST, Scale, StrokeCorpus, Strokes, counted
+from hmrnn.data.strokes import iamondb, synthetic
+from hmrnn.data.strokes.files import is_stroke_file, read_file, save_archive
+from hmrnn.data.strokes.strokes import FEWEST, Scale, StrokeCorpus, StrokeFile, Strokes, counted
 from hmrnn.data.text.sources import SPLITS, Progress, count_progress
 from hmrnn.errors import InputError
 
@@ -59,17 +60,13 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
     if config.format not in STROKE_FORMATS:
         raise InputError(f"format {config.format} is text; pen strokes have one of {', '.join(STROKE_FORMATS)}")
     if config.format == "handwritten":
-        from hmrnn.data.strokes import synthetic as handwritten
-
-        key = [config.format, handwritten.VERSION, config.lines]
-        return _cached(config, key, [], lambda: handwritten.write_lines(config.lines, progress=progress))
+        key = [config.format, synthetic.VERSION, config.lines]
+        return _cached(config, key, [], lambda: synthetic.write_lines(config.lines, progress=progress))
     if not config.path:
         what = "lineStrokes-all.tar.gz, a folder or an archive" if config.format == "iamondb" else "files of strokes"
         raise InputError(f"format {config.format} needs data, and none was named; give {what} with --data.path")
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
-        from hmrnn.data.strokes import iamondb
-
         sources = iamondb.find_sources(paths)
         inside = (p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")))
         archives = [str(p) for p in inside if is_stroke_file(p)]
@@ -141,14 +138,12 @@ def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title:
     if config.format == "iamondb" and config.split == "paper":
         split = None
     if config.format == "iamondb" and config.split == "official":
-        from hmrnn.data.strokes.iamondb import SETS
-
         if split is None:
             raise InputError(
                 "the official split needs trainset.txt, testset_v.txt and testset_f.txt; "
                 "name them beside the lines with --data.path, or take --data.split paper"
             )
-        split = [SETS.get(name, "none") for name in split]
+        split = [iamondb.SETS.get(name, "none") for name in split]
     elif split is not None and (wrong := sorted(set(split) - set(SPLITS))):
         raise InputError(
             f"{title}: split must be train, valid or test; got {wrong[0]!r}; for IAM-OnDB use format iamondb"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import dataclasses
 import io
 import os
 from collections.abc import Sequence
@@ -15,7 +14,8 @@ import msgspec
 import numpy as np
 
 from hmrnn.data.archives import read_npz, read_whole
-from hmrnn.data.strokes.strokes import Strokes, checked, counted, from_points
+from hmrnn.data.strokes.iamondb import read_line
+from hmrnn.data.strokes.strokes import StrokeFile, Strokes, checked, counted, from_points
 from hmrnn.data.text.sources import Report
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ELSEWHERE, write
@@ -25,19 +25,6 @@ _PACKED = ("", ".xz", ".gz", ".bz2")
 _OWN = ("offsets", "points", "pen_up", "names", "texts", "split")
 _ARCHIVE = ("offsets", "start", "dxy", "pen_up", "names", "texts", "split", "skipped")
 _COLUMNS = ["sequence", "stroke", "x", "y"]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class StrokeFile:
-    """What a file, or a whole collection of them, holds."""
-
-    strokes: Strokes
-    split: tuple[str, ...] | None = None
-    """To which part each sequence belongs, if the file says so."""
-    start: np.ndarray | None = None
-    """(n, 2): where the first point of each sequence was, if that is known."""
-    skipped: tuple[str, ...] = ()
-    """Which files could not be read, and why."""
 
 
 class _Sequence(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,8 +45,6 @@ def read_strokes(path: str | Path) -> Strokes:
     """The sequences in a file: .npz (one's own, or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
     path = Path(os.path.expanduser(path))
     if path.suffix == ".xml":
-        from hmrnn.data.strokes.iamondb import read_line
-
         return read_line(path)
     if not is_stroke_file(path):
         raise InputError(

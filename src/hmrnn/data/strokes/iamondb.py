@@ -26,8 +26,7 @@ import defusedxml.sax
 import numpy as np
 
 from hmrnn.data.archives import LARGEST_MEMBER, is_tar, read_tar
-from hmrnn.data.strokes.files import StrokeFile
-from hmrnn.data.strokes.strokes import Strokes, checked, counted
+from hmrnn.data.strokes.strokes import StrokeFile, Strokes, checked, counted
 from hmrnn.data.text.sources import Report
 from hmrnn.errors import InputError
 

@@ -166,6 +166,19 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class StrokeFile:
+    """The contents of a file of strokes, or of a collection of files, before it is split."""
+
+    strokes: Strokes
+    split: tuple[str, ...] | None = None
+    """The part that each sequence belongs to, if the file says so."""
+    start: np.ndarray | None = None
+    """(n, 2): the coordinates of the first point of each sequence, if known."""
+    skipped: tuple[str, ...] = ()
+    """Files that could not be read, each with the reason."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class StrokeCorpus:
     """Three sets of sequences, and the scale of the first."""
 

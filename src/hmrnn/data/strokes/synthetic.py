@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-from hmrnn.data.strokes.files import StrokeFile
-from hmrnn.data.strokes.strokes import from_points
+from hmrnn.data.strokes.strokes import StrokeFile, from_points
 from hmrnn.data.text.sources import Progress
 
 VERSION = 1

@@ -11,17 +11,17 @@ from hmrnn import InputError
 from hmrnn.cli import main as cli
 from hmrnn.config import DataConfig
 from hmrnn.data import load_strokes
-from hmrnn.data.strokes import synthetic as handwritten
+from hmrnn.data.strokes import synthetic
 from hmrnn.data.strokes.files import pieces
 
-FILE = handwritten.write_lines(120)
+FILE = synthetic.write_lines(120)
 LINES = FILE.strokes
 
 
 def test_the_same_for_a_seed() -> None:
-    assert handwritten.write_lines(120).strokes.checksum == LINES.checksum
-    assert handwritten.write_lines(30).strokes.checksum == LINES.select(range(30)).checksum
-    assert handwritten.write_lines(120, seed=2).strokes.checksum != LINES.checksum
+    assert synthetic.write_lines(120).strokes.checksum == LINES.checksum
+    assert synthetic.write_lines(30).strokes.checksum == LINES.select(range(30)).checksum
+    assert synthetic.write_lines(120, seed=2).strokes.checksum != LINES.checksum
 
 
 def test_texts() -> None:
@@ -55,12 +55,12 @@ def test_lines_run_from_left_to_right() -> None:
 
 def test_script_letters_are_joined() -> None:
     random = np.random.default_rng(0)
-    points, ends = handwritten._set("minimum minimum", "scripts", spacing=0.0, space=0.93)
-    _, apart = handwritten._set("minimum minimum", "rowmans", spacing=0.0, space=0.93)
+    points, ends = synthetic._set("minimum minimum", "scripts", spacing=0.0, space=0.93)
+    _, apart = synthetic._set("minimum minimum", "rowmans", spacing=0.0, space=0.93)
     assert ends.sum() < apart.sum()
     assert ends[-1]
     assert len(points) == len(ends)
-    sampled, pen_up = handwritten._sample(points, ends, speed=1.5, random=random)
+    sampled, pen_up = synthetic._sample(points, ends, speed=1.5, random=random)
     assert pen_up.sum() == ends.sum()
     for piece, path in zip(
         np.split(sampled, np.flatnonzero(pen_up)[:-1] + 1), np.split(points, np.flatnonzero(ends)[:-1] + 1)
@@ -69,9 +69,9 @@ def test_script_letters_are_joined() -> None:
 
 
 def test_every_character_that_is_written_has_strokes() -> None:
-    for font in handwritten.FONTS:
-        glyphs = handwritten._glyphs(font)
-        letters = set("".join(handwritten._WORDS.split())) | set("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789,.?!")
+    for font in synthetic.FONTS:
+        glyphs = synthetic._glyphs(font)
+        letters = set("".join(synthetic._WORDS.split())) | set("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789,.?!")
         assert all(len(glyphs[letter].points) for letter in letters), font
 
 
@@ -90,7 +90,7 @@ def test_corpus(cache: Path) -> None:
 
 
 def test_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handwritten, "write_lines", lambda count, progress: FILE)
+    monkeypatch.setattr(synthetic, "write_lines", lambda count, progress: FILE)
     assert cli.run(["data", "handwritten"]) == 0
     assert capsys.readouterr().out.startswith("handwritten: 120 lines of ")
 
