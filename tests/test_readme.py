@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "guide.md"
 MODEL = ROOT / "docs" / "model.md"
-SOURCE = ROOT / "docs" / "source.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 TEXT = "It was the best of times, it was the worst of times, it was the season of light.\n" * 25
@@ -175,20 +174,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_map_names_every_source_file_and_no_other() -> None:
-    (shown,) = [text for kind, text in blocks(SOURCE) if kind == "text"]
-    root, *lines = shown.splitlines()
-    named, folder = set(), ""
-    for line in lines:
-        name = line.split()[0]
-        if line.startswith("    "):
-            named.add(folder + name)
-        elif name.endswith("/"):
-            folder = name
-        else:
-            named.add(name)
-    source = ROOT / root
-    assert named == {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+def test_the_map_names_every_room_and_no_other() -> None:
+    (shown,) = [text for kind, text in blocks(README) if kind == "text" and text.startswith("src/hmrnn")]
+    named = [line.split()[0] for line in shown.splitlines()[1:]]
+    rooms = {path.parent.name + "/" for path in (ROOT / "src" / "hmrnn").glob("*/__init__.py")}
+    files = {path.name for path in (ROOT / "src" / "hmrnn").glob("[!_]*.py")}
+    assert set(named) == rooms | files
+    assert len(named) == len(set(named))
 
 
 def shown(value: Any) -> str:

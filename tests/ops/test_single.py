@@ -180,8 +180,8 @@ def test_a_batch_of_one_is_refused_what_a_larger_one_is(B: int) -> None:
 def test_an_engine_that_is_named_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only "auto" reads one sequence in NumPy."""
     ran = []
-    for engine in (single, sparse, reference):
-        name, run = engine.__name__.split(".")[-1], engine.hmlstm
+    for name, engine in (("single", single), ("sparse", sparse), ("reference", reference)):
+        run = engine.hmlstm
         monkeypatch.setattr(engine, "hmlstm", lambda *a, name=name, run=run, **b: ran.append(name) or run(*a, **b))
     x, outputs = torch.randn(6, 1, 3), []
     rnn = HMLSTM(3, 4, 3).eval()

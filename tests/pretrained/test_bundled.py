@@ -153,7 +153,7 @@ def test_it_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
     """Importing torch._dynamo takes about as long as everything else that a command does."""
     code = """
 import sys
-from hmrnn import cli
+from hmrnn.cli import main as cli
 assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
 assert cli.run(["generate", "The river", "--length", "5"]) == 0
 print([name for name in ("torch._dynamo", "matplotlib.pyplot", "triton") if name in sys.modules])
