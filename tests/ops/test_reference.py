@@ -16,6 +16,7 @@ from hmrnn.nn.output import operations
 from hmrnn.ops import ENGINES, LayerWeights, Options, Result, Symbols, choose_engine, hmlstm
 from hmrnn.ops.reference import layer_step
 from literal import random_state, random_weights
+from pairs import grid
 
 SIZES = [(5,), (5, 4), (4, 6, 3), (3, 5, 4, 2)]
 T, B, INPUT, SLOPE = 9, 3, 4, 1.7
@@ -33,11 +34,17 @@ def assert_equal_to_literal(result: Result, expected: literal.Literal) -> None:
         torch.testing.assert_close(got, torch.from_numpy(want), rtol=0, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=len)
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
-@pytest.mark.parametrize("extras", ["plain", "lengths", "forced"])
+@pytest.mark.parametrize(
+    ("sizes", "layer_norm", "on_copy", "boundary", "extras"),
+    grid(
+        SIZES,
+        (False, True),
+        ("hold", "evaluate"),
+        ("step", "sample", "soft"),
+        ("plain", "lengths", "forced"),
+        strength=3,
+    ),
+)
 def test_forward_is_the_literal_writing(
     sizes: tuple[int, ...], layer_norm: bool, on_copy: str, boundary: str, extras: str
 ) -> None:

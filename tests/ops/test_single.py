@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 import torch._dynamo.testing
@@ -12,13 +10,23 @@ from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
 from hmrnn.ops import Options, State, Symbols, reference, single, streaming
 from hmrnn.ops.sparse import forward as sparse
+from pairs import grid
 
 CASES = [
-    Case(T=60, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, symbols=symbols)
-    for sizes, norm, copy, forced, symbols in itertools.product(
-        ((5,), (6, 4), (5, 3, 4)), (False, True), ("evaluate", "hold"), ("no", "all", "some"), (0, 7)
+    (
+        products,
+        Case(T=60, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, symbols=symbols, zoneout=zone),
     )
-] + [Case(T=60, B=1, layer_norm=norm, zoneout="share") for norm in (False, True)]
+    for products, sizes, norm, copy, forced, symbols, zone in grid(
+        ("einsum", "torch"),
+        ((5,), (6, 4), (5, 3, 4)),
+        (False, True),
+        ("evaluate", "hold"),
+        ("no", "all", "some"),
+        (0, 7),
+        ("no", "share"),
+    )
+]
 
 
 def call(case: Case, dtype: torch.dtype = torch.float64) -> tuple[tuple, dict]:
@@ -34,9 +42,8 @@ def call(case: Case, dtype: torch.dtype = torch.float64) -> tuple[tuple, dict]:
     return (inputs, weights, state, options), {"boundaries": given.forced}
 
 
-@pytest.mark.parametrize("products", ["einsum", "torch"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_outputs_and_state_are_the_reference_s(case: Case, products: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("products", "case"), CASES, ids=str)
+def test_outputs_and_state_are_the_reference_s(products: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     if products == "torch":
         monkeypatch.setattr(single, "LARGE", 0)
     positional, named = call(case)
@@ -92,7 +99,7 @@ def test_what_it_cannot_do_is_said() -> None:
 
 STEPS = [
     Case(T=40, B=1, sizes=sizes, layer_norm=norm, on_copy=copy, forced=forced, zoneout=zoneout)
-    for sizes, norm, copy, forced, zoneout in itertools.product(
+    for sizes, norm, copy, forced, zoneout in grid(
         ((5,), (5, 3, 4, 6)), (False, True), ("evaluate", "hold"), ("no", "some"), ("no", "share")
     )
 ]

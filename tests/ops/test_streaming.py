@@ -17,15 +17,15 @@ from hmrnn import HMLSTM, InputError, Operation
 from hmrnn.nn.output import operations
 from hmrnn.ops import Options, State, hmlstm, single, streaming
 from literal import random_state, random_weights
+from pairs import grid
 
 T, INPUT, SIZES = 10, 4, (6, 5, 4)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("sizes", [SIZES, (4,)], ids=len)
+@pytest.mark.parametrize(
+    ("layer_norm", "on_copy", "boundary", "batch", "sizes"),
+    grid((False, True), ("hold", "evaluate"), ("step", "sample", "soft"), (1, 5), (SIZES, (4,))),
+)
 def test_steps_are_the_forward_pass(
     layer_norm: bool, on_copy: str, boundary: str, batch: int, sizes: tuple[int, ...]
 ) -> None:
