@@ -27,6 +27,9 @@ class Case:
     layer_norm: bool = False
     boundary: str = "step"
     on_copy: str = "evaluate"
+    flush: bool = True
+    top_down: str = "boundary"
+    copy: bool = True
     forced: str = "no"  # "all", or "some" with NaN for the others
     straight_through: bool = False
     lengths: bool = False
@@ -72,7 +75,9 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
     indices = torch.randint(case.symbols, (T, B)).to(device) if case.symbols else None
     source = torch.randn(case.symbols, case.input_size) if case.symbols else torch.randn(T, B, case.input_size)
     state = random_state(case.sizes, B)
-    weights = random_weights(case.input_size, case.sizes, case.layer_norm, case.detector)
+    weights = random_weights(
+        case.input_size, case.sizes, case.layer_norm, case.detector, top_down=case.top_down != "none"
+    )
     for w in weights:
         for gain in (w.gain_U, w.gain_V, w.gain_W):
             if gain is not None:
@@ -82,7 +87,15 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         rounded(source),
         indices,
         [LayerWeights(*map(rounded, w)) for w in weights],
-        State(tuple(rounded(h.tanh()) for h in state.h), tuple(map(rounded, state.c)), state.z.to(device)),
+        State(
+            tuple(rounded(h.tanh()) for h in state.h),
+            tuple(map(rounded, state.c)),
+            state.z.to(device),
+            # open where z is 1, and in some sequences where z is 0
+            torch.maximum(state.z, (torch.arange(B)[:, None] % 3 == 0).double()).to(device)
+            if case.top_down == "pending" and not case.flush and case.copy
+            else None,
+        ),
         torch.randint(1, T + 1, (B,)).to(device) if case.lengths else None,
         forced,
         torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary == "sample" else None,
@@ -99,7 +112,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         return None if a is None else a.to(dtype, copy=True).requires_grad_(gradients)
 
     source, weights = leaf(given.source), [LayerWeights(*map(leaf, w)) for w in given.weights]
-    state = State(tuple(map(leaf, given.state.h)), tuple(map(leaf, given.state.c)), leaf(given.state.z))
+    state = State(*(tuple(map(leaf, part)) for part in given.state[:2]), *map(leaf, given.state[2:]))
     forced = leaf(given.forced)
     slope = torch.tensor(given.slope, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     result = engine(
@@ -110,6 +123,9 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
             slope.to(source.device),
             case.boundary,  # type: ignore[arg-type]
             case.on_copy,  # type: ignore[arg-type]
+            case.flush,
+            case.top_down,  # type: ignore[arg-type]
+            case.copy,
             zoneout=0.0 if case.zoneout == "no" else 0.25,
             straight_through=case.straight_through,
         ),
@@ -123,6 +139,8 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
     values |= {"boundaries": result.boundaries, "probabilities": result.probabilities, "state.z": result.state.z}
     values |= {f"state.h.{l}": a for l, a in enumerate(result.state.h)}
     values |= {f"state.c.{l}": a for l, a in enumerate(result.state.c)}
+    if result.state.pending is not None:
+        values["state.pending"] = result.state.pending
     if not gradients:
         return values
     torch.manual_seed(1)
@@ -130,7 +148,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
     for a in values.values():
         loss = loss + (a.double() * torch.randn(a.shape, dtype=torch.float64).to(a.device)).sum()
     loss.backward()
-    leaves = {"source": source, "z before": state.z, "forced": forced}
+    leaves = {"source": source, "z before": state.z, "forced": forced, "pending before": state.pending}
     leaves |= {f"h before.{l}": a for l, a in enumerate(state.h)}
     leaves |= {f"c before.{l}": a for l, a in enumerate(state.c)}
     leaves |= {f"{name}.{l}": a for l, w in enumerate(weights) for name, a in w._asdict().items()}

@@ -28,6 +28,7 @@ class Literal:
     h: list[Array]  # L of (B, H_l)
     c: list[Array]
     z: Array  # (B, L-1)
+    pending: Array | None = None  # (B, L-1)
 
 
 def sigm(v: Array) -> Array:
@@ -59,6 +60,10 @@ def forward(
     a: float = 1.0,
     boundary: str = "step",
     on_copy: str = "evaluate",
+    flush: bool = True,
+    top_down: str = "boundary",
+    copy: bool = True,
+    pending: Array | None = None,
     lengths: Sequence[int] | None = None,
     forced: Array | None = None,
     noise: Array | None = None,
@@ -74,44 +79,57 @@ def forward(
         h=[a.copy() for a in h],
         c=[a.copy() for a in c],
         z=z.copy(),
+        pending=(z if pending is None else pending).copy(),
     )
     for t in range(T):
         for n in range(B):
             if lengths is not None and t >= lengths[n]:
                 continue
             before_h, before_c, before_z = [a[n].copy() for a in out.h], [a[n].copy() for a in out.c], out.z[n].copy()
+            before_pending = out.pending[n].copy()
             below, z_below = x[t, n], 1.0
             for l, w in enumerate(layers):
                 top, H = l == L - 1, sizes[l]
                 z_before = 0.0 if top else before_z[l]
+                if not copy:
+                    z_below = 1.0
+                gate = z_before  # of the top-down input
+                if top or top_down == "none":
+                    gate = 0.0
+                elif top_down == "always":
+                    gate = 1.0
+                elif top_down == "pending" and not flush:  # with FLUSH a layer moves right after its boundary
+                    gate = before_pending[l]
 
                 # (4)-(7)
                 s = contribution(w["U"], before_h[l], w.get("gain_U")) + w["b"]
-                if z_before != 0:
-                    s = s + z_before * contribution(w["V"], before_h[l + 1], w.get("gain_V"))
+                if gate != 0:
+                    s = s + gate * contribution(w["V"], before_h[l + 1], w.get("gain_V"))
                 if z_below != 0:
                     s = s + z_below * contribution(w["W"], below, w.get("gain_W"))
                 f, i, o, g = sigm(s[:H]), sigm(s[H : 2 * H]), sigm(s[2 * H : 3 * H]), np.tanh(s[3 * H : 4 * H])
 
                 # (2)
+                if not flush:
+                    z_before = 0.0
                 if boundary == "soft":  # each operation to the degree that its condition holds
-                    flush, update, copy = z_before, (1 - z_before) * z_below, (1 - z_before) * (1 - z_below)
-                    c_new = flush * (i * g) + update * (f * before_c[l] + i * g) + copy * before_c[l]
+                    flushed, update, copied = z_before, (1 - z_before) * z_below, (1 - z_before) * (1 - z_below)
+                    c_new = flushed * (i * g) + update * (f * before_c[l] + i * g) + copied * before_c[l]
                     operation = FLUSH if z_before > 0.5 else UPDATE if z_below > 0.5 else COPY
                 elif z_before == 0 and z_below == 1:
-                    operation, copy = UPDATE, 0.0
+                    operation, copied = UPDATE, 0.0
                     c_new = f * before_c[l] + i * g
                 elif z_before == 0 and z_below == 0:
-                    operation, copy = COPY, 1.0
+                    operation, copied = COPY, 1.0
                     c_new = before_c[l]
                 else:
-                    operation, copy = FLUSH, 0.0
+                    operation, copied = FLUSH, 0.0
                     c_new = i * g
 
                 # (3)
                 cell = layer_norm(c_new, w["gain_c"], w["bias_c"]) if "gain_c" in w else c_new
                 if boundary == "soft":
-                    h_new = (1 - copy) * o * np.tanh(cell) + copy * before_h[l]
+                    h_new = (1 - copied) * o * np.tanh(cell) + copied * before_h[l]
                 elif operation == COPY:
                     h_new = before_h[l]
                 else:
@@ -132,16 +150,23 @@ def forward(
                 else:
                     z_new = 1.0 if p > 0.5 else 0.0
                 if on_copy == "hold":
-                    z_new = (1 - copy) * z_new
+                    z_new = (1 - copied) * z_new
                 if forced is not None and not np.isnan(forced[t, n, l]):
                     z_new = forced[t, n, l]
                 out.probabilities[t, n, l], out.boundaries[t, n, l], out.z[n, l] = p, z_new, z_new
+                # a boundary opens the pending gate; otherwise a layer that moves closes it
+                out.pending[n, l] = z_new + (1 - z_new) * copied * before_pending[l]
                 z_below = z_new
     return out
 
 
 def random_weights(
-    input_size: int, sizes: Sequence[int], layer_norm: bool, detector: float = 1.0, dtype: torch.dtype = torch.float64
+    input_size: int,
+    sizes: Sequence[int],
+    layer_norm: bool,
+    detector: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+    top_down: bool = True,
 ) -> list[LayerWeights]:
     """Weights of which no entry is special; ``detector`` scales the detectors' rows, gains lie around 1."""
     weights = []
@@ -149,7 +174,7 @@ def random_weights(
         top = l == len(sizes) - 1
         rows = 4 * size + (not top)
         below, above = (input_size, *sizes)[l], None if top else sizes[l + 1]
-        matrices = {"U": size, "W": below} | ({} if above is None else {"V": above})
+        matrices = {"U": size, "W": below} | ({"V": above} if above is not None and top_down else {})
         w = {name: torch.randn(rows, n, dtype=dtype) / n**0.5 for name, n in matrices.items()}
         w["b"] = 0.3 * torch.randn(rows, dtype=dtype)
         if layer_norm:
@@ -174,4 +199,6 @@ def run(x: Tensor, weights: Sequence[LayerWeights], state: State, **options: obj
     arrays = {k: v.detach().numpy() if isinstance(v, Tensor) else v for k, v in options.items()}
     layers = [{k: v.detach().numpy() for k, v in w._asdict().items() if v is not None} for w in weights]
     h, c = ([a.detach().numpy() for a in part] for part in (state.h, state.c))
+    if state.pending is not None:
+        arrays["pending"] = state.pending.detach().numpy()
     return forward(x.detach().numpy(), layers, h, c, state.z.detach().numpy(), **arrays)

@@ -86,6 +86,13 @@ class ModelConfig:
     """How a detector decides: a threshold, a Bernoulli draw, or not at all (its real value is used)."""
     on_copy: Literal["hold", "evaluate"] = "evaluate"
     """What a detector says when its layer copies: nothing, or what equation 4 has left."""
+    flush: bool = True
+    """A boundary erases the cell (FLUSH), as in the paper; off, it keeps it."""
+    top_down: Literal["boundary", "pending", "always", "none"] = "boundary"
+    """When a layer reads the layer above: at the step after its own boundary (as in the paper), from its boundary until
+    it next moves, at every step, or never."""
+    copy: bool = True
+    """A layer stands still (COPY) until the layer below ends a segment, as in the paper; off, it moves every step."""
     modules: int = 4
     """Clockwork modules of a layer, with periods 1, 2, 4 and so on; only cw-rnn has them."""
     time_constant: float = 64.0

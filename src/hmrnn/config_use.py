@@ -15,6 +15,9 @@ NETWORKS_WITH: dict[str, tuple[str, ...]] = {
     "model.layer_norm": ("hm-lstm", "hrnn", "cw-rnn"),  # to choose: ln-lstm always has it
     "model.boundary": _DETECTING,
     "model.on_copy": _DETECTING,
+    "model.flush": _DETECTING,
+    "model.top_down": _DETECTING,
+    "model.copy": _DETECTING,
     "model.modules": ("cw-rnn",),
     "model.time_constant": ("leaky",),
     "train.slope_rate": _DETECTING,

@@ -247,10 +247,10 @@ def test_a_copy_of_a_streamed_state() -> None:
         torch.testing.assert_close(tuple(rnn.step(x, copied).state), tuple(rnn.step(x, state).state))
 
 
-def test_a_streamed_state_has_three_parts() -> None:
+def test_a_streamed_state_has_the_parts_of_any_state() -> None:
     rnn = HMLSTM(INPUT, SIZES, 3)
-    h, c, z = rnn.step(torch.randn(2, INPUT)).state
-    assert (len(h), len(c), z.shape) == (3, 3, (2, 2))
+    h, c, z, pending = rnn.step(torch.randn(2, INPUT)).state
+    assert (len(h), len(c), z.shape, pending) == (3, 3, (2, 2), None)
 
 
 @pytest.mark.parametrize("value", [0.4, 0.7])

@@ -68,7 +68,8 @@ def check_values(
     if state is not None:
         for name, tensors in (("h", state.h), ("c", state.c)):
             numbers |= {f"state.{name}[{l}]": a for l, a in enumerate(tensors)}
-        decided |= {"state.z": state.z} if state.z.numel() > 0 else {}
+        gates = {"state.z": state.z, "state.pending": state.pending}
+        decided |= {name: a for name, a in gates.items() if a is not None and a.numel() > 0}
     if boundaries is not None and boundaries.numel() > 0:
         decided["boundaries"] = boundaries.detach()
     return check_numbers(numbers, decided, layer_norm, lengths)
@@ -161,10 +162,11 @@ def check_state(rnn: Network, state: State, B: int) -> None:
         shapes = [tuple(a.shape) for a in tensors]
         if shapes != expected:
             raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
-    if tuple(state.z.shape) != (B, rnn.num_boundaries):
-        raise InputError(f"state.z must have shape ({B}, {rnn.num_boundaries}); got {tuple(state.z.shape)}")
     parameter = next(rnn.parameters())
-    for a in (*state.h, *state.c, state.z):
+    for name, a in (("z", state.z), ("pending", state.pending)):
+        if a is not None and tuple(a.shape) != (B, rnn.num_boundaries):
+            raise InputError(f"state.{name} must have shape ({B}, {rnn.num_boundaries}); got {tuple(a.shape)}")
+    for a in (*state.h, *state.c, state.z, *(() if state.pending is None else (state.pending,))):
         check_kind("state", a, parameter)
 
 
@@ -227,6 +229,12 @@ def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> N
     for name, value in given.items():
         if value is not None and not isinstance(value, kind):
             raise InputError(f"{name} must be a {'whole ' if kind is Integral else ''}number; got {value!r}")
+
+
+def truth(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False; got {value!r}")
+    return value
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:

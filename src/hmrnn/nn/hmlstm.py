@@ -12,12 +12,13 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import layer_sizes, one_of, positive
+from hmrnn.nn.checks import layer_sizes, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import Output, operations, pack_like
-from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset
+from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.ops.interface import TOP_DOWN, TopDown
 from hmrnn.ops.streamed import Streamed
 
 
@@ -51,6 +52,13 @@ class HMLSTM(Sloped):
             "soft" (z̃ itself).
         on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
             (nothing was read, so no segment ends).
+        flush: whether a boundary erases the cell: FLUSH. If False, a layer chooses between UPDATE and COPY by
+            :math:`z_t^{ℓ-1}` alone, and its own boundary opens the top-down input and moves the layer above, no more.
+        top_down: when a layer reads the layer above through V: "boundary" (the step after its own boundary, as in the
+            paper), "pending" (from its boundary until it next moves; differs from "boundary" without FLUSH only),
+            "always" (every step) or "none" (there is no V).
+        copy: whether a layer stands still until the layer below ends a segment. If False, :math:`z_t^{ℓ-1}` counts as 1
+            everywhere: a dense stack, which never does COPY.
         batch_first: x is (B, T, input_size), and so is everything that comes out.
         weight_drop: share of the numbers in the gate rows of every U and V that are zero, while training (DropConnect);
             drawn once per call, for all its time steps and sequences.
@@ -70,11 +78,13 @@ class HMLSTM(Sloped):
 
     Outputs: out, state
         - **out**: an :class:`Output` with ``hidden``, ``boundaries``, ``probabilities`` and ``operations``.
-        - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1), for each sequence at its own end.
+        - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1), for each sequence at its own end; with
+          ``top_down="pending"`` also ``pending`` (B, L-1), the gates of the top-down input at the next step.
 
     Parameters, for layer l counted from 0: ``U.l`` (4H+1, H), ``V.l`` (4H+1, H of the layer above), ``W.l`` (4H+1, size
-    of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V. With
-    layer norm also ``gain_U.l``, ``gain_V.l``, ``gain_W.l`` (4H), ``gain_c.l`` and ``bias_c.l`` (H).
+    of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V; with
+    ``top_down="none"`` no layer has V. With layer norm also ``gain_U.l``, ``gain_V.l``, ``gain_W.l`` (4H), ``gain_c.l``
+    and ``bias_c.l`` (H).
 
     Example::
 
@@ -95,6 +105,9 @@ class HMLSTM(Sloped):
         layer_norm: bool = False,
         boundary: Boundary = "step",
         on_copy: OnCopy = "evaluate",
+        flush: bool = True,
+        top_down: TopDown = "boundary",
+        copy: bool = True,
         batch_first: bool = False,
         weight_drop: float = 0.0,
         dropout: float = 0.0,
@@ -111,6 +124,8 @@ class HMLSTM(Sloped):
         self.layer_norm = layer_norm
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
+        self.flush, self.copy = truth("flush", flush), truth("copy", copy)
+        self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
         self.batch_first = batch_first
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
@@ -120,7 +135,10 @@ class HMLSTM(Sloped):
 
         below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
-        layers = [new_weights(*sizes, layer_norm, device, dtype) for sizes in zip(self.hidden_sizes, below, above)]
+        layers = [
+            new_weights(*sizes, layer_norm, device, dtype, top_down != "none")
+            for sizes in zip(self.hidden_sizes, below, above)
+        ]
         self.U = nn.ParameterList(w.U for w in layers)
         self.V = nn.ParameterList(w.V for w in layers if w.V is not None)
         self.W = nn.ParameterList(w.W for w in layers)
@@ -156,13 +174,17 @@ class HMLSTM(Sloped):
         ]
 
     def options(self) -> Options:
-        return Options(slope=self.a, boundary=self.boundary, on_copy=self.on_copy, zoneout=self.zoneout)
+        return Options(
+            slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
+            copy=self.copy, zoneout=self.zoneout,
+        )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros, as every sequence starts."""
         b = self.b[0]
         h, c = (tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
-        return State(h, c, b.new_zeros(batch_size, self.num_layers - 1))
+        z = b.new_zeros(batch_size, self.num_boundaries)
+        return State(h, c, z, z.clone() if self.options().gate == "pending" else None)
 
     def forward(
         self,
@@ -203,9 +225,8 @@ class HMLSTM(Sloped):
         )
         settle()
         active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
-        out = Output(
-            result.hidden, result.boundaries, result.probabilities, operations(result.boundaries, state.z, active)
-        )
+        done = operations(result.boundaries, state.z, active, flush=self.flush, copy=self.copy)
+        out = Output(result.hidden, result.boundaries, result.probabilities, done)
         if self.batch_first:
             out = Output(
                 tuple(h.transpose(0, 1) for h in result.hidden),
@@ -237,7 +258,9 @@ class HMLSTM(Sloped):
         sizes = self.hidden_sizes
         shown = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
         parts = [f"{self.input_size}, {shown}, num_layers={self.num_layers}"]
-        parts += [f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}"]
+        parts += [
+            f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}" + shown_options(self)
+        ]
         if self.batch_first:
             parts.append("batch_first=True")
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]

@@ -32,18 +32,21 @@ class Output:
     """(T, B, L): what each layer did, as :class:`Operation`; COPY in the padding."""
 
 
-def operations(boundaries: Tensor, before: Tensor, active: Tensor | None = None) -> Tensor:
+def operations(
+    boundaries: Tensor, before: Tensor, active: Tensor | None = None, *, flush: bool = True, copy: bool = True
+) -> Tensor:
     """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
 
-    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY.
+    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY. Of a
+    cell without ``flush`` no operation is FLUSH, and of one without ``copy`` none but those is COPY.
     """
     z = boundaries > 0.5
     before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
     shape = (*z.shape[:-1], 1)
     never, always = z.new_zeros(shape), z.new_ones(shape)
-    flush = torch.cat([before, never], dim=-1)
-    fed = torch.cat([always, z], dim=-1)
-    result = torch.where(flush, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
+    flushed = torch.cat([before if flush else torch.zeros_like(before), never], dim=-1)
+    fed = torch.cat([always, z if copy else torch.ones_like(z)], dim=-1)
+    result = torch.where(flushed, Operation.FLUSH, torch.where(fed, Operation.UPDATE, Operation.COPY))
     return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 
 

@@ -40,5 +40,8 @@ def make_rnn(input_size: int, config: ModelConfig, engine: str = "auto") -> RNN:
                 layer_norm=config.layer_norm,
                 boundary=config.boundary,
                 on_copy=config.on_copy,
+                flush=config.flush,
+                top_down=config.top_down,
+                copy=config.copy,
                 engine=engine,
             )

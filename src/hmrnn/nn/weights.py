@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.ops import LayerWeights
+from hmrnn.ops import LayerWeights, Options
 
 RECURRENT_GAIN = 0.1
 """Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
@@ -31,6 +31,14 @@ class Sloped(nn.Module):
         self.a.fill_(value)
 
 
+def shown_options(module: nn.Module) -> str:
+    """The options of a cell that differ from the paper's, for its repr."""
+    default = Options()
+    names = ("flush", "top_down", "copy")
+    given = {name: getattr(module, name) for name in names if getattr(module, name) != getattr(default, name)}
+    return "".join(f", {name}={value!r}" for name, value in given.items())
+
+
 def new_weights(
     size: int,
     below: int,
@@ -38,8 +46,9 @@ def new_weights(
     layer_norm: bool,
     device: torch.device | str | int | None = None,
     dtype: torch.dtype | None = None,
+    top_down: bool = True,
 ) -> LayerWeights:
-    """Parameters of a layer, not yet started."""
+    """Parameters of a layer, not yet started; ``top_down``: with V, if there is a layer above."""
 
     def empty(*shape: int) -> nn.Parameter:
         return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -48,9 +57,9 @@ def new_weights(
     gains: dict[str, nn.Parameter] = {}
     if layer_norm:
         gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
-        if above is not None:
+        if above is not None and top_down:
             gains["gain_V"] = empty(4 * size)
-    V = None if above is None else empty(rows, above)
+    V = None if above is None or not top_down else empty(rows, above)
     return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -14,14 +14,17 @@ from torch.autograd.function import once_differentiable
 from hmrnn.errors import InputError
 from hmrnn.ops.estimators import Boundary, OnCopy
 
+TopDown = Literal["boundary", "pending", "always", "none"]
+TOP_DOWN: tuple[str, ...] = get_args(TopDown)
 Backward = Callable[..., Any]
 
 
 class LayerWeights(NamedTuple):
     """The parameters of one layer, named as in the paper; rows in the order f, i, o, g, z.
 
-    R is 4H + 1 in every layer but the top one, which has no detector: there R is 4H and V is None. The gains exist with
-    layer normalisation only; they span the 4H gate rows, never the detector's.
+    R is 4H + 1 in every layer but the top one, which has no detector: there R is 4H. V is None in the top layer and in
+    every layer of a network without top-down input. The gains exist with layer normalisation only; they span the 4H
+    gate rows, never the detector's.
     """
 
     U: Tensor  # (R, H)             from the layer itself, one step ago
@@ -40,7 +43,7 @@ class LayerWeights(NamedTuple):
 
     @property
     def has_detector(self) -> bool:
-        return self.V is not None
+        return self.U.shape[0] > 4 * self.U.shape[1]
 
 
 class State(NamedTuple):
@@ -49,10 +52,16 @@ class State(NamedTuple):
     h: tuple[Tensor, ...]  # L of (B, H_l)
     c: tuple[Tensor, ...]  # L of (B, H_l)
     z: Tensor  # (B, L-1)
+    pending: Tensor | None = None  # (B, L-1) the gates of the top-down input with top_down="pending"; None: z
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> State:
+        """The state of ``function`` of each tensor."""
+        h, c = (tuple(function(a) for a in part) for part in (self.h, self.c))
+        return State(h, c, function(self.z), None if self.pending is None else function(self.pending))
 
     def detach(self) -> State:
-        """The same values, cut off from the graph: how truncated backpropagation carries a state over."""
-        return State(tuple(h.detach() for h in self.h), tuple(c.detach() for c in self.c), self.z.detach())
+        """The same values without their graph: how truncated backpropagation carries a state over."""
+        return self.apply(torch.Tensor.detach)
 
 
 class Symbols(NamedTuple):
@@ -70,12 +79,29 @@ class Options:
     """a of the hard sigmoid."""
     boundary: Boundary = "step"
     on_copy: OnCopy = "evaluate"
+    flush: bool = True
+    """Whether a boundary erases the cell at the next step; if False, zp counts as 0 in the choice of operation."""
+    top_down: TopDown = "boundary"
+    """When a layer reads the layer above: at the step after its own boundary, from there until it next moves, always or
+    never."""
+    copy: bool = True
+    """Whether a layer stands still until the layer below ends a segment; if False, zb counts as 1 everywhere."""
     zoneout: float = 0.0
     """Share of its old c that a layer keeps when it moves; where masks say which units keep theirs, those count."""
     straight_through: bool = False
     """Where boundaries are forced, send their gradient to the detector as if it had chosen them.
 
     Off, a forced boundary is a given: its gradient goes to the tensor that forced it, and none reaches the detector."""
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the cell is the paper's."""
+        return self.flush and self.copy and self.gate == "boundary"
+
+    @property
+    def gate(self) -> TopDown:
+        """``top_down``, but "boundary" for "pending" where a layer always moves at the step after its boundary."""
+        return "boundary" if self.top_down == "pending" and (self.flush or not self.copy) else self.top_down
 
 
 class Result(NamedTuple):

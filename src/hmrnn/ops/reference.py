@@ -38,7 +38,7 @@ def layer_step(
     w: LayerWeights,
     h: Tensor,  # (B, H)        h of this layer, one step ago
     c: Tensor,  # (B, H)        c of this layer, one step ago
-    z: Tensor,  # (B, 1)        boundary of this layer, one step ago
+    z: Tensor,  # (B, 1)        boundary of this layer, one step ago; zeros in the top layer
     below: Tensor,  # (B, size)     h of the layer below, now
     z_below: Tensor,  # (B, 1)        boundary of the layer below, now
     above: Tensor | None,  # (B, H above)  h of the layer above, one step ago
@@ -47,8 +47,12 @@ def layer_step(
     forced: Tensor | None = None,  # (B, 1)  a boundary to take; NaN where the detector decides
     kept: Tensor | None = None,  # (B, H)  zoneout: ones for units that keep their c; options.zoneout of all if None
     seen: Tensor | None = None,  # (B, size)  dropout: what the gates see of the layer below, as factors; None: all
+    pending: Tensor | None = None,  # (B, 1)  gate of the top-down input with top_down="pending"
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """One layer, one time step (equation 1): the new h, c and, where the layer has a detector, z and z̃."""
+    if not options.copy:
+        z_below = torch.ones_like(z_below)
+
     # (5), (6), (7): the recurrent, the top-down and the bottom-up contribution
     if seen is None:
         read = F.linear(below, w.W)
@@ -58,15 +62,17 @@ def layer_step(
     s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(read, w.gain_W) + w.b
     if w.V is not None:
         assert above is not None
-        s = s + z * normalise(F.linear(above, w.V), w.gain_V)
+        down = normalise(F.linear(above, w.V), w.gain_V)
+        s = s + (down if options.gate == "always" else down * (z if pending is None else pending))
 
     # (4): gates, proposal and the detector's pre-activation
     f, i, o, g, s_z = s.split([w.hidden_size] * 4 + [s.shape[1] - 4 * w.hidden_size], dim=1)
     f, i, o, g = torch.sigmoid(f), torch.sigmoid(i), torch.sigmoid(o), torch.tanh(g)
 
     # (2), (3): FLUSH where z, UPDATE where only z_below, COPY where neither
-    keep = 1 - z
-    alpha, beta, gamma = z + keep * z_below, keep * z_below, keep * (1 - z_below)
+    flush = z if options.flush else torch.zeros_like(z)
+    keep = 1 - flush
+    alpha, beta, gamma = flush + keep * z_below, keep * z_below, keep * (1 - z_below)
     c_new = alpha * i * g + beta * f * c + gamma * c
     if kept is not None or options.zoneout > 0:
         share = options.zoneout if kept is None else kept
@@ -84,6 +90,14 @@ def layer_step(
         given = straight_through(z_new, forced) if options.straight_through else forced
         z_new = torch.where(forced.isnan(), z_new, given)
     return h_new, c_new, z_new, probability
+
+
+def next_gate(pending: Tensor, z: Tensor, z_below: Tensor) -> Tensor:
+    """The gate of the top-down input at the next step with top_down="pending", from the boundaries of this step.
+
+    A boundary opens it, and a step at which the layer moves, which is where z_below is 1, closes it.
+    """
+    return z + (1 - z) * (1 - z_below) * pending
 
 
 def hmlstm(
@@ -109,6 +123,9 @@ def hmlstm(
     if isinstance(inputs, Symbols):
         x = F.embedding(x, inputs.embedding)
     h, c, z = list(state.h), list(state.c), list(state.z.split(1, dim=1))
+    gates: list[Tensor] | None = None
+    if options.gate == "pending":
+        gates = list((state.z if state.pending is None else state.pending).split(1, dim=1))
     hidden: list[list[Tensor]] = [[] for _ in weights]
     all_z: list[Tensor] = []
     all_probabilities: list[Tensor] = []
@@ -127,6 +144,7 @@ def hmlstm(
                 forced=None if boundaries is None or l == top else boundaries[t, :, l : l + 1],
                 kept=None if kept is None else kept[l][t].to(c[l].dtype),
                 seen=None if seen is None or l == 0 else seen[l - 1],
+                pending=None if gates is None or l == top else gates[l],
             )  # fmt: skip
             if active is not None:  # past its end a sequence stands still
                 here = active[t, :, None]
@@ -136,6 +154,9 @@ def hmlstm(
                 hidden[l].append(h_new)
             h[l], c[l], below = h_new, c_new, h_new
             if z_new is not None and probability is not None:
+                if gates is not None:
+                    gate = next_gate(gates[l], z_new, z_below)
+                    gates[l] = gate if active is None else torch.where(active[t, :, None], gate, gates[l])
                 z_below = z_new
                 z[l] = z_new if active is None else torch.where(active[t, :, None], z_new, z[l])
                 probabilities.append(probability)
@@ -150,5 +171,10 @@ def hmlstm(
         hidden=tuple(torch.stack(steps) for steps in hidden),
         boundaries=torch.stack(all_z) if top > 0 else empty,
         probabilities=stacked if active is None else stacked * active[..., None],
-        state=State(tuple(h), tuple(c), torch.cat(z, dim=1) if top > 0 else state.z),
+        state=State(
+            tuple(h),
+            tuple(c),
+            torch.cat(z, dim=1) if top > 0 else state.z,
+            pending=None if gates is None else torch.cat(gates, dim=1) if top > 0 else state.z,
+        ),
     )

@@ -47,6 +47,8 @@ def why_not(
         return "it has no gradient"
     if not all(_binary(z) for z in (state.z, boundaries) if z is not None):
         return "it takes boundaries of zero and one"
+    if not options.of_the_paper:
+        return "it has the paper's cell alone"
     if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
         return "it has neither soft nor drawn boundaries"
     return None

@@ -14,15 +14,15 @@ def split(state: State | None, parts: int) -> list[State | None]:
     """Equal shares of the sequences."""
     if state is None:
         return [None] * parts
-    h, c = ([a.chunk(parts) for a in group] for group in (state.h, state.c))
-    return [State(tuple(a[k] for a in h), tuple(a[k] for a in c), z) for k, z in enumerate(state.z.chunk(parts))]
+    return [state.apply(lambda a, k=k: a.chunk(parts)[k]) for k in range(len(state.z.chunk(parts)))]  # type: ignore[misc]
 
 
 def named(state: State | None) -> dict[str, Tensor]:
     """The tensors of a state, as checkpoints name them."""
     if state is None:
         return {}
-    groups = (("h", state.h), ("c", state.c), ("z", (state.z,)))
+    pending = () if state.pending is None else (state.pending,)
+    groups = (("h", state.h), ("c", state.c), ("z", (state.z,)), ("pending", pending))
     return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
 
 
@@ -32,29 +32,28 @@ def from_named(tensors: dict[str, Tensor]) -> State | None:
         return None
     layers = sum(name.startswith("h.") for name in tensors)
     h, c = (tuple(tensors[f"{kind}.{l}"] for l in range(layers)) for kind in "hc")
-    return State(h, c, tensors["z.0"])
+    return State(h, c, tensors["z.0"], tensors.get("pending.0"))
 
 
 def keep(state: State, kept: Sequence[bool]) -> State:
     """The state of the sequences that are kept, and zeros for the others, which begin anew."""
     mask = torch.tensor(kept, device=state.z.device)[:, None]
-    h, c = (tuple(torch.where(mask, a, 0) for a in group) for group in (state.h, state.c))
-    return State(h, c, torch.where(mask, state.z, 0))
+    return state.apply(lambda a: torch.where(mask, a, 0))
 
 
 def copy(target: State, source: State, good: Tensor) -> None:
     """Copy ``source`` into the tensors of ``target``, in place, where ``good`` is true."""
-    for mine, theirs in zip(named(target).values(), named(source).values()):
+    for mine, theirs in zip(named(target).values(), named(source).values(), strict=True):
         mine.copy_(torch.where(good, theirs, mine))
 
 
 def join(states: list[State]) -> State:
     """What ``split`` took apart."""
     h, c = (tuple(torch.cat(parts) for parts in zip(*(getattr(s, kind) for s in states))) for kind in "hc")
-    return State(h, c, torch.cat([s.z for s in states]))
+    pending = [s.pending for s in states if s.pending is not None]
+    return State(h, c, torch.cat([s.z for s in states]), torch.cat(pending) if pending else None)
 
 
 def in_dtype(dtype: torch.dtype, state: State) -> State:
     """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
-    h, c = (tuple(a.to(dtype) for a in part) for part in (state.h, state.c))
-    return State(h, c, state.z.to(dtype))
+    return state.apply(lambda a: a.to(dtype))

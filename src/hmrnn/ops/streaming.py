@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import single
+from hmrnn.ops import reference, single
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import normalise, squash_cell
@@ -36,6 +36,8 @@ def step(
 
     Nothing is drawn: of "sample" the likelier state is taken.
     """
+    if not options.of_the_paper:
+        return _reference_step(x, weights, state, options, boundaries)
     if single.can_step(x, weights, state, options, boundaries):  # the same up to rounding, sooner
         return Step(*single.step(x, weights, state, options, boundaries))
     top = len(weights) - 1
@@ -77,6 +79,18 @@ def step(
             below, z_below = h[l], z_new
     new = streamed(State(tuple(h), tuple(c), z), copied, weights)
     return Step(new, torch.stack(changed, dim=1), probabilities)
+
+
+def _reference_step(
+    x: Tensor, weights: Sequence[LayerWeights], state: State, options: Options, boundaries: Tensor | None
+) -> Step:
+    forced = None if boundaries is None else boundaries[None]
+    result = reference.hmlstm(x[None], weights, state, options, boundaries=forced)
+    moved = torch.nn.functional.pad(result.state.z, (1, 0), value=1.0)  # (B, L)
+    if options.flush:
+        moved = moved + torch.nn.functional.pad(state.z, (0, 1))
+    changed = (moved > 0) | (not options.copy)
+    return Step(result.state, changed, result.probabilities[0])
 
 
 def _shared(z: Tensor) -> Tensor | float:

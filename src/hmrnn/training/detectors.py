@@ -77,6 +77,7 @@ def decay(model: nn.Module, share: Tensor | float) -> None:
         for w in module.layers()
         if w.has_detector
         for matrix in (w.U, w.V, w.W)
+        if matrix is not None
     }
     for p in model.parameters():
         if p.dim() > 1:

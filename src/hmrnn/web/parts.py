@@ -28,7 +28,7 @@ from hmrnn.inference.sample import Reader, sample, seeded, stream
 from hmrnn.inference.sample_strokes import next_points, scribble
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
-from hmrnn.ops import State
+from hmrnn.ops import State, states
 from hmrnn.pretrained.load import TextModel
 from hmrnn.pretrained.strokes import StrokeModel
 
@@ -75,7 +75,7 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        tensors = (*self.state.h, *self.state.c, self.state.z, self.following)
+        tensors = (*states.named(self.state).values(), self.following)
         return len(self.line) + sum(tensor.nbytes for tensor in tensors)
 
 
@@ -141,8 +141,7 @@ def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk
         torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1).cpu().numpy(),
         bits.tolist(),
     )
-    h, c = (tuple(layer.clone() for layer in layers) for layers in (state.h, state.c))  # not views of something larger
-    return Chunk(line, State(h, c, state.z.clone()), log_p[-1].clone())
+    return Chunk(line, state.apply(torch.clone), log_p[-1].clone())  # not views of something larger
 
 
 class Watcher:
@@ -159,7 +158,7 @@ class Watcher:
 
     @torch.no_grad()
     def step(self, x: Tensor, boundaries: Tensor | None = None) -> None:
-        flush = (self.state.z[0] > 0.5).tolist()
+        flush = ((self.state.z[0] > 0.5) & getattr(self.rnn, "flush", True)).tolist()
         step = self.rnn.step(x, self.state, boundaries)
         self.state = step.state
         self.changed = step.changed[0].tolist()
