@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import LayerInput
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.ops import State
@@ -149,59 +147,21 @@ def test_clockwork_multiplies_only_the_rows_that_are_due(start: int) -> None:
     assert expected < 0.65 * dense
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("start", range(6))
-def test_clockwork_told_the_time_needs_no_clock(start: int, layer_norm: bool) -> None:
-    """Nothing of a state is looked at: a wrong clock in it makes no difference, and the next one is right."""
-    rnn, x = clockwork(layer_norm), inputs(6)
-    zeros = rnn.initial_state(B)
-    wrong = State(zeros.h, tuple(torch.rand_like(c) for c in zeros.c), zeros.z)
-    with rnn.starting_at(start):
-        out, state = rnn(x, wrong)
-        _, ends = rnn(x, wrong, lengths=[6, 3, 1])
-    same(list(out.hidden), literal(rnn, x, start), [x, *rnn.parameters()])
-    for c in state.c:
-        assert torch.equal(c[:, :: c.shape[1] // MODULES], torch.tensor([[0, t % 2, t % 4] for t in [start + 6] * B]))
-    assert ends.c[0][:, -1].tolist() == [(start + n) % 4 for n in (6, 3, 1)]
-    assert torch.equal(ends.h[0][1], out.hidden[0][2, 1])
-
-
-def test_clockwork_told_the_time_looks_again_afterwards() -> None:
-    rnn, x = clockwork(), inputs(3)
-    want = rnn(x)[0].hidden[-1]
-    with rnn.starting_at(1):
-        assert not torch.equal(rnn(x)[0].hidden[-1], want)
-    with rnn.starting_at(1), pytest.raises(InputError):
-        rnn(x[0])
-    assert torch.equal(rnn(x)[0].hidden[-1], want)
-
-
 @pytest.mark.parametrize("modules", [1, 3, 4])
-def test_clockwork_told_the_time_multiplies_only_the_rows_that_are_due(modules: int) -> None:
-    """At every phase, forward and backward."""
+def test_clockwork_multiplies_only_the_rows_that_are_due_in_both_directions(modules: int) -> None:
+    """From every time of the clock."""
     rnn = ClockworkRNN(INPUT, (12, 24), 2, modules=modules, layer_norm=True)
     x = torch.randn(T, B, INPUT, requires_grad=True)
-    for start in range(rnn.cycle):
-        with FlopCounterMode(display=False) as forward, rnn.starting_at(start):
-            out, _ = rnn(x)
+    for start in range(2 ** (modules - 1)):
+        _, state = rnn(torch.randn(start, B, INPUT)) if start else (None, rnn.initial_state(B))
+        with FlopCounterMode(display=False) as forward:
+            out, _ = rnn(x, state.detach())
         with FlopCounterMode(display=False) as backward:
             out.hidden[-1].sum().backward()
         due = sum(t % 2**i == 0 for i in range(modules) for t in range(start, start + T))
         expected = sum(2 * B * due * (H // modules) * (H + below) for H, below in ((12, INPUT), (24, 12)))
         assert forward.get_total_flops() == expected
         assert backward.get_total_flops() == 2 * expected
-
-
-def test_clockwork_told_the_time_looks_at_no_number() -> None:
-    """As in a CUDA graph, whose numbers nobody knows while it is captured: here tensors have none."""
-    with FakeTensorMode():
-        rnn = ClockworkRNN(INPUT, 4, 1, modules=2, layer_norm=True)
-        x, h, c = torch.empty(3, B, INPUT, requires_grad=True), torch.empty(B, 4), torch.empty(B, 4)
-        with rnn.starting_at(1):
-            steps, _, _ = rnn.layer(0, LayerInput(x, h, c))
-        steps.sum().backward()
-        with pytest.raises(DataDependentOutputException):
-            rnn.layer(0, LayerInput(x, h, c))
 
 
 def test_clockwork_streaming_multiplies_only_the_rows_that_are_due() -> None:
@@ -244,7 +204,7 @@ def test_clockwork_has_no_weights_from_fast_to_slow() -> None:
 def test_clockwork_sizes_must_fit() -> None:
     with pytest.raises(InputError, match=r"^hidden_size must be a multiple .* modules, 4; got \(8, 6\)$"):
         ClockworkRNN(INPUT, (8, 6), 2)
-    with pytest.raises(InputError, match=r"^layer_norm needs modules of more than one unit"):
+    with pytest.raises(InputError, match=r"^layer_norm needs modules of at least two units"):
         ClockworkRNN(INPUT, (8, 4), 2, layer_norm=True)
     with pytest.raises(InputError, match=r"^modules must be a whole number of at least 1; got 0$"):
         ClockworkRNN(INPUT, 8, modules=0)

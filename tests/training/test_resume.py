@@ -263,7 +263,7 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
 ) -> None:
     update = Trainer.update
 
-    def poisoned(self: Trainer, batch: Any, phase: int | None = None) -> None:
+    def poisoned(self: Trainer, batch: Any) -> None:
         loss = self.task.loss
 
         def bad(*arguments: Any) -> Any:
@@ -271,7 +271,7 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
             return reading._replace(value=reading.value * math.nan) if self.progress.step == 5 else reading
 
         monkeypatch.setattr(self.task, "loss", bad)
-        update(self, batch, phase)
+        update(self, batch)
         monkeypatch.setattr(self.task, "loss", loss)
 
     monkeypatch.setattr(Trainer, "update", poisoned)

@@ -1,4 +1,4 @@
-"""CapturedUpdate: whole updates as CUDA graphs, one for each shape of batch and phase of a clock."""
+"""CapturedUpdate: whole updates as CUDA graphs, one for each shape of batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT = 32
 
 @dataclasses.dataclass
 class _Kind:
-    """What is known about the batches of one shape that begin at one phase."""
+    """What is known about the batches of one shape."""
 
     calls: int = 0
     static: Batch = ()
@@ -27,8 +27,7 @@ class _Kind:
 class CapturedUpdate:
     """An update as a CUDA graph: a few batches of a kind are run as they are, the rest replay the capture of the next.
 
-    Batches are of one kind if their tensors are alike and the clock of the network, where it has one, is at the same
-    phase: which launches a graph makes is fixed when it is captured, and the phase decides it.
+    Batches are of one kind if their tensors have the same shapes and dtypes.
 
     ``update`` may change only tensors that stay where they are. The graphs never run side by side and keep nothing but
     what is in those tensors, so they share their memory.
@@ -36,34 +35,34 @@ class CapturedUpdate:
 
     WARM_UP = 3
 
-    def __init__(self, update: Callable[[Batch, int | None], None]) -> None:
+    def __init__(self, update: Callable[[Batch], None]) -> None:
         self.update = update
         self.stream = torch.cuda.Stream()
-        self.kinds: dict[tuple[int | None, tuple[tuple[torch.Size, torch.dtype], ...]], _Kind] = {}
+        self.kinds: dict[tuple[tuple[torch.Size, torch.dtype], ...], _Kind] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, batch: Batch, phase: int | None = None) -> None:
-        key = (phase, tuple((a.shape, a.dtype) for a in batch))
+    def __call__(self, batch: Batch) -> None:
+        key = tuple((a.shape, a.dtype) for a in batch)
         if key not in self.kinds and len(self.kinds) == LIMIT:
-            self._run(batch, phase)
+            self._run(batch)
             return
         known = self.kinds.setdefault(key, _Kind())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
             with cuda_cache.uncaptured():  # an engine's own captures would be used twice, and stay in memory
-                self._run(batch, phase)
+                self._run(batch)
             return
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
             known.graph = torch.cuda.CUDAGraph()
             with cuda_cache.capturing(known.graph, pool=self.pool, stream=self.stream):
-                self.update(known.static, phase)
+                self.update(known.static)
         for static, now in zip(known.static, batch):
             static.copy_(now)
         known.graph.replay()
 
-    def _run(self, batch: Batch, phase: int | None) -> None:
+    def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
-            self.update(batch, phase)
+            self.update(batch)
         torch.cuda.current_stream().wait_stream(self.stream)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
-from hmrnn.training.capture import LIMIT, CapturedUpdate
+from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.detectors import (
     ALWAYS,
     SILENT,
@@ -93,36 +91,18 @@ class Trainer:
             self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
         if t.cool_down > 0:
             self._set_rate()
-        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk), self._tell_time())
+        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
         p.step += 1
         p.window_steps += 1
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
 
-    def _tell_time(self) -> int | None:
-        """Where in its cycle the clock of the network is before the next update; it is counted in steps of the text.
-
-        None without a clock, and where a graph for each phase would be too many: there the clock in the state is set.
-        """
-        rnn, length = self.model.rnn, self.config.train.length
-        if not isinstance(rnn, ClockworkRNN):
-            return None
-        if self.state is None:  # every sequence begins at zero
-            return 0
-        phase = self.progress.chunk * length % rnn.cycle
-        if rnn.cycle // math.gcd(rnn.cycle, length) <= LIMIT:
-            return phase
-        for clock in self.state.c:
-            clock.fill_(phase)
-        return None
-
-    def update(self, batch: tuple[Tensor, ...], phase: int | None = None) -> None:
+    def update(self, batch: tuple[Tensor, ...]) -> None:
         """Forward, backward, clipping, Adam and decay for a batch, in ``accumulate`` parts; the state is carried over.
 
-        ``phase`` is where a clock stands before it, if that is known. If its loss or gradient is not finite, the update
-        is noted by ``watch``, and nothing else changes. Reads and writes tensors that stay where they are, and waits
-        for a GPU at no place of its own, so that it can be captured.
+        If its loss or gradient is not finite, the update is noted by ``watch``, and nothing else changes. Reads and
+        writes tensors that stay where they are, and waits for a GPU at no place of its own, so that it can be captured.
         """
         t, r = self.config.train, self.config.regularise
         self.optimizer.zero_grad()
@@ -132,7 +112,7 @@ class Trainer:
         steps = torch.zeros_like(loss)
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
-            with self._sync(last), self._autocast(), self._clock(phase):
+            with self._sync(last), self._autocast():
                 reading = self.task.loss(self.network, part, state)
                 rates = reading.rates()
                 pull = detector_pull(reading, rates, r) if r.rate_targets else 0.0
@@ -359,9 +339,6 @@ class Trainer:
         if isinstance(self.network, DistributedDataParallel) and not last:
             return self.network.no_sync()
         return contextlib.nullcontext()
-
-    def _clock(self, phase: int | None) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if phase is None else self.model.rnn.starting_at(phase)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.train.precision == "bf16":

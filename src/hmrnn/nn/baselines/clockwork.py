@@ -1,10 +1,8 @@
-"""Networks whose time scales are fixed beforehand: clockwork modules and leaky units. The HM-LSTM learns its own."""
+"""The clockwork RNN: modules with fixed periods."""
 
 from __future__ import annotations
 
-import contextlib
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +18,10 @@ from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
 class _Ticks(torch.autograd.Function):
-    """All steps of one clockwork layer. Weights get their gradient from one product for all the steps alike."""
+    """All steps of one clockwork layer.
+
+    In the backward pass the gradient of U is one product per set of modules that move together, not one per step.
+    """
 
     @staticmethod
     def forward(
@@ -29,12 +30,12 @@ class _Ticks(torch.autograd.Function):
         U: Tensor,  # (H, H), in the precision of the products
         gain: Tensor | None,  # (H,); None without layer norm
         b: Tensor,  # (H,)
-        moves: Tensor | None,  # (T, B, H or 1): False where a unit that was computed stays as it was
+        moves: Tensor | None,  # (T, B, H or 1): False where a computed unit keeps its old value; None: all move
         size: int,  # of a module
-        *fed: Tensor,  # T of (B, rows): the products with W, of the modules that are computed
+        *fed: Tensor,  # T of (B, rows): W·x of the modules that are computed at each step
     ) -> Tensor:
         before, hidden = h, h.new_empty(len(fed), *h.shape)
-        sums, means, scales = [], [], []  # what layer norm saw
+        sums, means, scales = [], [], []  # of layer norm, for the backward pass
         for t, product in enumerate(fed):
             rows = product.shape[1]
             s = torch.mm(h.to(U.dtype), U[:rows].t()) + product
@@ -62,7 +63,7 @@ class _Ticks(torch.autograd.Function):
         before, hidden, U, gain, moves, *normed = ctx.saved_tensors
         count, size = len(hidden), ctx.size
         d_h = torch.zeros_like(before)
-        d_squashed: list[Tensor] = [d_h] * count  # of what tanh reads
+        d_squashed: list[Tensor] = [d_h] * count  # gradient of the argument of tanh
         d_fed: list[Tensor] = [d_h] * count
         for t in reversed(range(count)):
             rows = ctx.rows[t]
@@ -76,7 +77,7 @@ class _Ticks(torch.autograd.Function):
                     [True, False, False],
                 )[0].view_as(s)  # fmt: skip
             d_fed[t] = d_s
-            total[:, :rows] -= d  # the rest is of units that stayed as they were
+            total[:, :rows] -= d  # what is left belongs to units that kept their value
             d_h = torch.mm(d_s.to(U.dtype), U[:rows]) + total
 
         d_U, d_b = torch.zeros_like(U), before.new_zeros(len(U))
@@ -103,18 +104,18 @@ class ClockworkRNN(Baseline):
         h^i_t = \tanh\Big(\sum_{j \ge i} U_{ij} h^j_{t-1} + W_i x_t + b_i\Big) \text{ if } 2^{i-1} \text{ divides } t,
         \text{ else } h^i_{t-1}
 
-    Only what is due is computed: the modules that are due at a step are the first few, and one product with their rows
-    of U moves them all. Where the sequences of a batch are not in step, or in a CUDA graph captured without
-    ``starting_at``, all modules are computed and those not due are put back; the result is the same.
+    Only the modules that are due are computed. These are always the first few, so one product with their rows of U
+    moves them all. If the sequences of a batch are at different times, and inside a CUDA graph, whose launches are
+    fixed, all modules are computed and those that are not due keep their old value; the result is the same.
 
-    With ``layer_norm``, a module's sum of the two products is normalised over the units of the module, then multiplied
-    by a gain, before the bias is added. So what a module computes does not depend on which others are due.
+    With ``layer_norm``, the sum of a module's two products is normalised over the units of that module and multiplied
+    by a gain before the bias is added. So the value of a module does not depend on which others are due.
 
-    ``state.c`` holds the clock, for each unit: the number of steps read so far, modulo its period. A sequence read in
-    parts gives what it gives in one piece; ``starting_at`` overrides it.
+    ``state.c`` holds the clock, for each unit: the number of steps read so far, modulo its period. So a sequence read
+    in parts gives the same result as in one piece.
 
     Args:
-        modules: number of modules; divides the size of every layer.
+        modules: number of modules; must divide the size of every layer.
         layer_norm: see above.
 
     The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and
@@ -123,7 +124,6 @@ class ClockworkRNN(Baseline):
     """
 
     periods: Tensor
-    _told: int | None = None  # by starting_at
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ClockworkRNN(Baseline):
             )
         if layer_norm and modules in self.hidden_sizes:
             raise InputError(
-                f"layer_norm needs modules of more than one unit, as one alone is its own mean; got {modules} modules "
+                f"layer_norm needs modules of at least two units; got {modules} modules "
                 f"in layers of {self.hidden_sizes}"
             )
         made: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -173,31 +173,11 @@ class ClockworkRNN(Baseline):
             if self.layer_norm:
                 nn.init.ones_(self.gain[l])
 
-    @property
-    def cycle(self) -> int:
-        """The longest period: after so many steps the clock is where it was."""
-        return 2 ** (self.num_modules - 1)
-
-    @contextlib.contextmanager
-    def starting_at(self, time: int) -> Iterator[None]:
-        """Within it every call starts all its sequences at ``time``, which overrides the clock in their state.
-
-        So a second call that is given the state of a first one starts at ``time`` as well. The clock of the state that
-        comes out counts on from ``time``. Nobody looks at the one that goes in.
-
-        A CUDA graph that is captured so computes only what is due, and is right for this time modulo ``cycle`` alone.
-        """
-        before, self._told = self._told, operator.index(time) % self.cycle
-        try:
-            yield
-        finally:
-            self._told = before
-
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
         T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
         self._check_clock(c.dtype)
-        clock = c.long() if self._told is None else torch.full_like(c, self._told, dtype=torch.int64)
+        clock = c.long()
         phase = self._phase(clock)
         moves = self._moves(clock, T, lengths, phase is None)
         U = self._recurrent(l, draws)
@@ -211,24 +191,23 @@ class ClockworkRNN(Baseline):
         return hidden, h, (clock % self.periods[:, None]).flatten(1).to(c.dtype)
 
     def _check_clock(self, dtype: torch.dtype) -> None:
-        """The clock is counted in whole numbers and carried in the state, whose dtype must hold them."""
-        if self.cycle * torch.finfo(dtype).eps > 2:
+        """Raise InputError if the dtype of the state cannot hold the clock's whole numbers exactly."""
+        longest = 2 ** (self.num_modules - 1)
+        if longest * torch.finfo(dtype).eps > 2:
             raise InputError(
-                f"the clock of {self.num_modules} modules counts up to {self.cycle - 1}, which {dtype} does not hold "
+                f"the clock of {self.num_modules} modules counts up to {longest - 1}, which {dtype} does not hold "
                 "exactly; use float32 parameters or fewer modules"
             )
 
     def _phase(self, clock: Tensor) -> int | None:
-        """The time that all sequences of the batch start at, modulo the longest period; None where it is not known."""
-        if self._told is not None:
-            return self._told
+        """The time at which all sequences start, modulo the longest period; None if they differ or cannot be read."""
         if clock.is_meta or (clock.is_cuda and torch.cuda.is_current_stream_capturing()):
             return None
         earliest, latest = torch.stack(clock[:, -1].aminmax()).tolist()
         return earliest if earliest == latest else None
 
     def _moves(self, clock: Tensor, T: int, lengths: Tensor | None, all_modules: bool) -> Tensor | None:
-        """(T, B, H or 1): False where a unit that was computed must stay as it was; None if there is no such unit."""
+        """(T, B, H or 1): False where a computed unit must keep its old value; None if every computed unit moves."""
         time = torch.arange(T, device=clock.device)[:, None]  # (T, 1)
         moves = None if lengths is None else (time < lengths)[..., None]  # (T, B, 1)
         if all_modules:
@@ -238,19 +217,19 @@ class ClockworkRNN(Baseline):
         return moves
 
     def _recurrent(self, l: int, draws: bool = False) -> Tensor:
-        """(H, H): zero where a faster module would feed a slower one."""
+        """(H, H): U of all modules, zero where a slower module would read a faster one."""
         H = self.hidden_sizes[l]
         blocks = [F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]
         return self._dropped(torch.cat(blocks), draws)
 
     def _fed(self, l: int, x: Tensor, phase: int | None) -> list[Tensor]:
-        """T of (B, rows due): the products with W, one for all the steps at which the same modules are due."""
+        """T of (B, rows due): W·x, as one product for all steps at which the same modules are due."""
         W, size, last = self.W[l], self.hidden_sizes[l] // self.num_modules, self.num_modules
         if phase is None:
             return list(F.linear(x, W).to(W.dtype).unbind())
         fed = [x] * len(x)
         for count in range(1, last + 1):
-            # exactly so many are due at odd multiples of the last one's period; all of them at any multiple of it
+            # exactly `count` modules are due at odd multiples of the period of module `count`; all, at every multiple
             period = 2 ** (count - 1)
             start, stride = (period - phase, 2 * period) if count < last else (-phase, period)
             times = range(start % stride, len(x), stride)
