@@ -10,18 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from starlette.testclient import TestClient
 
-from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.analysis.segmentation import Segmentation, SegmentationJSON
 from hmrnn.errors import InputError
 from hmrnn.inference.sample_strokes import scribble
 from hmrnn.pretrained.load import TextModel
 from hmrnn.web import app as app_module
+from hmrnn.web import bodies
 from hmrnn.web.limits import Limits
-from hmrnn.web.parts import FEWEST, Memory, fit, read
+from hmrnn.web.parts import CHUNK, Memory, fit, read
 from hmrnn.web.shelf import Shelf
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
@@ -35,24 +37,9 @@ def lines(response: Any) -> list[dict[str, Any]]:
 
 def joined(parts: list[dict[str, Any]]) -> Segmentation:
     """The segmentation that the parts of an answer make up."""
-    assert [part["start"] for part in parts] == np.cumsum([0, *(len(p["symbols"]) for p in parts[:-1])]).tolist()
-    levels, layers = len(parts[0]["boundaries"]), len(parts[0]["norms"])
-
-    def column(name: str, l: int) -> list[Any]:
-        return [value for part in parts for value in part[name][l]]
-
-    def columns(name: str, count: int) -> np.ndarray:
-        return np.array([column(name, l) for l in range(count)], np.float32).T
-
-    bits = [value for part in parts for value in part["bits"]]
-    return Segmentation(
-        tuple(symbol for part in parts for symbol in part["symbols"]),
-        columns("boundaries", levels),
-        columns("probabilities", levels),
-        np.array([["UCF".index(letter) for letter in column("operations", l)] for l in range(layers)]).T,
-        columns("norms", layers),
-        np.array(bits, np.float32),
-    )
+    lengths = [len(part["segmentation"]["symbols"]) for part in parts]
+    assert [part["start"] for part in parts] == np.cumsum([0, *lengths[:-1]]).tolist()
+    return Segmentation.join([Segmentation.from_dict(part["segmentation"]) for part in parts])
 
 
 def assert_same(found: Segmentation, expected: Segmentation, bits: bool = True) -> None:
@@ -77,8 +64,8 @@ def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: 
 
 
 def answered(model: TextModel, text: str, memory: Memory) -> list[bytes]:
-    """Every line but the last, which holds the time."""
-    return b"".join(read(model, text, memory)).splitlines(keepends=True)[:-1]
+    """The lines of the chunks."""
+    return [chunk.line for chunk in read(model, text, memory)]
 
 
 def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +81,12 @@ def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkey
     memory = Memory()
     for text, most in (
         (TEXT, len(TEXT)),
-        (TEXT + "x", FEWEST),  # typed at the end
-        (TEXT + "xy", FEWEST),
-        (TEXT[:-1], FEWEST),  # and taken back
+        (TEXT + "x", CHUNK),  # typed at the end
+        (TEXT + "xy", CHUNK),
+        (TEXT[:-1], CHUNK),  # and taken back
         (TEXT[:130] + "x" + TEXT[131:], len(TEXT) - 128),  # changed inside
-        (TEXT[: 2 * FEWEST], 0),
-        (TEXT[: 2 * FEWEST] + "x", 1),
+        (TEXT[: 2 * CHUNK], 0),
+        (TEXT[: 2 * CHUNK] + "x", 1),
         ("x" + TEXT, len(TEXT) + 1),
     ):
         symbols = 0
@@ -154,7 +141,7 @@ def test_write_gives_what_generate_gives_and_what_the_layers_did(client: TestCli
 
 def test_write_without_a_prompt(client: TestClient) -> None:
     *parts, _ = lines(client.post("/api/write", json={"length": 3, "seed": 1}))
-    assert sum(len(part["symbols"]) for part in parts) == 3
+    assert len(joined(parts)) == 3
     assert sum(part["given"] for part in parts) == 0
 
 
@@ -180,8 +167,7 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
     *parts, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3}))
     steps = np.array([step for part in parts for step in part["steps"]])
     np.testing.assert_allclose(steps, shelf[3].model.generate(30, bias=1.0, seed=3), atol=1e-3)
-    symbols = [symbol for part in parts for symbol in part["symbols"]]
-    assert symbols == ["^" if up else "o" for up in steps[:, 2]]
+    assert joined(parts).symbols == tuple("^" if up else "o" for up in steps[:, 2])
     assert end.get("warning") == scribble(shelf[3].model.network, shelf[3].model.scale, [steps])
 
 
@@ -243,9 +229,9 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
     ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
     ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
-    ("/api/write", '{"seed": 9223372036854775808}', 400, "from 0 to 9,223,372,036,854,775,807"),
-    ("/api/write", '{"seed": -1}', 400, "seed must be a whole number"),
-    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "seed must be a whole number"),
+    ("/api/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
+    ("/api/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
+    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
     ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
     ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
@@ -323,7 +309,7 @@ def test_time_is_limited_after_the_first_part(limited: TestClient, monkeypatch: 
         yield b'{"start": 1}\n'
         raise AssertionError("its time is up")
 
-    monkeypatch.setattr(app_module.parts, "read", slow)
+    monkeypatch.setattr(app_module.parts, "lines", slow)
     answer = lines(limited.post(READ, json={"text": "a"}))
     assert answer[0] == {"start": 0}
     assert answer[-1]["error"] == "time"
@@ -338,10 +324,32 @@ def test_openapi_describes_every_route(client: TestClient) -> None:
     for reference in set(re.findall(r'"#/components/(\w+)/(\w+)"', text)):
         assert reference[1] in described["components"][reference[0]]
     schemas = described["components"]["schemas"]
-    for name in ("ReadRequest", "WriteRequest", "DrawingRequest", "HandwritingRequest"):
-        fields = getattr(app_module, name).__struct_fields__
-        assert set(schemas[name]["properties"]) == set(fields)
-    part = lines(client.post("/api/write", json={"length": 1}))[0]
-    assert set(schemas["Part"]["required"]) <= set(part) <= set(schemas["Part"]["properties"])
-    model = client.get("/api/models").json()["models"][0]
-    assert set(model) == set(schemas["Model"]["properties"])
+    assert schemas["ReadRequest"]["properties"]["text"] == {"type": "string", "minLength": 1, "maxLength": 50_000}
+    assert schemas["FigureRequest"]["properties"]["text"]["maxLength"] == Limits().figure
+    assert schemas["WriteRequest"]["properties"]["length"]["maximum"] == Limits().length
+    assert schemas["DrawingRequest"]["properties"]["steps"]["maxItems"] == Limits().points
+    assert schemas["HandwritingRequest"]["properties"]["points"]["maximum"] == Limits().points
+
+
+def test_answers_are_of_the_types_that_openapi_describes(client: TestClient) -> None:
+    types = {kind.__name__: kind for kind in (bodies.Models, bodies.Plain, bodies.Part, bodies.End, SegmentationJSON)}
+    for path, item in client.get("/openapi.json").json()["paths"].items():
+        for method, operation in item.items():
+            body = {"model": 3, "steps": STEPS, "points": 3} if "strokes" in path else {"text": "a fox", "length": 3}
+            fields = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            known = schema_of(client, fields)["properties"] if fields else {}
+            answer = client.request(method, path, json={name: body[name] for name in body if name in known} or None)
+            assert answer.status_code == 200, answer.text
+            ((media, content),) = operation["responses"]["200"]["content"].items()
+            assert answer.headers["content-type"] == media
+            names = re.findall(r"schemas/(\w+)", json.dumps(content))
+            for line in answer.content.splitlines() if names else ():
+                kind = "End" if b'"end":true' in line else names[0]
+                assert kind in names
+                decoded = msgspec.json.decode(line, type=types[kind])
+                assert json.loads(msgspec.json.encode(decoded)) == json.loads(line)  # no field is left out
+
+
+def schema_of(client: TestClient, reference: dict[str, str]) -> dict[str, Any]:
+    name = reference["$ref"].rpartition("/")[2]
+    return dict(client.get("/openapi.json").json()["components"]["schemas"][name])

@@ -55,8 +55,16 @@ def test_names_can_be_added(shelf: Shelf) -> None:
         assert client.get("/", headers={"host": "localhost"}).status_code == 421
 
 
+def test_a_name_with_tls_has_an_origin_with_tls(shelf: Shelf) -> None:
+    """A proxy with TLS passes requests on by http; the origin of the page is that of the proxy."""
+    with TestClient(application(shelf, names=["https://Lab.example"]), base_url="http://lab.example") as client:
+        for origin, status in (("https://lab.example", 200), ("http://lab.example", 403)):
+            assert client.post(READ, json={"text": "a"}, headers={"origin": origin}).status_code == status
+
+
 def test_other_sites_are_refused(client: TestClient) -> None:
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:9000", "http://127.0.0.1"):
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9000", "http://127.0.0.1", "127.0.0.1:8000",
+                   "https://127.0.0.1:8000", "ftp://127.0.0.1:8000", "http://http://127.0.0.1:8000"):  # fmt: skip
         response = client.post(READ, json={"text": "a"}, headers={"origin": origin})
         assert response.status_code == 403
         assert response.json()["error"] == "origin"

@@ -42,7 +42,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         finally:
             noted["closed"] = True
 
-    monkeypatch.setattr(app_module.parts, "read", work)
+    monkeypatch.setattr(app_module.parts, "lines", work)
     return noted
 
 
@@ -110,7 +110,7 @@ def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shel
                 assert response.json()["error"] == "busy"
                 time.sleep(0.05)
             parts = [json.loads(line) for line in response.text.splitlines()]
-            found.append((response.status_code, "".join(s for part in parts for s in part.get("symbols", ()))))
+            found.append((response.status_code, "".join(part["segmentation"]["text"] for part in parts[:-1])))
 
         threads = [threading.Thread(target=visit, args=(number,)) for number in range(24)]
         for thread in threads:
@@ -150,10 +150,10 @@ def test_another_address_must_be_asked_for_and_is_warned_of(
     shown = capsys.readouterr()
     assert f"open http://127.0.0.1:{bound[1]}/" in shown.out
     if extra:
-        assert config.app.names == names | {"lab-pc"}
+        assert set(config.app.schemes) == names | {"lab-pc"}
         assert "0.0.0.0 can be reached from other machines" in shown.err
     else:
-        assert config.app.names == names
+        assert set(config.app.schemes) == names
         assert shown.err == ""
 
 

@@ -1,12 +1,13 @@
-"""What every request passes first and every answer last: whom the page talks to, and what its answers forbid."""
+"""Checks of the Host and Origin of every request, and security headers on every answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hmrnn.web.refusal import Refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -24,16 +25,18 @@ HEADERS = {
 
 
 class Guard:
-    """Lets a request through only under a name that the page goes by, and not from another site's script.
+    """ASGI middleware that refuses requests to another name and requests from the scripts of another site.
 
-    A page elsewhere can have its own name resolve to 127.0.0.1 (DNS rebinding); its requests then carry that name in
-    Host and end here. Its requests to our name carry its Origin and end here, too; and nothing here ever sends a CORS
-    header, so it could read no answer.
+    Another site can let its own name resolve to 127.0.0.1 (DNS rebinding); its requests then have that name in Host.
+    Its requests to a name of this page have its Origin. No answer has a CORS header, so it could not read one.
+
+    A name that begins with https:// is that of a proxy with TLS before the page, whose origin has this scheme.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self.app = app
-        self.names = frozenset(name.lower().strip("[]") for name in names)
+        split = [name.lower().rpartition("://") for name in names]
+        self.schemes = {name.strip("[]"): scheme or "http" for scheme, _, name in split}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,11 +53,14 @@ class Guard:
             if name in values:
                 values[name].append(value)
         hosts, origins = values[b"host"], values[b"origin"]
-        if len(hosts) != 1 or _name(hosts[0]) not in self.names:
-            shown = ", ".join(sorted(self.names))
-            await _refuse(guarded, 421, "host", f"this page answers to {shown} only; to add a name, start with --name")
-        elif origins and [origin.partition(b"://")[2].lower() for origin in origins] != [hosts[0].lower()]:
-            await _refuse(guarded, 403, "origin", "another site's page may not use this one")
+        scheme = self.schemes.get(_name(hosts[0]) or "") if len(hosts) == 1 else None
+        if scheme is None:
+            shown = ", ".join(sorted(self.schemes))
+            message = f"this page answers to {shown} only; to add a name, start with --name"
+            await Refusal("host", message, connection="close").response()(scope, receive, guarded)
+        elif origins and [origin.lower() for origin in origins] != [f"{scheme}://".encode() + hosts[0].lower()]:
+            message = "the page of another site may not use this one"
+            await Refusal("origin", message, connection="close").response()(scope, receive, guarded)
         else:
             await self.app(scope, receive, guarded)
 
@@ -63,18 +69,11 @@ _ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def _name(host: bytes) -> str | None:
-    """The name in ``name:port``; None if it is anything else."""
+    """The name in ``name`` or ``name:port``; None if ``host`` is something else."""
     try:
         parts = urlsplit("//" + host.decode("ascii"))
-        _ = parts.port  # raises where it is no number
+        _ = parts.port  # raises ValueError if it is no number
     except ValueError:
         return None
     extra = parts.username is not None or parts.path or parts.query or parts.fragment
     return None if extra else parts.hostname
-
-
-async def _refuse(send: Send, status: int, error: str, message: str) -> None:
-    body = msgspec.json.encode({"error": error, "message": message})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})

@@ -1,8 +1,7 @@
-"""A model and a request -> the answer in parts, each a slice of work of some hundredths of a second.
+"""A model and a request -> the slices of an answer, each some hundredths of a second of work.
 
-A part is one line of JSON that holds what the network did at a run of symbols, from ``start`` on; the last line is
-``{"end": true, ...}``. Everything a request needs lives in the generator that answers it, but for the memory of a model
-that reads.
+A part is a line of JSON with the segmentation of a run of symbols; the last line is ``{"end": true, ...}``. A request
+keeps all that it needs in the generator that answers it, except for the memory of a model that reads text.
 """
 
 from __future__ import annotations
@@ -10,9 +9,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import io
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import msgspec
@@ -20,69 +22,135 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.analysis.segmentation import LETTERS, rounded
+from hmrnn.analysis.segmentation import Segmentation, rounded
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.inference.read_strokes import LAST, POINT
 from hmrnn.inference.sample import Reader, sample, seeded, stream
 from hmrnn.inference.sample_strokes import next_points, scribble
 from hmrnn.nn.models import LanguageModel
-from hmrnn.nn.output import Operation
+from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State, states
 from hmrnn.pretrained.load import TextModel
 from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.web.bodies import End, Part
+from hmrnn.web.work import Slices
 
-SLICE = 0.04  # seconds of work that a part is aimed at
-FEWEST = 64  # symbols of a part that are read together: an engine has to get ready for each part
-
-
-def line(record: dict[str, Any]) -> bytes:
-    """One line of JSON; what is not finite becomes null."""
-    return msgspec.json.encode(record) + b"\n"
-
-
-def _part(
-    start: int,
-    symbols: Sequence[str],
-    boundaries: np.ndarray,  # (T, L-1)
-    probabilities: np.ndarray,  # (T, L-1)
-    operations: np.ndarray,  # (T, L)
-    norms: np.ndarray,  # (T, L)
-    bits: Sequence[float],  # (T,)
-    **more: Any,
-) -> bytes:
-    return line(
-        {
-            "start": start,
-            "symbols": list(symbols),
-            "boundaries": boundaries.T.astype(int).tolist(),
-            "probabilities": rounded(probabilities.T),
-            "operations": ["".join(LETTERS[k] for k in layer) for layer in operations.T],
-            "norms": rounded(norms.T),
-            "bits": rounded(np.asarray(bits, np.float64)),
-            **more,
-        }
-    )
+SLICE = 0.04  # seconds of work that a slice is aimed at
+MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
+CHUNK = 64  # symbols that are read together: an engine has to prepare for each chunk
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """What a model made of some symbols, and what it needs to read on."""
+    """What a model found in some symbols, and what it needs to read on."""
 
+    found: Segmentation
     line: bytes
     state: State
-    following: Tensor  # (V,) log-probabilities of the next symbol
+    following: Any
+    """The prediction of the next symbol."""
 
     @property
     def size(self) -> int:
+        """Bytes that a chunk of text takes in the memory."""
+        found = self.found
+        arrays = (found.boundaries, found.probabilities, found.operations, found.norms, found.bits)
         tensors = (*states.named(self.state).values(), self.following)
-        return len(self.line) + sum(tensor.nbytes for tensor in tensors)
+        return len(self.line) + sum(array.nbytes for array in (*arrays, *tensors) if array is not None)
+
+
+Chunks = Iterator[Chunk]
+
+
+def lines(chunks: Chunks) -> Slices:
+    """The parts of an answer."""
+    began, count = time.monotonic(), 0
+    for group in _grouped(chunks):
+        yield b"".join(chunk.line for chunk in group)
+        count += sum(len(chunk.found) for chunk in group)
+    yield _end(count, began)
+
+
+def whole(chunks: Chunks) -> Slices:
+    """The JSON of the whole segmentation."""
+    found = yield from _joined(chunks)
+    yield found.to_json().encode()
+
+
+def figure(chunks: Chunks, drawer: Executor) -> Slices:
+    """Figure 4 as SVG, drawn by another thread; closing the generator ends the drawing."""
+    found = yield from _joined(chunks)
+    stop = threading.Event()
+    drawing = drawer.submit(_draw, found, stop)
+    try:
+        yield drawing
+        yield drawing.result()
+    finally:
+        stop.set()
+        drawing.cancel()
+
+
+class _Stopped(Exception):
+    """Nobody waits for the figure."""
+
+
+def _draw(found: Segmentation, stop: threading.Event) -> bytes:
+    from hmrnn.plots.style import styled
+    from hmrnn.plots.text import figure4
+
+    class File(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if stop.is_set():
+                raise _Stopped
+            return super().write(data)
+
+    file = File()
+    file.write(b"")
+    drawn = figure4(found)
+    with styled():
+        drawn.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def _joined(chunks: Chunks) -> Any:
+    """Slices without output, then the segmentation of all chunks as the value of ``yield from``."""
+    found: list[Segmentation] = []
+    for group in _grouped(chunks):
+        found += [chunk.found for chunk in group]
+        yield b""
+    return Segmentation.join(found)
+
+
+def _grouped(chunks: Chunks) -> Iterator[list[Chunk]]:
+    """The chunks of each slice."""
+    group: list[Chunk] = []
+    began = time.monotonic()
+    for chunk in chunks:
+        group.append(chunk)
+        if time.monotonic() - began > SLICE or len(group) == MOST_CHUNKS:
+            yield group
+            group = []
+            began = time.monotonic()
+    if group:
+        yield group
+
+
+def _line(record: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(record) + b"\n"
+
+
+def _end(count: int, began: float, warning: str | None = None) -> bytes:
+    end = End(count, round(time.monotonic() - began, 3))
+    if warning is not None:
+        end.warning = warning
+    return _line(end)
 
 
 class Memory:
-    """Chunks that a model has read, by a digest of the text up to their end; those not used for longest go first.
+    """A cache of the chunks that a model has read, by a digest of the text up to their end; the least recently used go.
 
-    A text that begins as an earlier one is read from where they part, so that typing at its end costs a chunk at most.
+    A text that begins as an earlier one is read from where they differ: typing at its end costs one chunk at most.
     """
 
     def __init__(self, most: int = 64 << 20) -> None:
@@ -95,7 +163,7 @@ class Memory:
         return self._chunks.get(key)
 
     def put(self, key: bytes, chunk: Chunk) -> None:
-        if key in self._chunks:  # another request was faster
+        if key in self._chunks:  # another request has read it meanwhile
             return
         self._chunks[key] = chunk
         self.size += chunk.size
@@ -103,26 +171,19 @@ class Memory:
             self.size -= self._chunks.popitem(last=False)[1].size
 
 
-def read(model: TextModel, text: str, memory: Memory) -> Iterator[bytes]:
+def read(model: TextModel, text: str, memory: Memory) -> Chunks:
     """What the network finds in ``text``; the same numbers as ``model.segment(text)``."""
-    began = slice_began = time.monotonic()
     indices = model._encode(text, "read")
     digest = hashlib.blake2b()
     chunk: Chunk | None = None
-    lines: list[bytes] = []
-    for start in range(0, len(indices), FEWEST):
-        here = indices[start : start + FEWEST].astype(np.int64)
+    for start in range(0, len(indices), CHUNK):
+        here = indices[start : start + CHUNK].astype(np.int64)
         digest.update(here.tobytes())
         known = memory.get(digest.digest())
         chunk = known or _read_chunk(model, here, start, chunk)
-        if known is None and len(here) == FEWEST:
+        if known is None and len(here) == CHUNK:
             memory.put(digest.digest(), chunk)
-        lines.append(chunk.line)
-        if time.monotonic() - slice_began > SLICE or len(lines) == 16:
-            yield b"".join(lines)
-            lines.clear()
-            slice_began = time.monotonic()
-    yield b"".join([*lines, _end(len(indices), began)])
+        yield chunk
 
 
 @torch.inference_mode()
@@ -132,75 +193,64 @@ def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk
     log_p = torch.log_softmax(logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    line = _part(
-        start,
-        model.vocabulary.pieces(indices.tolist()),
-        (out.boundaries[:, 0] > 0.5).cpu().numpy(),
-        out.probabilities[:, 0].float().cpu().numpy(),
-        out.operations[:, 0].cpu().numpy(),
-        torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1).cpu().numpy(),
-        bits.tolist(),
-    )
-    return Chunk(line, state.apply(torch.clone), log_p[-1].clone())  # not views of something larger
+    found = _found(model.vocabulary.pieces(indices.tolist()), out, bits.tolist())
+    state = state.apply(torch.clone)  # not views of something larger
+    return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
+
+
+def _found(symbols: Sequence[str], out: Output, bits: Sequence[float]) -> Segmentation:
+    norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
+    arrays = (out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], norms)
+    return Segmentation(tuple(symbols), *(array.cpu().numpy() for array in arrays), np.asarray(bits))
 
 
 class Watcher:
-    """A network that takes one step after the other, and what it did at the last one."""
+    """A network that reads one step after the other, and what it did at the last one."""
 
     def __init__(self, rnn: Any) -> None:
         self.rnn = rnn
         self.state: State = rnn.initial_state(1)
-        self.boundaries: list[bool] = []
-        self.probabilities: list[float] = []
-        self.operations: list[int] = []
-        self.norms: list[float] = []
         self.changed: list[bool] = []
+        self._rows: list[tuple[list[bool], list[float], list[int], list[float], float]] = []
+
+    def __len__(self) -> int:
+        """Steps since the last part."""
+        return len(self._rows)
 
     @torch.no_grad()
-    def step(self, x: Tensor, boundaries: Tensor | None = None) -> None:
+    def step(self, x: Tensor, bits: float, boundaries: Tensor | None = None) -> None:
+        """Read ``x`` (1, size of an input), which had so many bits."""
         flush = ((self.state.z[0] > 0.5) & getattr(self.rnn, "flush", True)).tolist()
         step = self.rnn.step(x, self.state, boundaries)
         self.state = step.state
         self.changed = step.changed[0].tolist()
-        self.boundaries = (step.state.z[0] > 0.5).tolist()
-        self.probabilities = step.probabilities[0].tolist()
         flush += [False] * (len(self.changed) - len(flush))  # layers without a detector never flush
-        self.operations = [
+        operations = [
             Operation.FLUSH if flushed else Operation.UPDATE if moved else Operation.COPY
             for flushed, moved in zip(flush, self.changed)
         ]
-        self.norms = [float(h.float().norm()) for h in step.state.h]
+        norms = [float(h.float().norm()) for h in step.state.h]
+        self._rows.append(((step.state.z[0] > 0.5).tolist(), step.probabilities[0].tolist(), operations, norms, bits))
 
-
-class Rows:
-    """What a watcher saw, step by step, until it makes a part."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[list[bool], list[float], list[int], list[float], float]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, watcher: Watcher, bits: float) -> None:
-        self._rows.append((watcher.boundaries, watcher.probabilities, watcher.operations, watcher.norms, bits))
-
-    def part(self, start: int, symbols: Sequence[str], **more: Any) -> bytes:
-        *columns, bits = zip(*self._rows)
-        boundaries, probabilities, operations, norms = (np.asarray(column) for column in columns)
+    def found(self, symbols: Sequence[str]) -> Segmentation:
+        """The segmentation of the steps since the last one."""
+        columns = [np.array(column) for column in zip(*self._rows)]
         self._rows.clear()
-        return _part(start, symbols, boundaries, probabilities, operations, norms, bits, **more)
+        return Segmentation(tuple(symbols), *columns)
 
 
 class Writer(Reader):
-    """A reader of text that is watched."""
+    """A reader of text whose steps are watched."""
 
     def __init__(self, network: LanguageModel) -> None:
         super().__init__(network)
         self.watcher = Watcher(network.rnn)
+        self.bits = math.nan
 
     def read(self, symbol: int) -> None:
         given = self.network.given
-        self.watcher.step(self.network.embedding.weight[symbol, None], None if given is None else given[symbol, None])
+        forced = None if given is None else given[symbol, None]
+        self.watcher.step(self.network.embedding.weight[symbol, None], self.bits, forced)
         self.state = self.watcher.state
         self._changed = [old or new for old, new in zip(self._changed, self.watcher.changed)]
 
@@ -214,27 +264,27 @@ def write(
     top_k: int | None,
     top_p: float | None,
     seed: int | None,
-) -> Iterator[bytes]:
-    """The prompt as the network reads it, then what it goes on with; the same text as ``model.generate`` for a seed."""
+) -> Slices:
+    """The prompt as the network reads it, then its continuation; the same text as ``model.generate`` for a seed."""
     began = time.monotonic()
     network = model.network
     given = model._encode(prompt, "go on from").tolist() if prompt else []
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
     generator = seeded(seed)
-    reader, rows, symbols = Writer(network), Rows(), []
+    writer, symbols = Writer(network), []
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
-        logits = reader.logits()
+        logits = writer.logits()
         drawn = position >= len(given)
         symbol = sample(logits, temperature, top_k, top_p, generator) if drawn else given[position]
-        bits = float(-torch.log_softmax(logits.float(), dim=-1)[symbol] / math.log(2)) if position else math.nan
-        reader.read(symbol)
+        if position:
+            writer.bits = float(-torch.log_softmax(logits.float(), dim=-1)[symbol] / math.log(2))
+        writer.read(symbol)
         symbols.append(symbol)
-        rows.add(reader.watcher, bits)
         if time.monotonic() - slice_began > SLICE or position == last:
-            start = position + 1 - len(rows)
-            prompted = max(0, min(len(given) - start, len(rows)))
-            yield rows.part(start, model.vocabulary.pieces(symbols), given=prompted)
+            start = position + 1 - len(symbols)
+            found = writer.watcher.found(model.vocabulary.pieces(symbols))
+            yield _line(Part(start, found.record(), max(0, min(len(given) - start, len(symbols)))))
             symbols = []
             slice_began = time.monotonic()
     yield _end(last + 1, began)
@@ -252,59 +302,44 @@ def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
     return steps.astype(np.float32)
 
 
-def read_strokes(model: StrokeModel, drawing: Sequence[Sequence[float]]) -> Iterator[bytes]:
+def read_strokes(model: StrokeModel, drawing: np.ndarray) -> Chunks:
     """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
-    began = time.monotonic()
-    steps = fit(np.asarray(drawing), model.scale)
+    steps = fit(drawing, model.scale)
     points = torch.from_numpy(model.scale.encode(steps)).to(model.network.density.weight)[:, None]  # (T, 1, 3)
     state: State | None = None
     bits = [math.nan]
-    for start in range(0, len(points), FEWEST):
-        here = points[start : start + FEWEST]
+    for start in range(0, len(points), CHUNK):
+        here = points[start : start + CHUNK]
         with torch.inference_mode():
             mixture, out, state = model.network(here, state)
-            following = torch.cat([here[1:], points[start + len(here) : start + len(here) + 1]])
-            following = torch.cat([following, here[-1:]])[: len(here)]  # the very last is followed by nothing
-            bits += (-mixture.log_density(following)[:, 0] / math.log(2)).tolist()
-            norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
-        yield _part(
-            start,
-            [LAST if up else POINT for up in steps[start : start + len(here), 2] > 0.5],
-            (out.boundaries[:, 0] > 0.5).cpu().numpy(),
-            out.probabilities[:, 0].float().cpu().numpy(),
-            out.operations[:, 0].cpu().numpy(),
-            norms.cpu().numpy(),
-            bits[: len(here)],
-        )
+            following = torch.cat([points[start + 1 : start + len(here) + 1], here[-1:]])[: len(here)]
+            bits += (-mixture.log_density(following)[:, 0] / math.log(2)).tolist()  # one too many after the last point
+            found = _found(
+                [LAST if up else POINT for up in steps[start : start + len(here), 2] > 0.5], out, bits[: len(here)]
+            )
+        yield Chunk(found, _line(Part(start, found.record())), state, None)
         bits = bits[len(here) :]
-    yield _end(len(points), began)
 
 
-def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | None) -> Iterator[bytes]:
-    """A line that the network makes up; the same as ``model.generate`` for a seed, with what its layers did."""
+def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | None) -> Slices:
+    """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
     began = time.monotonic()
     generator = seeded(seed)
     watcher = Watcher(model.network.rnn)
-    x = torch.from_numpy(model.scale.encode(np.zeros((1, 3)))).to(model.network.density.weight)
-    watcher.step(x)
+    watcher.step(torch.from_numpy(model.scale.encode(np.zeros((1, 3)))).to(model.network.density.weight), math.nan)
+    watcher.found([POINT])  # a line begins with the step (0, 0), which is not part of it
     steps: list[np.ndarray] = []
     written: list[np.ndarray] = []
-    rows = Rows()
     slice_began = time.monotonic()
     for position in range(points):
         x = next_points(model.network, watcher.state, generator, bias=bias)  # (1, 3)
-        watcher.step(x.to(model.network.density.weight))
+        watcher.step(x.to(model.network.density.weight), math.nan)
         steps.append(model.scale.decode(x.numpy())[0])
-        rows.add(watcher, math.nan)
         if time.monotonic() - slice_began > SLICE or position == points - 1:
-            symbols = [LAST if step[2] > 0.5 else POINT for step in steps]
-            yield rows.part(position + 1 - len(steps), symbols, steps=rounded(np.stack(steps)))
-            written.append(np.stack(steps))
+            found = watcher.found([LAST if step[2] > 0.5 else POINT for step in steps])
+            part = Part(position + 1 - len(steps), found.record(), steps=rounded(np.stack(steps)))
+            yield _line(part)
+            written += steps
             steps = []
             slice_began = time.monotonic()
-    yield _end(points, began, scribble(model.network, model.scale, [np.concatenate(written)]))
-
-
-def _end(count: int, began: float, warning: str | None = None) -> bytes:
-    end = {"end": True, "count": count, "seconds": round(time.monotonic() - began, 3)}
-    return line(end if warning is None else {**end, "warning": warning})
+    yield _end(points, began, scribble(model.network, model.scale, [np.stack(written)]))

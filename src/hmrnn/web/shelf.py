@@ -1,46 +1,46 @@
-"""The checkpoints named at start: the only files that the page can reach, by their place in the list."""
+"""The models that the page was started with: the only files that it can reach, by their number in the list."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import TextModel, load
+from hmrnn.web.bodies import Model
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A loaded model and what the page calls it."""
+    """A loaded model and its name on the page."""
 
     name: str
     model: Any
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["text", "handwriting"]:
+        """What the model reads."""
         return "text" if isinstance(self.model, TextModel) else "handwriting"
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the page is told: no path, no file name."""
+    def about(self, index: int) -> Model:
+        """What the page is told of the model: no path, no file name."""
         network = self.model.network
-        facts = {
-            "name": self.name,
-            "kind": self.kind,
-            "layers": list(network.rnn.hidden_sizes),
-            "parameters": sum(parameter.numel() for parameter in network.parameters()),
-        }
-        if not isinstance(self.model, TextModel):
-            return facts | {"unit": "point", "alphabet": None}
+        layers, parameters = list(network.rnn.hidden_sizes), sum(weight.numel() for weight in network.parameters())
+        if self.kind == "handwriting":
+            return Model(index, self.name, self.kind, layers, parameters, "point", None)
         vocabulary = self.model.vocabulary
-        known = "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None
-        return facts | {"unit": {"characters": "character", "bytes": "byte"}[vocabulary.kind], "alphabet": known}
+        alphabet = "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None
+        unit = "byte" if alphabet is None else "character"
+        return Model(index, self.name, self.kind, layers, parameters, unit, alphabet)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shelf:
+    """The models in the order of the command line."""
+
     entries: tuple[Entry, ...]
 
     def __getitem__(self, index: int) -> Entry:
@@ -51,7 +51,7 @@ class Shelf:
         return self.entries[index]
 
     def of_kind(self, index: int, kind: str) -> Any:
-        """The model at ``index``, which must be of this kind."""
+        """The model with this number, which must be of this kind."""
         entry = self[index]
         if entry.kind != kind:
             raise InputError(f"model {index} ({entry.name}) is of kind {entry.kind}; this needs one of kind {kind}")
@@ -59,7 +59,7 @@ class Shelf:
 
 
 def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
-    """Load every checkpoint; names are those of the directories, with a number where one comes again."""
+    """Load every checkpoint. A model has the name of its directory, with a number if that name was used before."""
     entries: list[Entry] = []
     for source in sources:
         wanted = _name(Path(source))
@@ -69,6 +69,6 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
 
 
 def _name(source: Path) -> str:
-    """The run's directory, and the checkpoint's where that was named itself."""
+    """The name of the run directory, followed by that of the checkpoint if ``source`` is one."""
     path = source.resolve()
     return f"{path.parent.name}/{path.name}" if checkpoint.NAME.fullmatch(path.name) else path.name

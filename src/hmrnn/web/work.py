@@ -1,4 +1,4 @@
-"""One thread does all work with models, a slice of each job in turn; jobs, waiting parts and time are bounded."""
+"""One thread does all work with models, a slice of each job in turn; jobs, parts that wait, and time are bounded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import collections
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 from hmrnn.web.limits import Limits
 
+Slices = Iterator[bytes | Future[Any]]
+"""The work of a job: every item is the end of a slice. Bytes are sent to the client, unless empty; after a Future the
+job has its next turn when that is done."""
+
 
 class Busy(Exception):
-    """As many jobs as allowed are there already."""
+    """There are as many jobs as allowed."""
 
 
 class TimeUp(Exception):
@@ -20,10 +26,10 @@ class TimeUp(Exception):
 
 
 class Job:
-    """Work for one request: an iterator whose every item is a slice of it. Used as an async context manager.
+    """Work for one request, as an async context manager.
 
-    A place is held from ``async with`` on; ``run`` hands the work over and gives its items as they come. Leaving the
-    context ends the work, finished or not.
+    ``async with`` takes a place in the queue; ``run`` hands the work over and gives its items as they come. Leaving
+    the context ends the work, finished or not.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -31,7 +37,8 @@ class Job:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self.deadline = time.monotonic() + worker.limits.seconds
-        self.work: Iterator[bytes] | None = None
+        self.work: Slices | None = None
+        self.waiting: Future[Any] | None = None
         self.ready: collections.deque[bytes] = collections.deque()
         self.error: BaseException | None = None
         self.done = False
@@ -44,8 +51,8 @@ class Job:
     async def __aexit__(self, *_: object) -> None:
         self._worker.give_up_place(self)
 
-    async def run(self, work: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """The items of ``work``, and then its exception if it raised one."""
+    async def run(self, work: Slices) -> AsyncIterator[bytes]:
+        """The items of ``work``; if it raises an exception, that is raised after them."""
         self._worker.hand_over(self, work)
         while True:
             item, over = self._worker.collect(self)
@@ -59,18 +66,22 @@ class Job:
                 await self._news.wait()
                 self._news.clear()
 
+    @property
+    def over(self) -> bool:
+        """Whether the client has left or the time is up."""
+        return self.left or time.monotonic() > self.deadline
+
     def tell(self) -> None:
-        """Wake the one who waits for items; called from the thread."""
+        """Wake the coroutine that waits for items; called from the thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
 
 
 class Worker:
-    """The thread. ``start`` and ``stop`` frame its life; jobs take turns, so a long one holds up no other."""
+    """The thread and its queue. Jobs take turns, so that a long one does not hold up others."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.slices = 0  # of work done so far
         self._places: set[Job] = set()
         self._turns: collections.deque[Job] = collections.deque()
         self._changed = threading.Condition()
@@ -81,7 +92,7 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the slice it is at; jobs still there get no further."""
+        """End the thread after the current slice; jobs that are left get no further."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -89,7 +100,7 @@ class Worker:
 
     @property
     def jobs(self) -> int:
-        """Jobs that wait or are worked on."""
+        """Number of jobs that wait or are worked on."""
         return len(self._places)
 
     def take_place(self, job: Job) -> None:
@@ -105,14 +116,14 @@ class Worker:
             job.ready.clear()
             self._changed.notify()
 
-    def hand_over(self, job: Job, work: Iterator[bytes]) -> None:
+    def hand_over(self, job: Job, work: Slices) -> None:
         with self._changed:
             job.work = work
             self._turns.append(job)
             self._changed.notify()
 
     def collect(self, job: Job) -> tuple[bytes | None, bool]:
-        """The next item if one waits; and whether the job is over."""
+        """The next item, if there is one, and whether the job is over."""
         with self._changed:
             if not job.ready:
                 return None, job.done
@@ -123,31 +134,40 @@ class Worker:
         while (job := self._next_turn()) is not None:
             item, error, done = self._slice(job)
             with self._changed:
-                self.slices += 1
-                if item is not None and not job.left:
+                job.waiting = item if isinstance(item, Future) else None
+                if isinstance(item, bytes) and item and not job.left:
                     job.ready.append(item)
                 job.error, job.done = error, done
                 if not done:
                     self._turns.append(job)
+            if job.waiting is not None:
+                job.waiting.add_done_callback(self._wake)
             job.tell()
 
+    def _wake(self, _: Future[Any]) -> None:
+        with self._changed:
+            self._changed.notify()
+
     def _next_turn(self) -> Job | None:
-        """The job whose turn it is, once there is one with room for what it makes; None at the end."""
+        """The job whose turn it is; None when the worker stops.
+
+        A job rests while as many of its items as allowed wait for the client, and until its Future is done.
+        """
         with self._changed:
             while not self._stopping:
                 for _ in range(len(self._turns)):
                     job = self._turns.popleft()
-                    late = time.monotonic() > job.deadline
-                    if job.left or late or len(job.ready) < self.limits.ahead:
+                    rests = len(job.ready) >= self.limits.ahead or not (job.waiting is None or job.waiting.done())
+                    if job.over or not rests:
                         return job
                     self._turns.append(job)
                 self._changed.wait(timeout=1.0 if self._turns else None)
             return None
 
-    def _slice(self, job: Job) -> tuple[bytes | None, BaseException | None, bool]:
-        """Work on a job until its next item: the item, what it raised, whether it is over."""
+    def _slice(self, job: Job) -> tuple[bytes | Future[Any] | None, BaseException | None, bool]:
+        """Work on a job until its next item: the item, the exception it raised, and whether it is over."""
         assert job.work is not None
-        if job.left or time.monotonic() > job.deadline:
+        if job.over:
             close = getattr(job.work, "close", None)
             if close is not None:
                 close()

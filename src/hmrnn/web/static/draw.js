@@ -4,7 +4,7 @@
 import { file, lines } from "/static/api.js";
 import { decoded, encoded } from "/static/code.js";
 import { Panel } from "/static/panel.js";
-import { Reading } from "/static/reading.js";
+import { Segmentation } from "/static/segmentation.js";
 
 const id = (name) => document.getElementById(name);
 const NEAR = 4; // pixels: a point closer to the last one is left out
@@ -14,7 +14,7 @@ export class Draw {
   constructor(page) {
     this.page = page;
     this.points = []; // {x, y, up}
-    this.reading = null;
+    this.found = null;
     this.down = false;
     this.marked = null;
     if (!page.drawings.length) {
@@ -75,7 +75,7 @@ export class Draw {
   #clear() {
     this.stop?.abort();
     this.points = [];
-    this.reading = null;
+    this.found = null;
     this.written = false;
     id("draw-panels").replaceChildren();
     id("draw-status").textContent = "";
@@ -148,8 +148,8 @@ export class Draw {
 
   async #read() {
     if (this.points.length < 2) return this.#paint();
-    const reading = new Reading();
-    await this.#follow("/api/strokes/read", this.#request(), reading, () => {});
+    const found = new Segmentation();
+    await this.#follow("/api/strokes/read", this.#request(), found, () => {});
   }
 
   async #compose() {
@@ -163,7 +163,7 @@ export class Draw {
     };
     const made = [];
     let x = 0, y = 0;
-    await this.#follow("/api/strokes/write", request, new Reading(), (part) => {
+    await this.#follow("/api/strokes/write", request, new Segmentation(), (part) => {
       for (const [dx, dy, up] of part.steps) {
         x += dx;
         y += dy;
@@ -183,7 +183,7 @@ export class Draw {
     return points.map((point) => ({ x: MARGIN + (point.x - left) * scale, y: up + (point.y - top) * scale, up: point.up }));
   }
 
-  async #follow(path, request, reading, onPart) {
+  async #follow(path, request, found, onPart) {
     this.stop?.abort();
     const stop = this.stop = new AbortController();
     this.page.problem("draw", null);
@@ -206,14 +206,14 @@ export class Draw {
           break;
         }
         onPart(part);
-        reading.add(part);
-        this.reading = reading;
+        found.add(part);
+        this.found = found;
         if (!panel.root.isConnected) id("draw-panels").replaceChildren(panel.root);
-        panel.show(reading, from);
-        from = reading.length;
+        panel.show(found, from);
+        from = found.length;
         this.#paint();
       }
-      id("draw-status").textContent = `${reading.length.toLocaleString("en")} points${warning}`;
+      id("draw-status").textContent = `${found.length.toLocaleString("en")} points${warning}`;
     } catch (error) {
       if (error.name !== "AbortError") this.page.problem("draw", error.message);
     }
@@ -221,7 +221,7 @@ export class Draw {
 
   // The strokes as lines from point to point, each with the number of the segment it lies in.
   *#strokes() {
-    const boundaries = this.reading?.boundaries[Number(id("draw-level").value)] ?? [];
+    const boundaries = this.found?.levels[Number(id("draw-level").value)]?.boundaries ?? [];
     let segment = 0;
     for (let i = 0; i < this.points.length; i++) {
       const from = this.points[Math.max(0, i - 1)], to = this.points[i];

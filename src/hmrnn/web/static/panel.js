@@ -1,6 +1,6 @@
 // A panel: the name of a model, the numbers, the view, the legend, the operations, and downloads.
 
-import { shown, superscript } from "/static/reading.js";
+import { shown, superscript } from "/static/segmentation.js";
 import { colour, element, View } from "/static/view.js";
 
 const NAMES = { U: "UPDATE", C: "COPY", F: "FLUSH" };
@@ -28,10 +28,10 @@ export class Panel {
     if (downloads.length) this.root.append(this.#downloads(downloads, fail));
   }
 
-  show(reading, from = 0) {
-    this.reading = reading;
+  show(found, from = 0) {
+    this.found = found;
     this.root.classList.remove("stale");
-    this.view.show(reading, from);
+    this.view.show(found, from);
     this.#numbers();
     this.#legend();
     this.#operations();
@@ -39,16 +39,16 @@ export class Panel {
   }
 
   #numbers() {
-    const { reading } = this;
+    const { found } = this;
     const stats = [];
-    const bits = reading.meanBits();
+    const bits = found.meanBits();
     if (bits !== null) stats.push([bits.toFixed(3), `bits per ${this.model.unit}`]);
-    for (let level = 0; level < reading.levels; level++) {
-      const count = reading.ends(level).length;
-      stats.push([count.toLocaleString("en"), `segments at level ${level + 1}, ${(reading.length / count).toFixed(1)} long`]);
+    for (let level = 0; level < found.levels.length; level++) {
+      const count = found.ends(level).length;
+      stats.push([count.toLocaleString("en"), `segments at level ${level + 1}, ${(found.length / count).toFixed(1)} long`]);
     }
-    const updates = reading.counts().map(({ U, F }) => U + F);
-    const total = updates.reduce((a, b) => a + b, 0), dense = reading.length * reading.layers;
+    const updates = found.counts().map(({ U, F }) => U + F);
+    const total = updates.reduce((a, b) => a + b, 0), dense = found.length * found.layers.length;
     stats.push([`${dense ? Math.round((1 - total / dense) * 100) : 0} %`,
       `of ${dense.toLocaleString("en")} layer updates saved`]);
     this.stats.replaceChildren(...stats.map(([number, text]) => {
@@ -60,7 +60,7 @@ export class Panel {
 
   #legend() {
     const items = [];
-    for (let level = 0; level < this.reading.levels; level++) {
+    for (let level = 0; level < this.found.levels.length; level++) {
       const item = element("div");
       const swatch = element("span", `swatch level-${level % 4 + 1}`);
       swatch.append(element("i"), element("i"));
@@ -87,9 +87,9 @@ export class Panel {
   #operations() {
     const head = element("tr");
     for (const name of ["layer", ...Object.values(NAMES), "changed"]) head.append(header("col", name));
-    const rows = this.reading.counts().map((count, l) => {
+    const rows = this.found.counts().map((count, l) => {
       const row = element("tr");
-      const share = (count.U + count.F) / Math.max(1, this.reading.length);
+      const share = (count.U + count.F) / Math.max(1, this.found.length);
       row.append(header("row", l + 1));
       for (const value of [count.U, count.C, count.F, `${Math.round(share * 100)} %`]) row.append(element("td", "", value.toLocaleString("en")));
       const bar = element("span");
@@ -104,12 +104,12 @@ export class Panel {
   }
 
   #plainly() {
-    if (!this.plain.open || !this.reading) return;
+    if (!this.plain.open || !this.found) return;
     const lines = [];
-    for (let level = 0; level < this.reading.levels; level++) {
+    for (let level = 0; level < this.found.levels.length; level++) {
       let start = 0;
-      const segments = this.reading.ends(level).map((end) => {
-        const text = this.reading.symbols.slice(start, end).map((symbol) => shown(symbol).text).join("");
+      const segments = this.found.ends(level).map((end) => {
+        const text = this.found.symbols.slice(start, end).map((symbol) => shown(symbol).text).join("");
         start = end;
         return text.replace(/^ | $/g, "·");
       });
@@ -164,17 +164,17 @@ function inspect(panel, index, place, keys) {
   const card = document.getElementById("inspector");
   card.hidden = index === null;
   if (index === null) return;
-  const { reading, model } = panel;
-  const { text } = shown(reading.symbols[index]);
-  const bits = reading.bits[index];
+  const { found, model } = panel;
+  const { text } = shown(found.symbols[index]);
+  const bits = found.bits[index];
   const head = element("div", "symbol");
   const unpredicted = "the first is not predicted";
   head.append(element("b", "", text === " " ? "␣" : text),
     element("span", "muted", `${model.unit} ${index + 1}, ${bits === null ? unpredicted : `${bits.toFixed(2)} bits`}`));
   const lines = [head];
   const words = [text === " " ? "space" : text, bits === null ? unpredicted : `${bits.toFixed(1)} bits`];
-  for (let level = 0; level < reading.levels; level++) {
-    const p = reading.probabilities[level][index] ?? 0, fires = reading.boundaries[level][index];
+  for (let level = 0; level < found.levels.length; level++) {
+    const p = found.levels[level].probabilities[index] ?? 0, fires = found.levels[level].boundaries[index];
     const line = element("div", fires ? "fact fires" : "fact");
     const meter = element("span", "meter"), fill = element("i");
     fill.style.width = `${p * 100}%`;
@@ -183,10 +183,10 @@ function inspect(panel, index, place, keys) {
     lines.push(line);
     words.push(`level ${level + 1} ${fires ? "ends here" : "goes on"}, probability ${p.toFixed(2)}`);
   }
-  for (let l = 0; l < reading.layers; l++) {
-    const line = element("div", "fact"), name = NAMES[reading.operations[l][index]];
+  for (let l = 0; l < found.layers.length; l++) {
+    const line = element("div", "fact"), name = NAMES[found.layers[l].operations[index]];
     line.append(element("span", "", `h${superscript(l + 1)}`), element("span", "muted", name),
-      element("span", "", reading.norms[l][index]?.toFixed(2) ?? "–"));
+      element("span", "", found.layers[l].norms[index]?.toFixed(2) ?? "–"));
     lines.push(line);
     words.push(`layer ${l + 1} ${name}`);
   }

@@ -2,7 +2,7 @@
 
 import { file, lines, plain } from "/static/api.js";
 import { Panel } from "/static/panel.js";
-import { Reading } from "/static/reading.js";
+import { Segmentation } from "/static/segmentation.js";
 
 const PATIENT = 2000; // symbols: a request for no more than these is let finish when the text changes meanwhile
 
@@ -82,21 +82,21 @@ export class Read {
   async #read(each, text) {
     const { panel } = each;
     const keep = commonPrefix(each.shown, text);
-    const reading = new Reading();
+    const found = new Segmentation();
     const began = performance.now();
     this.status.textContent = "";
     let painted = 0, until = 0; // when it was last shown, and how much of it
     const request = { model: panel.model.model, text };
     for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
-      if (!part.end) reading.add(part);
+      if (!part.end) found.add(part);
       // what is on the screen already is not taken away before as much of the new text has been read
-      if (part.end || (reading.length > keep && performance.now() - painted > 60)) {
+      if (part.end || (found.length > keep && performance.now() - painted > 60)) {
         if (!panel.root.isConnected && this.panels.includes(each)) this.#place();
-        panel.show(reading, until);
-        until = reading.length;
+        panel.show(found, until);
+        until = found.length;
         painted = performance.now();
       }
-      if (!part.end) this.status.textContent = reading.length > PATIENT ? `${reading.length.toLocaleString("en")} read` : "";
+      if (!part.end) this.status.textContent = found.length > PATIENT ? `${found.length.toLocaleString("en")} read` : "";
     }
     each.shown = text;
     this.status.textContent = `read in ${Math.round(performance.now() - began)} ms`;

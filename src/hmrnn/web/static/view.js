@@ -1,7 +1,7 @@
 // Rows of symbols; under each row the segments of every level as blocks, the norms of every layer as a heat map, and the
 // bits of each symbol as bars (of points there are none: those of a density may be negative). Rows are filled when they come near the screen, so a long text costs little.
 
-import { shown, superscript } from "/static/reading.js";
+import { shown, superscript } from "/static/segmentation.js";
 
 const VIRIDIS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e", "#2a788e", "#23888e", "#1f988b",
   "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"].map((colour) =>
@@ -33,7 +33,7 @@ export class View {
     this.root.setAttribute("role", "group");
     this.root.setAttribute("aria-label", `${label}: the symbols and their segments. Arrow keys walk from symbol to symbol.`);
     this.onCursor = onCursor;
-    this.reading = null;
+    this.found = null;
     this.rows = []; // {start, end, element, filled}
     this.cursor = null;
     this.mark = element("div", "cursor");
@@ -47,15 +47,15 @@ export class View {
     this.root.addEventListener("blur", () => this.moveTo(null));
   }
 
-  // Show `reading`, of which everything before symbol `from` is as it was.
-  show(reading, from = 0) {
-    const same = this.reading === reading;
-    this.reading = reading;
+  // Show `found`, of which everything before symbol `from` is as it was.
+  show(found, from = 0) {
+    const same = this.found === found;
+    this.found = found;
     const before = JSON.stringify(this.limits);
-    this.limits = reading.limits();
+    this.limits = found.limits();
     this.#layout(same ? from : 0);
     if (same && JSON.stringify(this.limits) !== before) this.#repaint();
-    if (this.cursor !== null) this.moveTo(this.cursor < reading.length ? this.cursor : null);
+    if (this.cursor !== null) this.moveTo(this.cursor < found.length ? this.cursor : null);
   }
 
   moveTo(index, { quiet = false, keys = false } = {}) {
@@ -80,7 +80,7 @@ export class View {
 
   get cell() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--cell")); }
   get gutter() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--gutter")); }
-  get height() { return TEXT + this.reading.levels * LEVEL + SPACE + this.reading.layers * HEAT + this.bits; }
+  get height() { return TEXT + this.found.levels.length * LEVEL + SPACE + this.found.layers.length * HEAT + this.bits; }
 
   #columns() {
     return Math.max(10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
@@ -97,7 +97,7 @@ export class View {
       this.near.unobserve(row.element);
       row.element.remove();
     }
-    const { symbols } = this.reading;
+    const { symbols } = this.found;
     let start = this.rows.length ? this.rows[this.rows.length - 1].end : 0;
     const fragment = document.createDocumentFragment();
     const added = [];
@@ -135,19 +135,19 @@ export class View {
   #fill(row) {
     if (row.filled) return;
     row.filled = true;
-    const { reading } = this;
+    const { found } = this;
     const cells = element("div", "cells");
     cells.append(this.#symbols(row));
-    for (let level = 0; level < reading.levels; level++) {
+    for (let level = 0; level < found.levels.length; level++) {
       cells.append(this.#blocks(row, level));
       row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL));
     }
     const canvas = element("canvas");
     canvas.setAttribute("aria-hidden", "true");
     cells.append(canvas);
-    const top = TEXT + reading.levels * LEVEL + SPACE;
-    for (let l = 0; l < reading.layers; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
-    if (this.bits) row.element.append(label("bits", top + reading.layers * HEAT + 3));
+    const top = TEXT + found.levels.length * LEVEL + SPACE;
+    for (let l = 0; l < found.layers.length; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
+    if (this.bits) row.element.append(label("bits", top + found.layers.length * HEAT + 3));
     row.element.append(cells);
     this.#paint(row);
   }
@@ -155,10 +155,10 @@ export class View {
   #symbols(row) {
     const line = element("div", "symbols");
     for (let t = row.start; t < row.end; t++) {
-      const { text, kind } = shown(this.reading.symbols[t]);
+      const { text, kind } = shown(this.found.symbols[t]);
       const span = element("span", kind, text);
       if (!kind && /[^\u0000-\u2fff]/.test(text)) span.className = "wide";
-      if (t < this.reading.given) span.classList.add("given");
+      if (t < this.found.given) span.classList.add("given");
       line.append(span);
     }
     return line;
@@ -183,17 +183,17 @@ export class View {
   }
 
   #ends(level) {
-    if (this.known?.reading !== this.reading || this.known.length !== this.reading.length) {
-      this.known = { reading: this.reading, length: this.reading.length, ends: [] };
+    if (this.known?.found !== this.found || this.known.length !== this.found.length) {
+      this.known = { found: this.found, length: this.found.length, ends: [] };
     }
-    return (this.known.ends[level] ??= this.reading.ends(level));
+    return (this.known.ends[level] ??= this.found.ends(level));
   }
 
   #paint(row) {
     const canvas = row.element.querySelector("canvas");
-    const { cell, reading } = this;
+    const { cell, found } = this;
     const scale = window.devicePixelRatio || 1;
-    const width = (row.end - row.start) * cell, height = reading.layers * HEAT + this.bits;
+    const width = (row.end - row.start) * cell, height = found.layers.length * HEAT + this.bits;
     canvas.width = Math.ceil(width * scale);
     canvas.height = Math.ceil(height * scale);
     canvas.style.width = `${width}px`;
@@ -203,13 +203,13 @@ export class View {
     const bars = getComputedStyle(document.documentElement).getPropertyValue("--bits").trim();
     for (let t = row.start; t < row.end; t++) {
       const x = (t - row.start) * cell;
-      reading.norms.forEach((norms, l) => {
+      found.layers.forEach(({ norms }, l) => {
         const [low, high] = this.limits[l];
         context.fillStyle = norms[t] === null ? bars : colour((norms[t] - low) / (high - low));
         context.fillRect(x, l * HEAT, cell + 0.3, HEAT - 1);
       });
       if (!this.bits) continue;
-      const bits = Math.min(reading.bits[t] ?? 0, MOST_BITS) / MOST_BITS * (BITS - 3);
+      const bits = Math.min(found.bits[t] ?? 0, MOST_BITS) / MOST_BITS * (BITS - 3);
       context.fillStyle = bars;
       context.fillRect(x + 1.5, height - bits, cell - 3, bits);
     }
@@ -220,7 +220,7 @@ export class View {
   }
 
   #resized() {
-    if (this.reading && this.columns !== this.#columns()) this.#layout(0);
+    if (this.found && this.columns !== this.#columns()) this.#layout(0);
   }
 
   #point(event) {
@@ -232,7 +232,7 @@ export class View {
   }
 
   #key(event) {
-    const last = (this.reading?.length ?? 0) - 1;
+    const last = (this.found?.length ?? 0) - 1;
     if (last < 0) return;
     const at = this.cursor;
     const row = this.rows.findIndex(({ start, end }) => start <= (at ?? 0) && (at ?? 0) < end);

@@ -2,7 +2,7 @@
 
 import { lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
-import { Reading, superscript } from "/static/reading.js";
+import { Segmentation, superscript } from "/static/segmentation.js";
 import { element } from "/static/view.js";
 
 const id = (name) => document.getElementById(name);
@@ -27,7 +27,7 @@ export class Write {
       this.start();
     });
     id("stop").addEventListener("click", () => this.stop?.abort());
-    id("to-read").addEventListener("click", () => page.read(this.reading.symbols.join(""), this.model.value));
+    id("to-read").addEventListener("click", () => page.read(this.found.symbols.join(""), this.model.value));
   }
 
   async start() {
@@ -35,7 +35,7 @@ export class Write {
     const stop = this.stop = new AbortController();
     const model = this.page.models.find(({ name }) => name === this.model.value);
     const panel = new Panel(model);
-    const reading = this.reading = new Reading();
+    const found = this.found = new Segmentation();
     this.page.problem("write", null);
     id("write-panels").replaceChildren(panel.root);
     this.#lamps(model);
@@ -44,7 +44,7 @@ export class Write {
     id("to-read").disabled = true;
     id("write-status").textContent = "";
     const waiting = { parts: [], from: 0, done: false };
-    const showing = this.#show(waiting, reading, panel, stop.signal);
+    const showing = this.#show(waiting, found, panel, stop.signal);
     try {
       const answer = lines("/api/write", this.#request(model), stop.signal, () => {
         id("write-status").textContent = "busy, waiting";
@@ -58,9 +58,9 @@ export class Write {
     if (this.stop !== stop) return;
     id("go").disabled = false;
     id("stop").disabled = true;
-    id("to-read").disabled = reading.length === 0;
-    const count = reading.length - reading.given;
-    id("write-status").textContent = reading.length ? `${count.toLocaleString("en")} symbols` : "";
+    id("to-read").disabled = found.length === 0;
+    const count = found.length - found.given;
+    id("write-status").textContent = found.length ? `${count.toLocaleString("en")} symbols` : "";
   }
 
   #request(model) {
@@ -73,30 +73,30 @@ export class Write {
   }
 
   // Take symbols out of the line, frame by frame, until there are none left to come.
-  async #show(waiting, reading, panel, signal) {
+  async #show(waiting, found, panel, signal) {
     let owed = 0, last = performance.now();
     while (!signal.aborted && !(waiting.done && waiting.parts.length === 0)) {
       await new Promise((resolve) => setTimeout(resolve, 16));
       const pace = Number(id("pace").value), now = performance.now();
       owed = Math.min(owed + (now - last) / 1000 * pace, 50);
       last = now;
-      const from = reading.length;
-      while (waiting.parts.length && (pace === 0 || owed >= 1 || reading.length < reading.given)) {
-        const part = waiting.parts[0], left = part.symbols.length - waiting.from;
-        const prompted = Math.max(0, (part.given || 0) - waiting.from); // a prompt is shown at once
+      const from = found.length;
+      while (waiting.parts.length && (pace === 0 || owed >= 1 || found.length < found.given)) {
+        const part = waiting.parts[0], left = part.segmentation.symbols.length - waiting.from;
+        const prompted = Math.max(0, (part.given ?? 0) - waiting.from); // a prompt is shown at once
         const count = pace === 0 ? left : prompted || Math.min(left, Math.floor(owed));
         if (count < 1) break;
-        reading.add(part, waiting.from, count);
+        found.add(part, waiting.from, count);
         waiting.from += count;
         owed -= prompted ? 0 : count;
-        if (waiting.from >= part.symbols.length) {
+        if (waiting.from >= part.segmentation.symbols.length) {
           waiting.parts.shift();
           waiting.from = 0;
         }
       }
-      if (reading.length > from) {
-        panel.show(reading, from);
-        this.#light(reading, from);
+      if (found.length > from) {
+        panel.show(found, from);
+        this.#light(found, from);
       }
     }
   }
@@ -111,11 +111,11 @@ export class Write {
   }
 
   // A lamp per layer: it glows when the layer changes, and flashes when a segment of its level ends.
-  #light(reading, from) {
+  #light(found, from) {
     const style = getComputedStyle(document.documentElement);
     this.lights.forEach(({ light }, l) => {
-      const moved = reading.operations[l].slice(from).some((letter) => letter !== "C");
-      const fired = reading.boundaries[l]?.slice(from).some(Boolean);
+      const moved = /[UF]/.test(found.layers[l].operations.slice(from));
+      const fired = found.levels[l]?.boundaries.slice(from).some(Boolean);
       if (!moved && !fired) return;
       const colour = style.getPropertyValue(fired ? "--here" : `--level-${l % 4 + 1}b`).trim();
       const rest = style.getPropertyValue("--line").trim();

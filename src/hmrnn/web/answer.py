@@ -1,0 +1,116 @@
+"""The answer to a request that takes work: a place in the queue, the body, then the parts as they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from hmrnn.errors import InputError
+from hmrnn.web import bodies
+from hmrnn.web.limits import Limits
+from hmrnn.web.openapi import JSON, Endpoint
+from hmrnn.web.refusal import Refusal
+from hmrnn.web.work import Busy, Job, TimeUp, Worker
+
+S = TypeVar("S")
+
+
+class Answer:
+    """An ASGI response. A client that leaves ends the work.
+
+    An error before the first part has a status of its own; after it, it is the last line.
+    """
+
+    def __init__(self, request: Request, endpoint: Endpoint, worker: Worker) -> None:
+        self.request, self.endpoint, self.worker = request, endpoint, worker
+        self.limits = worker.limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with Job(self.worker) as job:
+                assert self.endpoint.request is not None
+                wanted: Any = decode(await read_body(self.request, self.limits), self.endpoint.request)
+                bodies.check(wanted, self.limits)
+                work = asyncio.ensure_future(self._stream(job, wanted, send))
+                gone = asyncio.ensure_future(_gone(receive))
+                try:
+                    await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    gone.cancel()
+                    work.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await work
+        except Busy:
+            busy = Refusal("busy", "too many requests at once; try again in a second", retry_after="1")
+            await busy.response()(scope, receive, send)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, send)
+        except ClientDisconnect:
+            return
+
+    async def _stream(self, job: Job, wanted: Any, send: Send) -> None:
+        started = False
+
+        async def put(item: bytes) -> None:
+            nonlocal started
+            if not started:
+                headers = [(b"content-type", self.endpoint.media.encode()), (b"cache-control", b"no-store")]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                started = True
+            await send({"type": "http.response.body", "body": item, "more_body": True})
+
+        try:
+            async for item in job.run(self.endpoint.handler(wanted)):
+                await put(item)
+        except (InputError, TimeUp, Refusal) as error:
+            refusal = self._refusal(error)
+            if not started:
+                raise refusal from error
+            await put(msgspec.json.encode(refusal.body) + b"\n")
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _refusal(self, error: Exception) -> Refusal:
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, TimeUp):
+            return Refusal("time", f"this took longer than {self.limits.seconds:g} seconds; ask for less")
+        return Refusal("bad request", str(error))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The whole body, if it is JSON, short enough and comes in time."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
+    too_large = Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 20 or int(length) > limits.body:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.patience):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > limits.body:
+                    raise too_large
+    except TimeoutError as error:
+        late = f"the body must arrive within {limits.patience:g} seconds"
+        raise Refusal("slow", late, connection="close") from error
+    return bytes(body)
+
+
+def decode(body: bytes, kind: type[S]) -> S:
+    """The request in a body."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal("bad request", f"the body is not what was expected: {error}") from error

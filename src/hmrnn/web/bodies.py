@@ -1,0 +1,133 @@
+"""The bodies of requests and answers, as types: the handlers read and write JSON with them, and /openapi.json is
+generated from them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from hmrnn.analysis.segmentation import SegmentationJSON
+from hmrnn.web.limits import Limits
+from hmrnn.web.refusal import Refusal
+
+Index = Annotated[int, Meta(ge=0, le=1000, description="the number of a model in /api/models")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class ReadRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Text for a model to read."""
+
+    text: Annotated[str, Meta(min_length=1, extra={"limit": "text"})]
+    model: Index = 0
+
+
+class FigureRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Text for a model to read, to be drawn as a figure."""
+
+    text: Annotated[str, Meta(min_length=1, extra={"limit": "figure"})]
+    model: Index = 0
+
+
+class WriteRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A prompt, and how to continue it."""
+
+    prompt: Annotated[str, Meta(extra={"limit": "prompt"})] = ""
+    model: Index = 0
+    length: Annotated[int, Meta(ge=1, extra={"limit": "length"})] = 300
+    temperature: Annotated[float, Meta(ge=0, le=10)] = 0.8
+    top_k: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    seed: Seed = None
+
+
+class DrawingRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A drawing as steps: Δx, Δy (y downwards), and 1 where the pen is lifted after the point."""
+
+    steps: Annotated[list[tuple[Length, Length, Literal[0, 1]]], Meta(min_length=2, extra={"limit": "points"})]
+    model: Index = 0
+
+
+class HandwritingRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of handwriting to generate."""
+
+    model: Index = 0
+    points: Annotated[int, Meta(ge=1, extra={"limit": "points"})] = 400
+    bias: Annotated[float, Meta(ge=0, le=10)] = 0.5
+    seed: Seed = None
+
+
+class Model(msgspec.Struct):
+    """A model that the page was started with; alphabet has the characters it knows, null where symbols are others."""
+
+    model: Count
+    name: str
+    kind: Literal["text", "handwriting"]
+    layers: Annotated[list[int], Meta(description="the size of each layer, the lowest first")]
+    parameters: Count
+    unit: Literal["character", "byte", "point"]
+    alphabet: str | None
+
+
+class Models(msgspec.Struct):
+    """The models, and what a request may ask for."""
+
+    version: str
+    models: list[Model]
+    limits: Limits
+
+
+class Plain(msgspec.Struct):
+    """A text in symbols that a model knows."""
+
+    text: str
+
+
+class Part(msgspec.Struct):
+    """A part of an answer: the segmentation of a run of symbols."""
+
+    start: Annotated[int, Meta(ge=0, description="the position of the first of these symbols")]
+    segmentation: SegmentationJSON
+    given: Annotated[int, Meta(ge=0, description="how many of these symbols belong to the prompt")] = 0
+    steps: Annotated[list[list[float | None]], Meta(description="Δx, Δy and pen of each point")] | UnsetType = UNSET
+
+
+class End(msgspec.Struct):
+    """The last line of an answer in parts."""
+
+    count: Annotated[int, Meta(ge=0, description="symbols of all parts")]
+    seconds: float
+    end: bool = True
+    warning: Annotated[str, Meta(description="what is wrong with the handwriting, if anything")] | UnsetType = UNSET
+
+
+def check(request: msgspec.Struct, limits: Limits) -> None:
+    """Refuse a request for more than the limits allow."""
+    for field, name in limited(type(request)).items():
+        value, limit = getattr(request, field), getattr(limits, name)
+        size = value if isinstance(value, int) else len(value)
+        if size > limit:
+            raise Refusal("too large", f"{field} may be {limit:,} at most; got {size:,}")
+
+
+@functools.cache
+def limited(kind: type) -> dict[str, str]:
+    """The fields of a request that have a limit, and the name of it in :class:`Limits`."""
+    fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
+    found = {field.encode_name: getattr(field.type, "extra", None) or {} for field in fields}
+    return {name: extra["limit"] for name, extra in found.items() if "limit" in extra}
+
+
+def schemas(kinds: list[type], limits: Limits) -> dict[str, Any]:
+    """JSON schemas of the types and of those they refer to, with the limits."""
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    bounds = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}
+    for kind in kinds:
+        for field, name in limited(kind).items():
+            described = components[kind.__name__]["properties"][field]
+            described[bounds[described["type"]]] = getattr(limits, name)
+    return components

@@ -1,0 +1,81 @@
+// A segmentation, put together from parts in the JSON of Segmentation.to_json: symbols, bits, levels and layers.
+
+export class Segmentation {
+  constructor() {
+    this.symbols = [];
+    this.bits = [];
+    this.levels = []; // {boundaries, probabilities}
+    this.layers = []; // {operations, norms}; operations has a letter per symbol: U, C, F
+    this.given = 0; // how many symbols belong to the prompt
+  }
+
+  get length() { return this.symbols.length; }
+
+  // Append `count` symbols of a part, from its symbol `from` on.
+  add({ segmentation, given = 0 }, from = 0, count = segmentation.symbols.length) {
+    const cut = (list) => list.slice(from, from + count);
+    this.symbols.push(...cut(segmentation.symbols));
+    this.bits.push(...cut(segmentation.bits));
+    this.given += Math.max(0, Math.min(given - from, count));
+    segmentation.levels.forEach(({ boundaries, probabilities }, l) => {
+      const level = this.levels[l] ??= { boundaries: [], probabilities: [] };
+      level.boundaries.push(...cut(boundaries));
+      level.probabilities.push(...cut(probabilities));
+    });
+    segmentation.layers.forEach(({ operations, norms }, l) => {
+      const layer = this.layers[l] ??= { operations: "", norms: [] };
+      layer.operations += cut(operations);
+      layer.norms.push(...cut(norms));
+    });
+  }
+
+  // Where the segments of a level end; the last end is the length.
+  ends(level) {
+    const ends = [], { boundaries } = this.levels[level];
+    for (let t = 0; t < this.length - 1; t++) if (boundaries[t]) ends.push(t + 1);
+    ends.push(this.length);
+    return ends;
+  }
+
+  // The lowest and highest norm of each layer; zeros, which a layer has before its first update, are left out.
+  limits() {
+    return this.layers.map(({ norms }) => {
+      let low = Infinity, high = -Infinity;
+      for (const value of norms) {
+        if (!value) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+      return high > low ? [low, high] : [Number.isFinite(low) ? low : 0, (Number.isFinite(low) ? low : 0) + 1];
+    });
+  }
+
+  // Mean bits of the symbols that were predicted; null if there are none.
+  meanBits() {
+    const predicted = this.bits.filter((value) => value !== null);
+    return predicted.length ? predicted.reduce((sum, value) => sum + value, 0) / predicted.length : null;
+  }
+
+  // Counts of the operations of each layer: [{U, C, F}].
+  counts() {
+    return this.layers.map(({ operations }) => {
+      const count = { U: 0, C: 0, F: 0 };
+      for (const letter of operations) count[letter]++;
+      return count;
+    });
+  }
+}
+
+const SIGNS = { "\n": "⏎", "\t": "⇥", "\u007f": "␡" };
+
+// A symbol in printable characters: {text, kind}; kind is "sign" if it has no glyph, "wide" for the digits of a byte.
+export function shown(symbol) {
+  const byte = /^\\x([0-9a-f]{2})$/.exec(symbol);
+  if (byte) return { text: byte[1], kind: "wide" };
+  if (SIGNS[symbol]) return { text: SIGNS[symbol], kind: "sign" };
+  const code = symbol.codePointAt(0);
+  if (code < 32) return { text: String.fromCodePoint(0x2400 + code), kind: "sign" };
+  return { text: symbol, kind: "" };
+}
+
+export const superscript = (number) => String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
