@@ -289,14 +289,15 @@ class Segmentation:
     @classmethod
     def _of(cls, record: SegmentationJSON) -> Segmentation:
         T, levels, layers = len(record.symbols), record.levels, record.layers
-        for name, values in (
-            *((f"boundaries of level {k}", level.boundaries) for k, level in enumerate(levels, 1)),
-            *((f"probabilities of level {k}", level.probabilities) for k, level in enumerate(levels, 1)),
-            *((f"operations of layer {k}", layer.operations) for k, layer in enumerate(layers, 1)),
-            *((f"norms of layer {k}", layer.norms) for k, layer in enumerate(layers, 1)),
-        ):
-            if len(values) != T:
-                raise InputError(f"the {name} must be {T}, one per symbol; got {len(values)}")
+        counts = {
+            **{f"boundaries of level {k}": len(level.boundaries) for k, level in enumerate(levels, 1)},
+            **{f"probabilities of level {k}": len(level.probabilities) for k, level in enumerate(levels, 1)},
+            **{f"operations of layer {k}": len(layer.operations) for k, layer in enumerate(layers, 1)},
+            **{f"norms of layer {k}": len(layer.norms) for k, layer in enumerate(layers, 1)},
+        }
+        for name, count in counts.items():
+            if count != T:
+                raise InputError(f"the {name} must be {T}, one per symbol; got {count}")
         return cls(
             symbols=tuple(record.symbols),
             boundaries=np.array([level.boundaries for level in levels], np.uint8).reshape(-1, T).T,

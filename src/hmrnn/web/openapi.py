@@ -14,6 +14,9 @@ from hmrnn.web.refusal import KINDS, Error
 JSON, NDJSON, SVG = "application/json", "application/x-ndjson", "image/svg+xml"
 
 
+_UNTYPED = {JSON: {"type": "object"}, SVG: {"type": "string"}}
+
+
 class Endpoint(NamedTuple):
     """A path of the interface: POST if it takes a request, else GET. The docstring of ``handler`` describes it."""
 
@@ -47,8 +50,7 @@ def description(endpoints: Sequence[Endpoint], limits: Limits) -> dict[str, Any]
 
 def _path(endpoint: Endpoint) -> dict[str, Any]:
     refs = [_ref(kind) for kind in endpoint.answer]
-    schema = {"type": "string" if endpoint.media == SVG else "object"}
-    schema = refs[0] if len(refs) == 1 else {"oneOf": refs} if refs else schema
+    schema: dict[str, Any] = {"oneOf": refs} if len(refs) > 1 else refs[0] if refs else _UNTYPED[endpoint.media]
     errors = KINDS if endpoint.request else ("origin", "host")
     operation: dict[str, Any] = {
         "operationId": endpoint.handler.__name__,

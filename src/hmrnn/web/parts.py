@@ -199,9 +199,11 @@ def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk
 
 
 def _found(symbols: Sequence[str], out: Output, bits: Sequence[float]) -> Segmentation:
-    norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in out.hidden], dim=1)
-    arrays = (out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], norms)
-    return Segmentation(tuple(symbols), *(array.cpu().numpy() for array in arrays), np.asarray(bits))
+    hidden: Any = out.hidden
+    norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in hidden], dim=1)
+    tensors = (out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], norms)
+    boundaries, probabilities, operations, norms_ = (tensor.cpu().numpy() for tensor in tensors)
+    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms_, np.asarray(bits))
 
 
 class Watcher:
@@ -211,7 +213,7 @@ class Watcher:
         self.rnn = rnn
         self.state: State = rnn.initial_state(1)
         self.changed: list[bool] = []
-        self._rows: list[tuple[list[bool], list[float], list[int], list[float], float]] = []
+        self._rows: list[tuple[list[bool], list[float], list[Operation], list[float], float]] = []
 
     def __len__(self) -> int:
         """Steps since the last part."""

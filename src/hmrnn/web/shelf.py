@@ -33,8 +33,7 @@ class Entry:
             return Model(index, self.name, self.kind, layers, parameters, "point", None)
         vocabulary = self.model.vocabulary
         alphabet = "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None
-        unit = "byte" if alphabet is None else "character"
-        return Model(index, self.name, self.kind, layers, parameters, unit, alphabet)
+        return Model(index, self.name, self.kind, layers, parameters, vocabulary.unit, alphabet)
 
 
 @dataclasses.dataclass(frozen=True)
