@@ -82,7 +82,7 @@ def test_either_side_of_a_space(ends: list[int], convention: str) -> None:
 
 def test_text_without_words_is_said(work: Path) -> None:
     for text in ("abcabc", " \n "):
-        with pytest.raises(InputError, match="--gold"):
+        with pytest.raises(InputError, match="give a file of gold ends"):
             e.against_white_space(perfect([1], len(text)), WORDS.encode(text), WORDS)
 
 

@@ -126,7 +126,7 @@ def test_addresses() -> None:
     assert address("0.0.0.0", 80) == "http://127.0.0.1:80/"
     assert address("::1", 80) == "http://[::1]:80/"
     with listen("127.0.0.1", 0) as first:
-        socket.create_connection(first.getsockname(), timeout=5).close()  # who comes before the server waits in line
+        socket.create_connection(first.getsockname(), timeout=5).close()  # an early connection waits in the backlog
         with pytest.raises(InputError, match=r"cannot listen on 127\.0\.0\.1 port .*: Address already in use; choose"):
             listen("127.0.0.1", first.getsockname()[1])
     with pytest.raises(InputError, match=r"cannot listen on nowhere\.invalid"):

@@ -1,1 +1,1 @@
-"""Plain results without networks: segmentations, boundary scores, gold boundaries, yardsticks."""
+"""Plain results, without networks: segmentations, scores of segment ends, gold ends, compression baselines."""

@@ -9,33 +9,34 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hmrnn.analysis.render import LINE_ENDS
 from hmrnn.analysis.scores import TOLERANCES, BoundaryScores, Row, compare, ends_of, score
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 
 BEFORE, AFTER = "before the space", "after the space"
-"""The two conventions for text: a segment ends with the last letter of a word, or with the space that follows it."""
+"""Conventions for text: a segment ends with the last letter of a word, or with the space after it."""
 REMOVED, LATER, FILE = "where a space was", "one symbol later", "as in the file"
-"""Without spaces, a reader can be sure that a word has ended only when the next one has begun: one symbol later."""
+"""Conventions for removed spaces: without them, only the first symbol of the next word shows that a word has ended."""
 
 
 class Found(NamedTuple):
-    """What a network found in T symbols."""
+    """What a network found in a text of T symbols."""
 
     boundaries: np.ndarray
-    """(T, levels) bool: a segment of that level ends after the symbol. The last row, never asked for, is False."""
+    """(T, levels) bool: whether a segment of the level ends after the symbol; False for the last symbol."""
     surprise: np.ndarray
-    """(T,) float32: bits needed for each symbol, given those before it; NaN for the first."""
+    """(T,) float32: bits of each symbol given those before it; NaN for the first."""
     expected: np.ndarray
-    """(T,) float32: bits that were to be expected for it, the entropy of the prediction; NaN for the first."""
+    """(T,) float32: entropy of the prediction of each symbol, in bits; NaN for the first."""
 
 
 def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
-    """Gold ends are the spaces and line ends of the text, by both conventions; several in a row are one."""
+    """Scores against the spaces and line ends of the text; several in a row are one gold end."""
     white = _are(vocabulary, str.isspace)[symbols]
     if not white.any() or white.all():
-        raise InputError("the text has no words between spaces or line ends to compare with; give gold ends by --gold")
+        raise InputError("the text has no words between spaces or line ends to compare with; give a file of gold ends")
     gold = {
         BEFORE: np.flatnonzero(white[1:] & ~white[:-1]) + 1,
         AFTER: np.flatnonzero(~white[1:] & white[:-1]) + 1,
@@ -44,13 +45,8 @@ def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabular
 
 
 def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
-    """Gold ends are where spaces were taken out, or one symbol later, for a whole level.
-
-    Every line is a sequence of its own: its edges are in plain sight.
-    """
-    line_end = _are(
-        vocabulary, lambda piece: bool(piece) and not piece.strip("\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029")
-    )
+    """Scores against the places where spaces were removed (``spaces``, (T,)). Every line is a sequence of its own."""
+    line_end = _are(vocabulary, lambda piece: bool(piece) and not piece.strip(LINE_ENDS))
     change = np.flatnonzero(np.diff(np.r_[True, line_end[symbols], True].astype(np.int8)))
     lines = [slice(start, end) for start, end in change.reshape(-1, 2).tolist()]
     gold = [ends_of(spaces[line]) for line in lines]
@@ -66,7 +62,7 @@ def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray
 
 
 def against_ends(found: Found, ends: np.ndarray) -> list[Row]:
-    """Gold ends are given."""
+    """Scores against given ends."""
     return _compare(found, {FILE: ends})
 
 
@@ -88,16 +84,16 @@ def against_pen_ups(segmentation: Segmentation, steps: np.ndarray) -> dict[int, 
 
 
 def read_ends(path: str | Path, length: int) -> np.ndarray:
-    """Gold ends from a file: one whole number per line, the count of symbols before the cut, from 1 to ``length``.
+    """Gold ends from a file: one whole number per line, from 1 to ``length``, in any order.
 
-    Empty lines and what follows a # are left out; the order does not matter.
+    Empty lines and comments after # are skipped.
     """
     try:
         lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); --gold names a file of ends") from error
+        raise InputError(f"the file of gold ends, {path}, cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text: {error}; --gold names a file with one end per line") from error
+        raise InputError(f"the file of gold ends, {path}, is not UTF-8 text: {error}") from error
     ends = []
     for number, line in enumerate(lines, start=1):
         content = line.split("#")[0].strip()
@@ -105,12 +101,12 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
             continue
         if not content.isdecimal() or not 1 <= int(content) <= length:
             raise InputError(
-                f"{path}, line {number}: an end is a whole number from 1 to {length}, the symbols of the text; "
+                f"{path}, line {number}: an end must be a whole number from 1 to {length}, the length of the text; "
                 f"got {content[:40]!r}"
             )
         ends.append(int(content))
     if not ends:
-        raise InputError(f"{path} holds no end; write one per line")
+        raise InputError(f"{path} must hold gold ends, one per line; got no end")
     return np.unique(ends)
 
 
@@ -121,5 +117,5 @@ def _compare(found: Found, gold: dict[str, np.ndarray]) -> list[Row]:
 
 
 def _are(vocabulary: Vocabulary, kind: Callable[[str], bool]) -> np.ndarray:
-    """Which symbols of the vocabulary are of this kind."""
+    """For each symbol of the vocabulary, whether it is of this kind."""
     return np.array([kind(piece) for piece in vocabulary.pieces(np.arange(len(vocabulary)))])

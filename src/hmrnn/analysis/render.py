@@ -9,7 +9,7 @@ COLOURS = ("#87d7ff", "#ffd787")
 """Backgrounds of segments in turn: blue and orange, which colour-blind readers tell apart, light under black text."""
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two of the 256 colours, with black text
 _ANSI_RESET = "\x1b[0m"
-_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 _STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; line-height: 1.5"
 
@@ -22,7 +22,7 @@ def visible(symbol: str) -> str:
 def _visible(character: str) -> str:
     if character.isprintable():
         return character
-    if character.isspace() and character != "\t" and character not in _LINE_ENDS:
+    if character.isspace() and character != "\t" and character not in LINE_ENDS:
         return "␣"  # a space other than U+0020
     code = ord(character)
     return _SIGNS.get(character) or (chr(0x2400 + code) if code < 0x20 else "\N{REPLACEMENT CHARACTER}")

@@ -1,8 +1,8 @@
-"""How well found segment ends agree with gold ones, and what baselines get that look at no segment at all.
+"""Scores of found segment ends against gold ends, and baselines that use no segmentation.
 
-An end is the number of symbols before a cut, as in ``Segmentation.ends``. The last position of a sequence is always an
-end and so tells nothing: only ends from 1 to length - 1 count, found and gold alike. Counts of many sequences are
-pooled: precision, recall and the rest come from their sums.
+An end is the number of symbols before a cut, as in ``Segmentation.ends``. The length of a sequence is always an end, so
+only ends from 1 to length - 1 are counted, found and gold. Counts of several sequences are added up before precision,
+recall and the other scores are computed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from numpy.typing import ArrayLike
 from hmrnn.errors import InputError
 
 TOLERANCES = (0, 1)
-"""Symbols by which a found end may miss a gold one, as ``compare`` reports them."""
+"""Symbols by which a found end may miss a gold one, in the rows of ``compare``."""
 DRAWS = 10
-"""Random baselines are averages over so many draws."""
+"""Number of draws that random baselines are averaged over."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundaryScores:
-    """Counts of ends, and what follows from them; NaN where a share has nothing to be a share of."""
+    """Counts of ends and the scores computed from them; NaN where the denominator is 0."""
 
     found: float = 0
-    """Ends found."""
+    """Number of found ends."""
     gold: float = 0
-    """Ends there are."""
+    """Number of gold ends."""
     hits: float = 0
-    """Found ends that have a gold end of their own within the tolerance."""
+    """Found ends matched with a gold end within the tolerance, one to one."""
 
     def __add__(self, other: BoundaryScores) -> BoundaryScores:
         return BoundaryScores(self.found + other.found, self.gold + other.gold, self.hits + other.hits)
@@ -54,15 +54,15 @@ class BoundaryScores:
 
     @property
     def over_segmentation(self) -> float:
-        """Found ends in excess of the gold ones, as a share of those: 0 is as many, 1 twice as many, -1 none."""
+        """(found - gold) / gold: 0 for as many ends as gold, 1 for twice as many, -1 for none."""
         return _share(self.found - self.gold, self.gold)
 
     @property
     def r_value(self) -> float:
-        """Räsänen, Laine and Altosaar (2009): 1 when all is right; a high recall bought by too many ends lowers it.
+        """R-value of Räsänen, Laine and Altosaar (2009): 1 if all ends are right, lower if there are too many.
 
         In the plane of over-segmentation and recall, 1 minus the mean of two distances: to the ideal point (0, 1), and
-        to the line on which every end found is a hit.
+        to the line on which every found end is a hit.
         """
         recall, excess = self.recall, self.over_segmentation
         to_ideal = math.hypot(1 - recall, excess)
@@ -70,24 +70,24 @@ class BoundaryScores:
         return 1 - (to_ideal + to_line) / 2
 
     def to_dict(self) -> dict[str, float | None]:
-        """All of it as JSON can hold it: null for NaN."""
+        """Counts and scores as plain data for JSON, None for NaN."""
         names = ("found", "gold", "hits", "precision", "recall", "f1", "r_value", "over_segmentation")
         return {name: _plain(getattr(self, name)) for name in names}
 
 
 def ends_of(boundaries: ArrayLike) -> np.ndarray:
-    """The ends that flags (T,) mark: position t flagged is an end of t + 1."""
+    """The ends of flags (T,): a flag at position t is an end of t + 1."""
     return np.flatnonzero(np.asarray(boundaries)) + 1
 
 
 def score(found: ArrayLike, gold: ArrayLike, length: int, *, tolerance: int = 0) -> BoundaryScores:
-    """Compare the ends found in one sequence with the gold ones.
+    """Scores of the ends found in one sequence.
 
     Args:
-        found: the ends found, in any order.
-        gold: the ends there are.
-        length: of the sequence, in symbols; an end at it is left out on both sides.
-        tolerance: symbols by which a found end may miss. Each gold end is used up by at most one found end.
+        found: the found ends, in any order.
+        gold: the gold ends, in any order.
+        length: of the sequence, in symbols; an end at this position is not counted.
+        tolerance: symbols by which a found end may miss. A gold end is matched with at most one found end.
     """
     if tolerance < 0:
         raise InputError(f"tolerance must not be negative; got {tolerance}")
@@ -96,16 +96,18 @@ def score(found: ArrayLike, gold: ArrayLike, length: int, *, tolerance: int = 0)
 
 
 def pooled(scores: Iterable[BoundaryScores]) -> BoundaryScores:
-    """The scores of many sequences as one."""
+    """The sum of the counts of several sequences."""
     return sum(scores, start=BoundaryScores())
 
 
 def score_words(found: ArrayLike, gold: ArrayLike, length: int) -> BoundaryScores:
-    """Segments instead of ends: one is right if it starts and ends where a gold one does. The edges count as known."""
+    """Scores of segments: one is right if it starts and ends as a gold one does. Edges of the sequence are right."""
     found, gold = _inner(found, length, "found"), _inner(gold, length, "gold")
     if length == 0:
         return BoundaryScores()
-    one, other = (np.r_[0, ends] * (length + 1) + np.r_[ends, length] for ends in (found, gold))  # a number per segment
+    one, other = (
+        np.r_[0, ends] * (length + 1) + np.r_[ends, length] for ends in (found, gold)
+    )  # one number per segment
     return BoundaryScores(len(found) + 1, len(gold) + 1, len(np.intersect1d(one, other, assume_unique=True)))
 
 
@@ -115,7 +117,7 @@ def every_position(length: int) -> np.ndarray:
 
 
 def fixed_length(length: int, rate: float) -> np.ndarray:
-    """Ends at equal distances, ``rate`` of them per position; the distances differ by one symbol at most."""
+    """Ends at distances that differ by at most one symbol, ``rate`` of them per position."""
     if rate <= 0:
         return _NONE
     count = math.floor(rate * max(0, length - 1) + 1e-9)
@@ -123,26 +125,25 @@ def fixed_length(length: int, rate: float) -> np.ndarray:
 
 
 def surprise_rises(surprise: ArrayLike) -> np.ndarray:
-    """An end before every symbol that surprised the model more than the one before it.
+    """An end before every symbol whose surprise is higher than that of the symbol before it.
 
-    ``surprise`` (T,) is -log p of each symbol given those before it, in any unit; NaN where there was no prediction.
+    ``surprise`` (T,) is -log p of each symbol given those before it, in any unit; NaN where there is no prediction.
     """
     return np.flatnonzero(_rises(surprise) > 0) + 1
 
 
 def surprise_rises_most(surprises: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
-    """As :func:`surprise_rises`, but only the steepest rises over all sequences, ``rate`` of them per position."""
+    """As :func:`surprise_rises`, but only the largest rises of all sequences, ``rate`` of them per position."""
     rises = [_rises(surprise) for surprise in surprises]
     return _highest([np.where(rise > 0, rise, -np.inf) for rise in rises], rate)
 
 
 def uncertainty(surprise: Any, expected: Any) -> Any:
-    """How much each symbol speaks for an end before it: the more, the less the model knows how to go on.
+    """A score for an end before each symbol: expected[t] + surprise[t] / 4 - expected[t-1] / 4.
 
-    ``expected`` (T, ...), an array or a tensor, is the surprise that was to be expected of each symbol, the entropy of
-    the prediction, and ``surprise`` what it then was. The result is expected[t] + surprise[t] / 4 - expected[t-1] / 4:
-    a model that has lost its way is at a loss for a while. The quarters were found on the validation part of Penn
-    Treebank without its spaces (results/words-in-small). Before the first symbol counts what is expected of it.
+    Arrays or tensors (T, ...): ``expected`` is the entropy of the prediction of each symbol, ``surprise`` is -log p of
+    the symbol. For the first symbol, expected[t-1] is expected[t]. The factors were found on the validation part of
+    Penn Treebank without its spaces (results/words-in-small).
     """
     result = expected + surprise / 4
     result[1:] -= expected[:-1] / 4
@@ -151,30 +152,30 @@ def uncertainty(surprise: Any, expected: Any) -> Any:
 
 
 def most_uncertain(surprises: Sequence[ArrayLike], expected: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
-    """Ends where :func:`uncertainty` is highest over all sequences, ``rate`` of them per position."""
+    """Ends at the highest :func:`uncertainty` of all sequences, ``rate`` of them per position."""
     pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(surprises, expected))
     return _highest([np.nan_to_num(uncertainty(*pair)[1:], nan=-np.inf) for pair in pairs], rate)
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to find ends, scored."""
+    """The scores of a level or a baseline."""
 
     name: str
-    """Of the level or the baseline."""
+    """Name of the level or the baseline."""
     convention: str
-    """Which of the gold conventions fits it best (highest F1 without tolerance); the scores are for that one."""
+    """The gold convention with the highest F1 at tolerance 0; the scores are for this one."""
     length: float
-    """Symbols per segment found."""
+    """Symbols per found segment."""
     scores: dict[int, BoundaryScores]
-    """By tolerance."""
+    """Scores by tolerance."""
     chance: dict[int, float]
-    """By tolerance: the F1 of random ends that are as many as these, averaged over ``DRAWS`` draws."""
+    """F1 of as many random ends, by tolerance; the mean of ``DRAWS`` draws."""
     words: BoundaryScores | None = None
-    """Segments with both ends right, without tolerance; None if not asked for."""
+    """Scores of segments with both ends right, at tolerance 0; None if not asked for."""
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON can hold it."""
+        """The row as plain data for JSON."""
         by_tolerance = {
             str(tolerance): {**scores.to_dict(), "f1_by_chance": _plain(self.chance[tolerance])}
             for tolerance, scores in self.scores.items()
@@ -194,16 +195,16 @@ def compare(
     words: bool = False,
     seed: int = 1,
 ) -> list[Row]:
-    """A row for every level, then one for every baseline, over one or many sequences.
+    """A row for every level, then one for every baseline, over one or more sequences.
 
     Args:
-        levels: for each level, for each sequence, the ends found.
-        gold: for each sequence the ends there are, under the name of the convention they follow. Where there are
-            several (does a space belong to the word before it?), each row is scored by the one that suits it best.
-        lengths: of the sequences.
-        surprises: for each sequence, -log p of each symbol; without it there are no baselines of surprise.
-        expected: for each sequence, what was to be expected of that; without it there is no baseline of uncertainty.
-        words: score whole segments, too.
+        levels: for each level, the found ends of each sequence.
+        gold: for each convention, the gold ends of each sequence. With several conventions (a space belongs to the
+            word before it, or does not), each row is scored by the one that gives it the highest F1.
+        lengths: the length of each sequence.
+        surprises: -log p of each symbol of each sequence; without it there are no baselines of surprise.
+        expected: the entropy of each prediction of each sequence; without it there is no baseline of uncertainty.
+        words: also score whole segments.
         seed: of the random baselines.
     """
     for what, sequences in [*((f"level {l}", ends) for l, ends in enumerate(levels, 1)), *gold.items()]:
@@ -211,7 +212,7 @@ def compare(
             raise InputError(f"{what}: ends of {len(lengths)} sequences were expected, one per length; "
                              f"got {len(sequences)}")  # fmt: skip
     if not gold or not len(lengths):
-        raise InputError("there are no gold ends to compare with")
+        raise InputError("gold must hold the gold ends of at least one sequence; got none")
     whole = _Joined(lengths, np.random.default_rng(seed))
     right = {convention: whole.join(ends) for convention, ends in gold.items()}
     count = len(next(iter(right.values())))
@@ -231,7 +232,7 @@ def compare(
 
 
 def table(rows: Sequence[Row], tolerance: int) -> str:
-    """The rows as text, in 80 columns if they fit; "chance" is F1 by chance, "over" the over-segmentation."""
+    """The rows as a table, in 80 columns if they fit; "chance" is F1 by chance, "over" the over-segmentation."""
     conventions = len({row.convention for row in rows}) > 1
     words = tolerance == 0 and all(row.words is not None for row in rows)
     names = ("length", "prec.", "recall", "F1", "chance", "R", "over") + ("word F1",) * words + ("gold",) * conventions
@@ -252,14 +253,14 @@ def table(rows: Sequence[Row], tolerance: int) -> str:
 
 
 class _Joined:
-    """Sequences in a row, so far apart that no tolerance reaches from one into the next."""
+    """Sequences joined into one, with gaps that no tolerance reaches across."""
 
     def __init__(self, lengths: Sequence[int], generator: np.random.Generator) -> None:
         self.lengths, self.generator = np.asarray(lengths, np.int64), generator
         gap = 1 + max(TOLERANCES)
         self.starts = np.cumsum(np.r_[0, self.lengths + gap])[:-1]
         self.positions = self.join([every_position(length) for length in lengths])
-        """Where an end can be."""
+        """Positions where an end can be."""
 
     def join(self, ends: Sequence[ArrayLike]) -> np.ndarray:
         parts = zip(ends, self.lengths.tolist(), self.starts.tolist())
@@ -269,16 +270,16 @@ class _Joined:
         return [np.sort(self.generator.choice(self.positions, count, replace=False)) for _ in range(DRAWS)]
 
     def segments(self, ends: np.ndarray) -> np.ndarray:
-        """A number for each segment that says where it starts and ends."""
+        """One number per segment, made of its start and its end."""
         filled = self.lengths > 0
         starts = self.starts[filled]
         edges = np.sort(np.concatenate([ends, starts, starts + self.lengths[filled]]))
         numbers = edges[:-1] * (self.starts[-1] + self.lengths[-1] + 1) + edges[1:]
-        return numbers[~np.isin(edges[1:], starts)]  # what lies between two sequences is no segment
+        return numbers[~np.isin(edges[1:], starts)]  # a gap between two sequences is no segment
 
 
 def _row(name: str, draws: list[np.ndarray], gold: dict[str, np.ndarray], whole: _Joined, words: bool) -> Row:
-    """``draws`` are sets of ends to average over: one, but for the random baseline."""
+    """A row from the mean of ``draws``: several sets of ends for the random baseline, one for all others."""
     plain = {convention: _mean_scores(draws, ends, 0) for convention, ends in gold.items()}
     convention = max(plain, key=lambda name: np.nan_to_num(plain[name].f1))
     right = gold[convention]
@@ -300,7 +301,7 @@ def _mean_scores(draws: Sequence[np.ndarray], gold: np.ndarray, tolerance: int) 
 
 
 def _matches(found: np.ndarray, gold: np.ndarray, tolerance: int) -> int:
-    """The most pairs that can be made, each end in one at most. Taking the leftmost that fits is best."""
+    """The size of the largest one-to-one matching, which taking the leftmost pair that fits gives."""
     if tolerance == 0:
         return len(np.intersect1d(found, gold, assume_unique=True))
     pairs, i, j = 0, 0, 0
@@ -320,7 +321,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
-    """Sorted, each once, without the last position."""
+    """The ends sorted and unique, without the length."""
     array = np.unique(np.asarray(ends))
     if array.size == 0:
         return _NONE
@@ -332,7 +333,7 @@ def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
 
 
 def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
-    """Ends at the highest scores of all inner positions, ``rate`` of them; those of minus infinity are none."""
+    """Ends at the highest scores, ``rate`` of them per position; a score of minus infinity is never an end."""
     together = np.concatenate([np.zeros(0), *scores])
     highest = np.zeros(len(together), bool)
     highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
@@ -340,12 +341,12 @@ def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
 
 
 def _split(flags: np.ndarray, positions: Sequence[int]) -> list[np.ndarray]:
-    """The ends of each sequence, from flags over the inner positions of all of them in a row."""
+    """The ends of each sequence, from the joined flags of their inner positions."""
     return [ends_of(part) for part in np.split(flags, np.cumsum(positions))[: len(positions)]]
 
 
 def _rises(surprise: ArrayLike) -> np.ndarray:
-    """(T - 1,): by how much each symbol but the first surprised more than the one before it; 0 where unknown."""
+    """(T - 1,): the rise of the surprise from each symbol to the next; 0 where unknown."""
     values = np.asarray(surprise, np.float64)
     return np.nan_to_num(np.diff(values), nan=0.0) if len(values) else values
 

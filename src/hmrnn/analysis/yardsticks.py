@@ -1,4 +1,4 @@
-"""What simpler models need for the same text: the numbers that keep a neural network honest."""
+"""Bits that simpler models need for the same text: n-grams and xz."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ngram(train: np.ndarray, test: np.ndarray, num_symbols: int, order: int = 5)
 
 
 def xz(train: bytes, test: bytes) -> float:
-    """Bits per byte of ``test`` that ``xz -9`` adds when it has read ``train`` before."""
+    """Bits per byte that ``test`` adds to the output of ``xz -9`` for ``train``."""
     both, alone = (len(lzma.compress(data, preset=9)) for data in (train + test, train))
     return 8 * (both - alone) / len(test)
 
@@ -52,6 +52,6 @@ def _grams(symbols: np.ndarray, n: int, base: int) -> np.ndarray:
 
 
 def _look_up(keys: np.ndarray, values: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """``values`` of the sorted ``keys``; 0 for a key that is not there."""
+    """The values of the ``asked`` keys; 0 for a key that is not among the sorted ``keys``."""
     at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     return np.where(keys[at] == asked, values[at], 0)

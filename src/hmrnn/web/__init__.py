@@ -1,1 +1,1 @@
-"""A page over segment and generate: ``hmrnn explore``, which alone imports it; needs the extra ``page``."""
+"""The page of ``hmrnn explore``: read, write and draw in a browser. It needs the extra ``page``."""

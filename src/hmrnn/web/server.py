@@ -1,4 +1,4 @@
-"""The server: an address, a warning where it is not loopback, patience for slow clients, and an end that is orderly."""
+"""The server of the page: its address, timeouts for slow clients, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf
 
 WARNING = (
-    "warning: {host} can be reached from other machines, without a password or encryption: whoever reaches it can use "
-    "these models and this processor"
+    "warning: {host} can be reached from other machines, without a password or encryption: anyone who reaches it can "
+    "use these models and this processor"
 )
 
 
 def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str], device: str) -> int:
-    """Serve the page until SIGINT or SIGTERM; what runs then is finished first. The exit status."""
+    """Serve the page until SIGINT or SIGTERM, finish the requests that run, and return the exit status."""
     limits = Limits()
     if device == "cpu":
-        torch.set_num_threads(1)  # one symbol after the other: more threads would only wait for each other
+        torch.set_num_threads(1)  # one symbol after the other leaves no work for more threads
     shelf = open_shelf(sources, device)
     with contextlib.closing(listen(host, port)) as listener:
         port = listener.getsockname()[1]
@@ -49,7 +49,7 @@ def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str],
 
 
 def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
-    """How uvicorn runs the page."""
+    """The settings of uvicorn."""
     return uvicorn.Config(
         app,
         http=protocol(limits.patience),
@@ -67,7 +67,7 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on the address, with one line about it where there is none to be had. Who comes early waits in line."""
+    """A listening socket on the address. Early connections wait in the listen backlog."""
     try:
         family, kind, number, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, number)
@@ -93,14 +93,14 @@ def is_loopback(host: str) -> bool:
 
 
 def address(host: str, port: int) -> str:
-    """What to type into a browser on this machine."""
+    """The URL of the page for a browser on this machine."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}/"
 
 
 @contextlib.contextmanager
 def noting_signals() -> Iterator[list[int]]:
-    """Signals that end the server are noted instead of ending the process once uvicorn has passed them on."""
+    """Note SIGINT and SIGTERM, which uvicorn raises again after its shutdown, instead of ending the process."""
     received: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -115,7 +115,7 @@ def noting_signals() -> Iterator[list[int]]:
 
 
 def protocol(patience: float) -> type[H11Protocol]:
-    """HTTP as uvicorn speaks it; a client must send its headers and take its answer within ``patience`` seconds."""
+    """HTTP of uvicorn with timeouts: ``patience`` seconds for a client to send its headers and to read its answer."""
 
     class Patient(H11Protocol):
         _request: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-// Questions to the server. Answers of several parts come as lines of JSON and are handed on as they arrive.
+// Requests to the server. Answers in parts come as lines of JSON.
 
 export class Refused extends Error {
   constructor(error, message, retryAfter = 0) {
@@ -14,19 +14,19 @@ export async function models() {
   return response.json();
 }
 
-// A file as the server makes it, for a download.
+// The answer as a blob, for a download.
 export async function file(path, request) {
   const response = await post(path, request);
   return response.blob();
 }
 
-// A text in symbols that a model knows.
+// The text in symbols that a model knows.
 export async function plain(request) {
   const response = await post("/api/plain", request);
   return (await response.json()).text;
 }
 
-// The lines of an answer, one by one. A busy server is asked again until `signal` says to stop.
+// The lines of an answer, one by one. A busy server is asked again up to 20 times, until `signal` aborts.
 export async function* lines(path, request, signal, onBusy = () => {}) {
   const response = await patiently(path, request, signal, onBusy);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,4 +1,4 @@
-// The page: its tabs, the models, and the state that a link carries in its fragment.
+// The page: its tabs, the models, and its state, which the fragment of the URL holds.
 
 import { models } from "/static/api.js";
 import { Draw } from "/static/draw.js";
@@ -8,7 +8,7 @@ import { Write } from "/static/write.js";
 const TABS = ["read", "write", "draw"];
 const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
   + "it was the epoch of belief, it was the epoch of incredulity.";
-const MOST = 6000; // characters of a text, or letters of a drawing, that a link still carries
+const MOST = 6000; // longest text, in characters, and longest drawing, in letters of its code, in a link
 const FIELDS = { // name in the link: id of the field
   m: "read-model", c: "read-other", t: "text", w: "write-model", p: "prompt", n: "length", k: "temperature", q: "top-p",
   s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed", z: "strokes",
@@ -54,13 +54,13 @@ class Page {
     this.remember();
   }
 
-  // Options for a choice of models; `none` is the name of the choice of no model.
+  // Fill a select with models; `none` is the label of an option without a model.
   fill(select, list, none = null) {
     if (none !== null) select.add(new Option(none, ""));
     for (const { name } of list) select.add(new Option(name, name));
   }
 
-  // Read a text in the tab for it.
+  // Open the tab Read with a text.
   read(text, model) {
     id("text").value = text;
     id("read-model").value = model;
@@ -74,7 +74,7 @@ class Page {
     box.querySelector("p").textContent = message ?? "";
   }
 
-  // Put the state into the fragment, so that reloading the page or its link shows the same.
+  // Put the state into the fragment, so that a reload or a link shows the same.
   remember() {
     clearTimeout(this.later);
     this.later = setTimeout(() => history.replaceState(null, "", this.#link().hash || "#"), 150);
@@ -114,7 +114,7 @@ class Page {
     id(field).dispatchEvent(new Event("input"));
   }
 
-  // Something to look at, in symbols that the first model knows.
+  // An example in symbols that the first model knows.
   #example() {
     const known = this.texts[0]?.alphabet;
     return known ? [...EXAMPLE].filter((symbol) => known.includes(symbol)).join("") : EXAMPLE;

@@ -1,8 +1,8 @@
-// A drawing as letters that an address can hold: the steps between its points, five bits to a letter, low bits first,
-// the sixth bit set where more follow. Points are rounded to pixels; a step keeps its sign and the pen in its low bits.
+// A drawing as letters for a URL: the steps between its points, rounded to pixels, as numbers of five bits per letter,
+// low bits first; the sixth bit says that more follow. The low bits of a number are the pen (of x) and the sign.
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const FARTHEST = 1e6; // pixels from the corner of the pad, more than any screen has
+const FARTHEST = 1e6; // pixels from the corner of the pad
 
 const folded = (step) => (step < 0 ? -2 * step - 1 : 2 * step);
 const unfolded = (number) => (number % 2 ? -(number + 1) / 2 : number / 2);
@@ -23,7 +23,7 @@ export function encoded(points) {
   return made;
 }
 
-// The points, or null if the letters are not those of a drawing of at most so many.
+// The points, or null if `code` is not that of a drawing of at most `most` points.
 export function decoded(code, most) {
   const numbers = [];
   let number = 0, scale = 1;

@@ -1,5 +1,5 @@
-// Draw: strokes in, their segments out; or strokes that the network makes up. Points are kept in the pad's pixels. What a
-// hand has drawn stands in the field "strokes", too, which the address of the page holds with all others.
+// Draw: the segments of strokes that are drawn on the pad or generated. Points are in pixels of the pad. The hidden field
+// "strokes" holds the code of a drawing by hand, so that a link has it.
 
 import { file, lines } from "/static/api.js";
 import { decoded, encoded } from "/static/code.js";
@@ -7,7 +7,7 @@ import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
 const id = (name) => document.getElementById(name);
-const NEAR = 4; // pixels: a point closer to the last one is left out
+const NEAR = 4; // pixels: a point closer to the last one is skipped
 const MARGIN = 24;
 
 export class Draw {
@@ -50,7 +50,7 @@ export class Draw {
     this.pad.height = this.pad.clientHeight * scale;
     const { clientWidth, clientHeight } = this.pad;
     if (this.restored && this.points.some(({ x, y }) => Math.min(x, y) < 0 || x > clientWidth || y > clientHeight)) {
-      this.points = this.#fitted(this.points); // drawn on a larger screen
+      this.points = this.#fitted(this.points); // it was drawn on a larger screen
     }
     this.restored = false;
     this.#paint();
@@ -62,7 +62,7 @@ export class Draw {
     for (let level = 1; level < this.model.layers.length; level++) {
       id("draw-level").add(new Option(`level ${level}`, String(level - 1)));
     }
-    const last = id("draw-level").options.length - 1; // the longest segments, if no level is chosen that there is
+    const last = id("draw-level").options.length - 1; // the level of the longest segments, unless a valid one is chosen
     id("draw-level").value = chosen !== "" && chosen <= last ? chosen : last;
   }
 
@@ -84,7 +84,7 @@ export class Draw {
 
   #start(event) {
     if (event.button) return;
-    if (this.written) this.#wipe(); // what the network wrote makes room for what a hand writes
+    if (this.written) this.#wipe(); // a new drawing replaces generated strokes
     this.down = true;
     this.pad.setPointerCapture(event.pointerId);
     this.#put(event);
@@ -119,7 +119,7 @@ export class Draw {
     this.page.remember();
   }
 
-  // The drawing that came with the address.
+  // Show the drawing of a link.
   #restore() {
     const points = decoded(id("strokes").value, this.page.limits.points);
     this.#clear();
@@ -137,7 +137,7 @@ export class Draw {
     this.#read();
   }
 
-  // The drawing as the server takes it.
+  // The drawing as a request.
   #request() {
     const steps = this.points.map(({ x, y, up }, i) => {
       const before = this.points[i - 1] ?? { x, y };
@@ -219,7 +219,7 @@ export class Draw {
     }
   }
 
-  // The strokes as lines from point to point, each with the number of the segment it lies in.
+  // The lines from point to point, each with the number of its segment; null if it has not been read.
   *#strokes() {
     const boundaries = this.found?.levels[Number(id("draw-level").value)]?.boundaries ?? [];
     let segment = 0;

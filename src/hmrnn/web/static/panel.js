@@ -1,4 +1,4 @@
-// A panel: the name of a model, the numbers, the view, the legend, the operations, and downloads.
+// A panel: the name of a model, statistics, the view, its legend, the counts of operations, and downloads.
 
 import { shown, superscript } from "/static/segmentation.js";
 import { colour, element, View } from "/static/view.js";
@@ -6,8 +6,8 @@ import { colour, element, View } from "/static/view.js";
 const NAMES = { U: "UPDATE", C: "COPY", F: "FLUSH" };
 
 export class Panel {
-  // `others()` gives the panels whose cursors follow this one's; `at(index)` is told where this one's is; `downloads` are
-  // the files it offers, as {name, ending, make}, and `fail(error)` is told if one cannot be made.
+  // `others()`: the panels whose cursors follow this one; `at(index)`: called when the cursor moves; `downloads`: files
+  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made.
   constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {} } = {}) {
     this.model = model;
     this.root = element("article", "panel");
@@ -159,7 +159,7 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The card beside the cursor: what the network did at one symbol. It is read aloud to those who walk with keys.
+// The card beside the cursor: what the network did at one symbol. A screen reader reads it if the cursor is moved by keys.
 function inspect(panel, index, place, keys) {
   const card = document.getElementById("inspector");
   card.hidden = index === null;

@@ -1,10 +1,10 @@
-// Read: the text is sent while it is typed. One request at a time; what the network has read before a change stays shown.
+// Read: the text is sent while it is typed, one request per panel at a time. What was read before a change stays shown.
 
 import { file, lines, plain } from "/static/api.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
-const PATIENT = 2000; // symbols: a request for no more than these is let finish when the text changes meanwhile
+const PATIENT = 2000; // symbols: when the text changes, a longer request is aborted and a shorter one finishes
 
 export class Read {
   constructor(page) {
@@ -62,7 +62,7 @@ export class Read {
   async #update(each) {
     if (each.running !== null) {
       if (each.running.length > PATIENT || !this.text.value) each.stop.abort();
-      return; // the running request looks at the text again when it ends
+      return; // the running request compares the text again when it ends
     }
     while (this.panels.includes(each) && this.text.value && each.shown !== this.text.value) {
       const text = this.text.value;
@@ -85,11 +85,11 @@ export class Read {
     const found = new Segmentation();
     const began = performance.now();
     this.status.textContent = "";
-    let painted = 0, until = 0; // when it was last shown, and how much of it
+    let painted = 0, until = 0; // when the panel was last shown, and how many symbols
     const request = { model: panel.model.model, text };
     for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
       if (!part.end) found.add(part);
-      // what is on the screen already is not taken away before as much of the new text has been read
+      // what is on the screen stays until as much of the new text has been read
       if (part.end || (found.length > keep && performance.now() - painted > 60)) {
         if (!panel.root.isConnected && this.panels.includes(each)) this.#place();
         panel.show(found, until);
@@ -107,7 +107,7 @@ export class Read {
   }
 
   #failed(each, error) {
-    each.shown = this.text.value; // not tried again before the text changes
+    each.shown = this.text.value; // not tried again until the text changes
     each.panel.root.classList.add("stale");
     this.status.textContent = "";
     const name = this.panels.length > 1 ? `${each.panel.model.name}: ` : "";
@@ -116,7 +116,7 @@ export class Read {
     document.getElementById("mend").hidden = !(error.error === "bad request" && alphabet);
   }
 
-  // In symbols that all of the models know.
+  // Replace the text by one in symbols that all chosen models know.
   async #mend() {
     try {
       for (const { panel } of this.panels) this.text.value = await plain({ model: panel.model.model, text: this.text.value });

@@ -1,5 +1,5 @@
 // Rows of symbols; under each row the segments of every level as blocks, the norms of every layer as a heat map, and the
-// bits of each symbol as bars (of points there are none: those of a density may be negative). Rows are filled when they come near the screen, so a long text costs little.
+// bits of each symbol as bars (not for points: the bits of a density may be negative). Only rows near the screen are filled.
 
 import { shown, superscript } from "/static/segmentation.js";
 
@@ -7,8 +7,8 @@ const VIRIDIS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e
   "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"].map((colour) =>
   [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
 const TEXT = 23, LEVEL = 15, HEAT = 13, BITS = 16, SPACE = 4;
-const MOST_BITS = 12; // height of the bars
-const COLUMNS = 90; // the paper's
+const MOST_BITS = 12; // bits of the highest bar
+const COLUMNS = 90; // as in the paper
 
 export function colour(share) {
   const at = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
@@ -25,7 +25,7 @@ export function element(name, className = "", text = "") {
 }
 
 export class View {
-  // `onCursor(index | null, rectangle, keys)` is told which symbol the pointer or the keys are at.
+  // `onCursor(index | null, rectangle, keys)` is called when the pointer or the keys move to a symbol or away.
   constructor(label, onCursor, { bits = true } = {}) {
     this.bits = bits ? BITS : 0; // pixels
     this.root = element("div", "view");
@@ -47,7 +47,7 @@ export class View {
     this.root.addEventListener("blur", () => this.moveTo(null));
   }
 
-  // Show `found`, of which everything before symbol `from` is as it was.
+  // Show `found`; if it was shown before, only symbols from `from` on are new.
   show(found, from = 0) {
     const same = this.found === found;
     this.found = found;
@@ -86,12 +86,13 @@ export class View {
     return Math.max(10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
   }
 
-  // Rows from the one before symbol `from` on: broken after a line feed if half full, else after a space, else when full.
+  // Lay out rows from the one before symbol `from` on. A row ends after a line feed if half full, else after a space, else
+  // when full.
   #layout(from) {
     const columns = this.#columns();
     if (columns !== this.columns) from = 0;
     this.columns = columns;
-    let keep = this.rows.findIndex(({ end }) => end >= from); // blocks of the row that ends at `from` may go on, too
+    let keep = this.rows.findIndex(({ end }) => end >= from); // a block at the end of that row may continue
     keep = Math.max(0, keep < 0 ? this.rows.length - 1 : keep);
     for (const row of this.rows.splice(keep)) {
       this.near.unobserve(row.element);
@@ -119,7 +120,7 @@ export class View {
     this.root.append(fragment);
     this.rows.push(...added);
     for (const row of added) this.near.observe(row.element);
-    if (added.length < 12) for (const row of added) this.#fill(row); // at once, without a blink
+    if (added.length < 12) for (const row of added) this.#fill(row); // at once, so that nothing flickers
   }
 
   #seen(entries) {

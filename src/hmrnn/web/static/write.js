@@ -1,4 +1,4 @@
-// Write: the network goes on from a prompt. Symbols wait in line and are shown at the chosen pace.
+// Write: the network continues a prompt. Symbols are queued and shown at the chosen pace.
 
 import { lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
@@ -72,7 +72,7 @@ export class Write {
     };
   }
 
-  // Take symbols out of the line, frame by frame, until there are none left to come.
+  // Show queued symbols, frame by frame, until the answer has ended and the queue is empty.
   async #show(waiting, found, panel, signal) {
     let owed = 0, last = performance.now();
     while (!signal.aborted && !(waiting.done && waiting.parts.length === 0)) {
@@ -110,7 +110,7 @@ export class Write {
     id("lamps").replaceChildren(...this.lights.map(({ lamp }) => lamp));
   }
 
-  // A lamp per layer: it glows when the layer changes, and flashes when a segment of its level ends.
+  // A lamp per layer: it lights up when the layer changes, and flashes when a segment of its level ends.
   #light(found, from) {
     const style = getComputedStyle(document.documentElement);
     this.lights.forEach(({ light }, l) => {
