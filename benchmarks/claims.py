@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import hmrnn
 from hmrnn.analysis.scores import score
-from hmrnn.cli.bench import environment, without_onednn
+from hmrnn.cli.measure import environment, without_onednn
 from hmrnn.data.text.sources import manual
 from hmrnn.inference.jobs import Job
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from hmrnn.cli import bench
+from hmrnn.cli import measure as bench
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, Symbols, reference
 from hmrnn.ops.sparse import forward as sparse

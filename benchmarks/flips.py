@@ -32,7 +32,7 @@ from rich.console import Console
 from torch import Tensor
 
 from hmrnn import InputError, ops
-from hmrnn.cli import bench
+from hmrnn.cli import measure as bench
 from hmrnn.cli.display import print_table
 from hmrnn.data.text.corpus import load_corpus
 from hmrnn.nn.hmlstm import HMLSTM

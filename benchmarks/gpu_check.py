@@ -27,7 +27,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from hmrnn.cli.bench import captured, environment  # noqa: E402
+from hmrnn.cli.measure import captured, environment  # noqa: E402
 from hmrnn.nn.hmlstm import HMLSTM  # noqa: E402
 from hmrnn.ops import State, reference  # noqa: E402
 from hmrnn.ops.cuda import cache as cuda_cache  # noqa: E402

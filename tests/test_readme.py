@@ -16,9 +16,8 @@ import pytest
 
 import hmrnn
 from hmrnn.cli import arguments as flags
-from hmrnn.cli import commands
 from hmrnn.cli import main as cli
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import DataConfig, ModelConfig, RegulariseConfig, TrainConfig
 from hmrnn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -65,18 +64,8 @@ def needs_corpus(arguments: list[str]) -> bool:
 
 
 def parse_only(arguments: list[str]) -> Any:
-    """What the command line makes of ``arguments``: what the command would have been called with."""
-    called: list[Any] = []
-
-    def note(*values: Any) -> int:
-        called.append(values[-1])
-        return 0
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, arguments[0], note)
-        patch.setattr(cli, "check", lambda values: None)  # what the pages name need not be there
-        assert cli.run(arguments) == 0
-    return called[0]
+    """What the command line makes of ``arguments``; files that the pages name need not exist."""
+    return cli.parsed(arguments[0], arguments[1:])
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +118,7 @@ def test_commands_that_need_a_corpus_parse() -> None:
     for arguments in lines:
         parsed = parse_only(arguments)
         if arguments[0] == "train":
-            Config(parsed.data, parsed.model, parsed.train, parsed.regularise).check()
+            parsed.config.check()
             assert parsed.data.path
             trained.add(arguments[1])
     assert trained == {"ptb", "ptb-best", "text8", "enwik8", "iamondb", "iamondb-best"}
@@ -234,7 +223,7 @@ def test_guide_lists_every_option(command: str) -> None:
             assert f"--{field.name}.*" in section[1]
         else:
             flag = f"--{field.name.replace('_', '-')}"
-            positional = "Positional" in str(field.type)
+            positional = "positional" in field.metadata
             where = shared if field.name in ("model", "device") else section[1]
             assert re.search(rf"`{field.name.upper()}`" if positional else rf"`{flag}\b", where), f"{command} {flag}"
 

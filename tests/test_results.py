@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli import main as cli
+from hmrnn.cli.target import train_arguments
 from hmrnn.config import Config
 from hmrnn.config_use import idle, unused
 
@@ -169,7 +169,7 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
     made = [script.command(script.TABLES[name], script.TABLES[name].rows[row], 1, options) for name, row in rows]
     for words, (name, row) in zip(made, rows):
         assert words[0] == "train"
-        _, arguments = cli._train_arguments([*words[1:], "--out", "run"])
+        arguments = train_arguments([*words[1:], "--out", "run"])
         config = Config(arguments.data, arguments.model, arguments.train, arguments.regularise)
         config.check()
         no_matter = unused(config.model).keys() | idle(config).keys()

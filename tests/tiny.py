@@ -22,7 +22,8 @@ from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json
 from hmrnn.config_use import idle, unused
 from hmrnn.data import Corpus, Vocabulary
-from hmrnn.pretrained.load import TextModel, load_text
+from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.text import TextModel
 from hmrnn.training.loop import read_metrics, train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from hmrnn.nn.models import HandwritingModel, LanguageModel
     from hmrnn.nn.output import Operation, Output
     from hmrnn.ops import State
-    from hmrnn.pretrained.load import TextModel, load
+    from hmrnn.pretrained.load import load
     from hmrnn.pretrained.strokes import StrokeModel
+    from hmrnn.pretrained.text import TextModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,7 +51,7 @@ _HOME = {
     "Segmentation": "hmrnn.analysis.segmentation",
     "State": "hmrnn.ops",
     "StrokeModel": "hmrnn.pretrained.strokes",
-    "TextModel": "hmrnn.pretrained.load",
+    "TextModel": "hmrnn.pretrained.text",
     "load": "hmrnn.pretrained.load",
 }
 

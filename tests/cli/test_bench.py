@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hmrnn.cli import bench, bench_report
+from hmrnn.cli import bench as bench_command
 from hmrnn.cli import main as cli
-from hmrnn.cli.bench import Case, Machine
+from hmrnn.cli import measure as bench
+from hmrnn.cli.measure import Case, Machine
 
 NORMS = ("", ", hmrnn with layer norm")
 
@@ -23,7 +24,7 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_log_record_and_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_report, "Case", functools.partial(Case, steps=6))
+    monkeypatch.setattr(bench_command, "Case", functools.partial(Case, steps=6))
     monkeypatch.setenv("HMRNN_COMMIT", "a1b2c3d")
     out = tmp_path / "there" / "bench-1.5"
     assert cli.run(["bench", "--sizes", "3x8", "2x4", "5x8", "--repeats", "2", "--layer-norm", "--out", str(out)]) == 0
@@ -62,7 +63,7 @@ def test_tables_log_record_and_plot(
     ],
 )
 def test_sizes(given: list[tuple[int, int]], device: str, mode: str, sizes: list[tuple[int, int]]) -> None:
-    assert bench_report._sizes(given, device, mode) == sizes
+    assert bench_command._sizes(given, device, mode) == sizes
 
 
 def test_boundaries_have_the_rates_and_nest() -> None:

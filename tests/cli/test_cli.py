@@ -316,7 +316,7 @@ def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys
     assert err == ""
     *_, said, again = text.splitlines()
     step = RunDirectory(out).newest_progress()["step"]
-    assert said == f"stopped by {number.name} at step {step}; everything is saved. Go on with:"
+    assert said == f"stopped by {number.name} at step {step}; everything is saved. Resume with:"
     program, *arguments = shlex.split(again)
     assert program == "hmrnn"
     epochs = step // 5 + 1
@@ -351,13 +351,13 @@ def test_output_that_cannot_be_written_stops_a_run_and_loses_nothing(work: Path,
     said = process.stderr.read()
     if full:
         assert process.wait(60) == 2
-        assert said == "hmrnn: the output cannot be written (No space left on device), so training does not begin\n"
+        assert said == "hmrnn: the output cannot be written (No space left on device), so training does not start\n"
         return
     assert process.wait(60) == 128 + signal.SIGTERM
     why, stopped, again = said.splitlines()
     assert why == "hmrnn: the output cannot be written (Broken pipe), so training stops"
     step = RunDirectory(tmp_path).newest_progress()["step"]
-    assert stopped == f"stopped by SIGTERM at step {step}; everything is saved. Go on with:"
+    assert stopped == f"stopped by SIGTERM at step {step}; everything is saved. Resume with:"
     assert "--resume" in again
 
 

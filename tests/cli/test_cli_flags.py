@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli import main as cli
+from hmrnn.cli.target import train_arguments
 from hmrnn.config import Config, Format, ModelConfig
 from hmrnn.config_use import FORMATS_WITH, NETWORKS_WITH, STROKE_FORMATS, TEXT_FORMATS
 from hmrnn.training.rundir import RunDirectory
@@ -141,7 +141,7 @@ def test_a_flag_that_would_do_nothing(
     ],
 )
 def test_a_flag_that_does_something_or_turns_something_off(target: str, flags: str, work: Path) -> None:
-    _, arguments = cli._train_arguments([target, *flags.split()])
+    arguments = train_arguments([target, *flags.split()])
     arguments.check()
 
 
@@ -157,7 +157,7 @@ def test_a_flag_that_does_something_or_turns_something_off(target: str, flags: s
     ],
 )
 def test_a_flag_that_the_network_has_or_that_turns_something_off(flags: str, work: Path) -> None:
-    _, arguments = cli._train_arguments(["story.txt", *flags.split()])
+    arguments = train_arguments(["story.txt", *flags.split()])
     arguments.check()
 
 

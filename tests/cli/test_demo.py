@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli import commands
+from hmrnn.cli import demo
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.trainer import Trainer
 
@@ -30,7 +30,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         patch.setattr(Trainer, "step", interrupted)
         assert tiny.hmrnn("demo", "--quick") == 130
     out = capsys.readouterr().out
-    assert out.endswith("at step 3; everything is saved. Go on with:\n  hmrnn demo --out runs/demo-quick --quick\n")
+    assert out.endswith("at step 3; everything is saved. Resume with:\n  hmrnn demo --out runs/demo-quick --quick\n")
     assert "bits per character" not in out.lower()
 
     assert tiny.hmrnn("demo", "--quick") == 0
@@ -58,12 +58,12 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert 1.5 < bits["xz -9"] < 4
     assert bits["HM-LSTM"] < 7.0
 
-    monkeypatch.setattr(commands, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
+    monkeypatch.setattr(demo, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
     kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}
     assert tiny.hmrnn("demo", "--quick") == 0
     second = capsys.readouterr().out
     again = "hmrnn demo --out runs/demo-quick --quick --fresh"
-    assert second.startswith(f"runs/demo-quick holds a finished demo; showing it ({again} trains again)\n")
+    assert second.startswith(f"runs/demo-quick holds a finished demo, which is shown now ({again} trains again)\n")
     assert second[second.index("Bits per character") :] == first[first.index("Bits per character on") :]
     assert {path: path.read_bytes() for path in run.glob("*-0*/*")} == kept
 

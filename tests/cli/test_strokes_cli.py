@@ -134,7 +134,7 @@ def test_evaluate_boundaries(run: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", run / "lines.npz", "--boundaries") == 0
     out = capsys.readouterr().out
     assert "segment ends exactly at pen-ups:" in out
-    assert "segment ends within 1 point of them:" in out
+    assert "segment ends within 1 point of pen-ups:" in out
 
 
 def test_segment(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +211,10 @@ def test_plot(run: Path) -> None:
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
-        (("plot", "hand", "--file", "{lines}", "--figure", "4"), "--figure 4 is for text"),
+        (
+            ("plot", "hand", "--file", "{lines}", "--figure", "4"),
+            "--figure 4 is not for models of handwriting",
+        ),
         (("segment", "hand", "--stream", "{lines}", "--out", "found"), "--stream is for text"),
         (("generate", "hand", "--line", "2"), "--line is for --prime"),
         (("generate", "hand", "--out", "a.npz", "--seconds", "2"), "--seconds is for pictures"),
@@ -224,10 +227,10 @@ def test_plot(run: Path) -> None:
         (("evaluate", "hand", "--file", "{lines}", "--streams", "7"), "--streams is for text"),
         (("generate", "text", "abc", "--samples", "3"), "--samples is for handwriting"),
         (("generate", "text", "abc", "--out", "a.svg"), "--out is for handwriting"),
-        (("generate", "text", "abc", "--line", "1"), "--line is for handwriting"),
+        (("generate", "text", "abc", "--prime", "{lines}", "--line", "1"), "--prime is for handwriting"),
         (("segment", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
-        (("plot", "text", "abc", "--figure", "5"), "--figure 5 draws handwriting"),
+        (("plot", "text", "abc", "--figure", "5"), "--figure 5 is not for models of text; use one of 4, 3, timescales"),
         (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
         (("generate", "text", "abc", "--prime", "{lines}"), "--prime is for handwriting"),
         (("evaluate", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
@@ -292,10 +295,10 @@ def test_a_line_of_one_point_is_left_out_by_name(run: Path, capsys: pytest.Captu
     assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", "some.json") == 0
     out, err = capsys.readouterr()
     assert "some.json: 3 lines, " in out
-    assert "1 line of one point left out, as there is nothing to predict: dot\n" in err
+    assert "1 line of one point left out, with nothing to predict: dot\n" in err
     save_strokes(Strokes.of([*tiny_strokes.strokes(1), dot, dot], ["a", "dot", "too"]), "more.json")
     assert tiny.hmrnn("evaluate", "-m", run / "hand", "--file", "more.json") == 0
-    assert "2 lines of one point left out, as there is nothing to predict: dot and others" in capsys.readouterr().err
+    assert "2 lines of one point left out, with nothing to predict: dot and others" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_finite_is_not_used(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,12 +319,11 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
     out = capsys.readouterr().out
-    assert "--quick only shows that everything runs" in out
-    assert "what it writes is scribble" in out
+    assert "--quick only shows that every step runs" in out
     assert re.search(r"one Gaussian for all steps[^\n]*-\d+", out)
     assert {path.name for path in (tmp_path / "demo" / "figures").iterdir()} == {
         "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
     }  # fmt: skip
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
     again = f"hmrnn demo --handwriting --out {tmp_path / 'demo'} --quick --fresh"
-    assert f"holds a finished demo; showing it ({again} trains again)" in capsys.readouterr().out
+    assert f"holds a finished demo, which is shown now ({again} trains again)" in capsys.readouterr().out

@@ -18,7 +18,7 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.analysis import scores as boundary_scores
 from hmrnn.pretrained import bundled
-from hmrnn.pretrained.load import TextModel
+from hmrnn.pretrained.text import TextModel
 
 FOLDER = bundled.FOLDER / "english-small"
 HELD_OUT = Path(__file__).parents[1] / "held_out.txt"

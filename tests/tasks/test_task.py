@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tiny
-from hmrnn.cli import commands
+from hmrnn.cli import train as commands
 from hmrnn.config import Config
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State

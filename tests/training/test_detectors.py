@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import tiny
-from hmrnn.cli import commands
-from hmrnn.cli import main as cli
+from hmrnn.cli import train as commands
+from hmrnn.cli.target import train_arguments
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
@@ -192,27 +192,27 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
     for layers in (2, 3, 5):
         flags = advice(1, 0.0, layers - 1).partition("held: ")[2].split()
         for run in (["--model.num-layers", str(layers)], ["--model.num-layers", str(layers), *free]):
-            _, arguments = cli._train_arguments([preset, *run, *flags])
+            arguments = train_arguments([preset, *run, *flags])
             arguments.check()
             assert len(arguments.train.detector_rates) == layers - 1
             assert arguments.regularise.rate_targets == arguments.train.detector_rates
             assert arguments.regularise.rate_weight == 0.2
     if PRESETS[preset].regularise.rate_targets:
         stronger = advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0].split()
-        _, arguments = cli._train_arguments([preset, *stronger])
+        arguments = train_arguments([preset, *stronger])
         arguments.check()
         assert arguments.regularise.rate_targets
         assert arguments.regularise.rate_control == 0.1
     flags, without = advice(1, 0.0, 2, biased=True).partition("held: ")[2].split(", without ")
     with pytest.raises(InputError, match="leave one empty"):
-        cli._train_arguments([preset, without, "1", *flags.split()])[1].check()
-    cli._train_arguments([preset, *flags.split()])[1].check()
+        train_arguments([preset, without, "1", *flags.split()]).check()
+    train_arguments([preset, *flags.split()]).check()
     assert flags in " ".join(GUIDE.read_text().split())
 
 
 def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
     given = advice(2, 0.0, 0).partition("fewer layers: ")[2].split()
-    _, arguments = cli._train_arguments(["ptb", "--model.rnn", "hrnn", *given])
+    arguments = train_arguments(["ptb", "--model.rnn", "hrnn", *given])
     arguments.check()
     assert arguments.model.num_layers == 2
 

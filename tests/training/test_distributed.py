@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import tiny
 from hmrnn import checkpoint
-from hmrnn.cli import commands
+from hmrnn.cli import train as commands
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tiny
-from hmrnn.cli import commands
+from hmrnn.cli import train as commands
 from hmrnn.errors import InputError
 from hmrnn.training import finite
 from hmrnn.training.finite import describe

@@ -17,7 +17,7 @@ from torch import Tensor
 import hmrnn
 import tiny
 from hmrnn import checkpoint, ops
-from hmrnn.cli import commands
+from hmrnn.cli import train as commands
 from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.nn.dropout import drop_units, drop_weights

@@ -19,7 +19,8 @@ import uvicorn
 from pages import Server, everything, explored, until
 
 import tiny
-from hmrnn.cli import commands
+from hmrnn.cli import explore
+from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import run
 from hmrnn.errors import InputError
 from hmrnn.web import app as app_module
@@ -171,7 +172,7 @@ def test_command_says_what_is_missing(
     assert "no checkpoint at" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "hmrnn.web.server", None)
     with pytest.raises(ModuleNotFoundError):
-        commands.explore(commands.flags.ExploreArguments(model=(str(runs / "small"),)))
+        explore.run(ExploreArguments(model=(str(runs / "small"),)))
     monkeypatch.delitem(sys.modules, "hmrnn.web.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert tiny.hmrnn("explore", "-m", runs / "small") == 2

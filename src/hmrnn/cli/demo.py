@@ -1,4 +1,4 @@
-"""``hmrnn demo``: train on the Python manual, then show what the model predicts, finds and writes."""
+"""``hmrnn demo``: train on built-in data, then show what the model predicts, finds and writes."""
 
 from __future__ import annotations
 
@@ -6,92 +6,120 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from hmrnn.analysis import yardsticks
-from hmrnn.cli import commands, display
+from hmrnn.analysis import scores, yardsticks
+from hmrnn.analysis.gold import against_pen_ups
+from hmrnn.cli import display
+from hmrnn.cli.arguments import DemoArguments
+from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config, ModelConfig
-from hmrnn.data import Corpus, load_corpus
+from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.inference.read import segment
 from hmrnn.plots.curves import curves
-from hmrnn.plots.save import save_figure
-from hmrnn.plots.text import figure3, figure4
+from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS
-from hmrnn.pretrained.load import TextModel, load_text
+from hmrnn.pretrained.load import load
+from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.pretrained.text import TextModel
 from hmrnn.training.loop import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
-QUICK = "\n--quick only shows that everything runs: a model this small and this young has learned next to nothing"
-PASSAGE = 270
-"""Symbols shown: the paper's figures have three rows of 90."""
+CONTEXT, PASSAGE = 500, 270
+"""Symbols read before the passage that is shown, and the passage: the paper's figures have three rows of 90."""
 
 
-def main(out: Path, *, fresh: bool, quick: bool) -> int:
-    """Train unless it is done, then show; exit status."""
-    config = _quick(PRESETS["demo"]) if quick else PRESETS["demo"]
-    run = RunDirectory(out)
-    again = f"hmrnn demo --out {shlex.quote(str(out))}" + " --quick" * quick
-    status = train_once(config, run, fresh, again)
+def run(arguments: DemoArguments) -> int:
+    name, quick = "handwriting" if arguments.handwriting else "demo", arguments.quick
+    directory = RunDirectory(Path(arguments.out or f"runs/{name}" + "-quick" * quick))
+    config = PRESETS["handwritten" if arguments.handwriting else "demo"]
+    config = _quick(config) if quick else config
+    again = "hmrnn demo" + " --handwriting" * arguments.handwriting
+    again += f" --out {shlex.quote(str(directory.path))}" + " --quick" * quick
+    status = _train(config, directory, arguments.fresh, again)
     if status != 0:
         return status
     if quick:
-        print(QUICK)
-    model, corpus = load_text(run.path), load_corpus(config.data)
-    _show_bits(model, corpus, quick)
-    _show_segments(model, corpus, run)
-    print("\nA sample (temperature 0.7), after the prompt 'The ':\n")
-    print("The " + model.generate("The ", 400, temperature=0.7, seed=1))
-    print(f"\nThe model is in {run.path}. Try:  hmrnn segment -m {run.path} 'The value of the expression is a string.'")
+        print("\n--quick only shows that every step runs: a model this small has learned next to nothing")
+    model = load(directory.path)
+    corpus, folder = model.corpus(), directory.path / "figures"
+    folder.mkdir(exist_ok=True)
+    show = {"text": _show_text, "strokes": _show_strokes}[model.reads.modality]
+    try_this = show(model, corpus, folder, quick)  # type: ignore[operator]
+    save_figure(curves(read_metrics(directory.path / "metrics.jsonl")), folder / "curves.png")
+    print(f"\nThe figures and the training curves are in {folder}/, the model is in {directory.path}.")
+    print(f"Try:  {try_this.format(shlex.quote(str(directory.path)))}")
     return 0
 
 
-def train_once(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
-    """Train, go on with a run that was interrupted, or find it finished; exit status."""
+def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
+    """Train, resume an interrupted run, or find it finished; exit status."""
     if not run.holds_run or fresh:
-        return commands.run_to_end(config, run, overwrite=fresh, again=again)
+        return run_to_end(config, run, overwrite=fresh, again=again)
     if run.config() != config:
         raise InputError(f"{run.path} holds another run; replace it by --fresh, or choose another --out")
     if run.newest_progress().get("finished"):
-        print(f"{run.path} holds a finished demo; showing it ({again} --fresh trains again)\n")
+        print(f"{run.path} holds a finished demo, which is shown now ({again} --fresh trains again)\n")
         return 0
-    return commands.run_to_end(config, run, resume=True, again=again)
+    return run_to_end(config, run, resume=True, again=again)
 
 
 def _quick(config: Config) -> Config:
-    data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
-    model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
-    train = dataclasses.replace(config.train, epochs=1, batch_size=128, length=36, validation_symbols=2000)
-    return Config(data, model, train, config.regularise)
+    """The demo with a tiny model and little data."""
+    model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16, mixtures=3)
+    data = dataclasses.replace(config.data, lines=20)
+    train = dataclasses.replace(config.train, epochs=1)
+    if config.data.format == "manual":
+        data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
+        train = dataclasses.replace(train, batch_size=128, length=36, validation_symbols=2000)
+    return dataclasses.replace(config, data=data, model=model, train=train)
 
 
-def _show_bits(model: TextModel, corpus: Corpus, quick: bool) -> None:
-    valid = corpus.valid[: 2000 if quick else None]
-    result = evaluate(model.network, valid, streams=16, warmup=200)
-    n = len(corpus.vocabulary)
+def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> str:
+    valid, n = corpus.valid[: 2000 if quick else None], len(corpus.vocabulary)
     texts = [corpus.vocabulary.decode(part).encode() for part in (corpus.train, valid)]
-    per_character = len(texts[1]) / len(valid)
-    rows = [
-        ("unigram frequencies", yardsticks.unigram(corpus.train, valid, n)),
-        ("5-gram, Witten-Bell", yardsticks.ngram(corpus.train, valid, n)),
-        ("xz -9, after the training text", yardsticks.xz(*texts) * per_character),
-        ("HM-LSTM", result.bits),
-    ]
+    rows = {
+        "unigram frequencies": yardsticks.unigram(corpus.train, valid, n),
+        "5-gram, Witten-Bell": yardsticks.ngram(corpus.train, valid, n),
+        "xz -9, after the training text": yardsticks.xz(*texts) * len(texts[1]) / len(valid),
+        "HM-LSTM": evaluate(model.network, valid, streams=16, warmup=200).bits,
+    }
     title = f"\nBits per character on the validation text ({len(valid):,} characters)"
-    display.print_table(title, ("model", "bits"), [(name, f"{bits:.3f}") for name, bits in rows])
-
-
-def _show_segments(model: TextModel, corpus: Corpus, run: RunDirectory) -> None:
-    context = 500
-    symbols = corpus.valid[: context + PASSAGE]
-    found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[context:]
-    print(f"\nSegments the detectors found in {len(found)} characters of it, never shown a boundary:\n")
+    display.print_table(title, ("model", "bits"), [(name, f"{bits:.3f}") for name, bits in rows.items()])
+    symbols = corpus.valid[: CONTEXT + PASSAGE]
+    found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[CONTEXT:]
+    print(f"\nSegments that the detectors found in {len(found)} characters of it; no boundary was shown in training:\n")
     print(display.segmentation(found))
-    folder = run.path / "figures"
-    folder.mkdir(exist_ok=True)
-    for name, figure in (
-        ("figure3", figure3(found)),
-        ("figure4", figure4(found)),
-        ("curves", curves(read_metrics(run.path / "metrics.jsonl"))),
-    ):
-        save_figure(figure, folder / f"{name}.png")
-    print(f"\nFigures 3 and 4 of the paper for this passage, and the training curves: {folder}/")
+    for name in ("3", "4"):
+        save_figure(model.figure(name, found.text, found), folder / f"figure{name}.png")
+    print("\nA sample (temperature 0.7), after the prompt 'The ':\n")
+    print("The " + model.generate("The ", 400, temperature=0.7, seed=1))
+    return "hmrnn segment -m {} 'The value of the expression is a string.'"
+
+
+def _show_strokes(model: StrokeModel, corpus: StrokeCorpus, folder: Path, quick: bool) -> str:
+    rows = {
+        "one Gaussian for all steps": yardsticks.one_gaussian(list(corpus.train), list(corpus.valid)),
+        "HM-LSTM": model.score(corpus.valid).log_likelihood,
+    }
+    title = f"\nLog-likelihood of a line, mean over {len(corpus.valid)} validation lines"
+    display.print_table(title, ("model", "nats"), [(name, f"{nats:.1f}") for name, nats in rows.items()])
+    found = [model.segment(line) for line in corpus.valid]
+    agreement = [against_pen_ups(segments, line) for segments, line in zip(found, corpus.valid)]
+    table = []
+    for level in range(1, found[0].levels + 1):
+        near = [scores.pooled(one[level][tolerance] for one in agreement) for tolerance in scores.TOLERANCES]
+        length = sum(map(len, found)) / sum(len(segments.ends(level)) for segments in found)
+        table.append((f"{level}", f"{length:.1f}", *(f"{score.f1:.3f}" for score in near)))
+    title = "\nWhere the segments end, beside where the pen was lifted (training was not shown to end segments there)"
+    header = ("level", "points per segment", *(f"F1, tolerance {t}" for t in scores.TOLERANCES))
+    display.print_table(title, header, table)
+    save_figure(model.figure("5", corpus.valid[0], found[0]), folder / "figure5.png")
+    points, prime = 40 if quick else 300, corpus.valid[0]
+    lines = model.sheet(5, points, bias=1.0, seed=1)
+    for name, seconds in (("writing.png", 0.0), ("writing.svg", 8.0)):
+        save_drawing(lines, folder / name, seconds=seconds)
+    save_drawing(model.sheet(2, points, bias=1.0, prime=prime, seed=1), folder / "primed.png", prime=prime)
+    print(f"\nFive lines that the model wrote, still and animated: {folder}/writing.png, writing.svg")
+    print(f"Two that continue a validation line in its style: {folder}/primed.png")
+    return "hmrnn generate -m {} --samples 5 --bias 1 --seconds 8 --seed 1"

@@ -1,137 +1,30 @@
-"""What commands show: progress, tables and coloured segments, on a terminal or plain when piped."""
+"""What commands show: progress bars, tables and segments, on a terminal or plain when piped."""
 
 from __future__ import annotations
 
-import collections
-import errno
-import os
-import signal
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hmrnn.analysis.gold import against_pen_ups
+from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.corpus import Corpus
-from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation
-from hmrnn.tasks.base import Task
-from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.trainer import Trainer
-from hmrnn.utils.signals import let_go_of_output
+from hmrnn.inference.evaluate_strokes import StrokeEvaluation
 
 LONG = 20_000
-"""Symbols that take long enough, read one after the other, to point out what is faster."""
-
-
-def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
-    """Run a training to its end and show it: a bar on a terminal, a line per report elsewhere. The last event."""
-    if quiet:
-        return _last(events)
-    console = _Console(highlight=False, markup=False)
-    try:
-        console.print(_headline(trainer, run), soft_wrap=True)
-    except OSError as error:
-        let_go_of_output()
-        raise InputError(f"the output cannot be written ({error.strerror}), so training does not begin") from error
-    show = _saying(console)
-    task = trainer.task
-    total = trainer.config.train.epochs * trainer.task.chunks
-    columns = (
-        TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
-        TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
-    )  # fmt: skip
-    event: dict[str, Any] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=total, epoch=0.0, state="")
-        for event in events:
-            if event["event"] == "step":
-                progress.update(bar, completed=event["step"], epoch=event["epoch"])
-            elif event["event"] == "train":
-                state = _state(event, task)
-                progress.update(bar, state=state)
-                if not console.is_terminal:
-                    show(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}")
-            elif event["event"] == "valid":
-                mark = "  (best so far)" if event["best"] else ""
-                show(
-                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}, "
-                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}"
-                )
-            elif event["event"] == "detector":
-                style = "green" if event["condition"] == "alive" else "yellow"
-                show(f"epoch {event['epoch']:.2f}  {event['message']}", style)
-    if event["signal"] is None:
-        best = trainer.progress.best
-        show(
-            f"done: {event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
-            f"{trainer.progress.best_step}, in {run.path}"
-            + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
-            running=False,
-        )
-    return event
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process without a word."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
-def _saying(console: Console) -> Callable[..., None]:
-    """A function that prints a line. Once that fails (| head, a full disk) the run is asked to stop, which saves it."""
-    gone = False
-
-    def show(text: str, style: str | None = None, running: bool = True) -> None:
-        nonlocal gone
-        if gone:
-            return
-        try:
-            console.print(text, style=style, soft_wrap=True)
-        except OSError as error:
-            gone = True
-            let_go_of_output()
-            if running:
-                print(f"hmrnn: the output cannot be written ({error.strerror}), so training stops", file=sys.stderr)
-                signal.raise_signal(signal.SIGTERM)
-
-    return show
-
-
-def _last(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """The last of them, without keeping the others: a run has one for every update."""
-    return collections.deque(events, maxlen=1).pop()
-
-
-def _headline(trainer: Trainer, run: RunDirectory) -> str:
-    parameters = sum(p.numel() for p in trainer.model.parameters())
-    sizes = ", ".join(map(str, trainer.model.rnn.hidden_sizes))
-    processes = f", {trainer.world} processes" if trainer.world > 1 else ""
-    return (
-        f"{trainer.task.describe()}\n"
-        f"model: layers of {sizes}; {parameters:,} parameters; engine {trainer.engine} on {trainer.device}{processes}\n"
-        f"run: {run.path}"
-    )
-
-
-def _state(event: dict[str, Any], task: Task) -> str:
-    per, symbols = (name.replace("character", "char") for name in (task.per, f"{task.symbol}s"))
-    speed = f"{event['symbols_per_second']:,} {symbols}/s"
-    skipped = f", {event['skipped']} updates skipped" if event.get("skipped") else ""
-    return f"{event[task.unit]:.3f} {task.unit}/{per}, {speed}, boundary rates {_rates(event['rates'])}{skipped}"
-
-
-def _rates(rates: list[float] | tuple[float, ...]) -> str:
-    return " ".join(f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)) or "none"
+"""Symbols from which on a faster way to read a text is pointed out."""
 
 
 def show_progress(what: str) -> Callable[[int, int], None] | None:
-    """A function that shows how much of something is done, and how long the rest will take; None if nobody watches."""
+    """A function that shows a progress bar on stderr; None if stderr is not a terminal."""
     return _bar(what) if sys.stderr.isatty() else None
 
 
@@ -141,7 +34,7 @@ def _bar(what: str) -> Callable[[int, int], None]:
     def show(done: int, total: int) -> None:
         nonlocal start
         now = time.monotonic()
-        start = start or (now, done)  # what a resumed job had done before took no time of this one
+        start = start or (now, done)  # a resumed job does not start at 0
         share = done / max(total, 1)
         bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
         left = ""
@@ -161,7 +54,7 @@ def duration(seconds: float) -> str:
 
 
 def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:
-    """As :func:`show_progress`; whoever watches a long text being read is told what is faster."""
+    """As :func:`show_progress`; for a long text the command that is faster is printed first."""
     progress = show_progress(what)
     if progress is not None and symbols > LONG:
         sys.stderr.write(
@@ -172,13 +65,32 @@ def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int
 
 def evaluation_table(result: Evaluation, what: str, how: str, unit: str = "character") -> str:
     """Bits per ``unit``, and what each layer did; ``how`` says in how many streams the text was read."""
-    lines = [f"{what}: {result.symbols:,} symbols predicted, {how}", f"bits per {unit}  {result.bits:.4f}"]
-    for l, share in enumerate(result.updates, start=1):
-        rate = f", boundary rate {result.rates[l - 1]:.4f}" if l <= len(result.rates) else ""
-        lines.append(f"layer {l}  updated at {share:.1%} of the steps{rate}")
     total, dense = sum(result.updates), len(result.updates)
-    lines.append(f"updates saved  {result.saved:.1%}  (per 270 {unit}s: {270 * total:.0f} instead of {270 * dense})")
-    return "\n".join(lines)
+    return "\n".join([
+        f"{what}: {result.symbols:,} symbols predicted, {how}",
+        f"bits per {unit}  {result.bits:.4f}",
+        *_layers(result),
+        f"updates saved  {result.saved:.1%}  (per 270 {unit}s: {270 * total:.0f} instead of {270 * dense})",
+    ])  # fmt: skip
+
+
+def stroke_evaluation_table(result: StrokeEvaluation, what: str) -> str:
+    """Log-likelihood, and what each layer did."""
+    return "\n".join([
+        f"{what}: {counted(result.sequences, 'line')}, {counted(result.points, 'point')} predicted",
+        f"log-likelihood  {result.log_likelihood:.1f} nats per line  ({result.per_point:.4f} per point)",
+        *_layers(result),
+        f"updates saved  {result.saved:.1%}",
+    ])  # fmt: skip
+
+
+def _layers(result: Evaluation | StrokeEvaluation) -> list[str]:
+    rates = [f", boundary rate {rate:.4f}" for rate in result.rates]
+    rates += [""] * (len(result.updates) - len(rates))
+    return [
+        f"layer {l}  updated at {share:.1%} of the steps{rate}"
+        for l, (share, rate) in enumerate(zip(result.updates, rates), start=1)
+    ]
 
 
 def corpus_table(corpus: Corpus) -> str:
@@ -198,6 +110,25 @@ def segmentation(result: Segmentation, width: int = 0) -> str:
     colour = console.is_terminal and not console.no_color
     shown = result.render(width=width or min(console.width, 100), colour=colour)
     return f"{shown}\n{result.updates()}"
+
+
+def stroke_segmentation(result: Segmentation, steps: np.ndarray) -> str:
+    """Number and length of the segments of a line at every level, and how their ends agree with lifts of the pen."""
+    lines = [f"{counted(len(result), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
+    for level, scores in against_pen_ups(result, steps).items():
+        count = len(result.ends(level))
+        lines.append(f"level {level}: {counted(count, 'segment')}, {len(result) / count:.1f} points on average")
+        lines += [f"  ends {near_pen_ups(tolerance)}: {_agreement(score)}" for tolerance, score in scores.items()]
+    return "\n".join([*lines, str(result.updates())])
+
+
+def near_pen_ups(tolerance: int) -> str:
+    return "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of pen-ups"
+
+
+def _agreement(score: BoundaryScores) -> str:
+    shares = {"precision": score.precision, "recall": score.recall, "F1": score.f1}
+    return ", ".join(f"{name} {'none' if math.isnan(share) else f'{share:.3f}'}" for name, share in shares.items())
 
 
 def print_table(

@@ -1,4 +1,4 @@
-"""report.html of a run: results, curves, figures, samples and config on one page that needs nothing else."""
+"""report.html of a run: results, curves, figures, samples and config on one page without external files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hmrnn.inference.evaluate import find
 from hmrnn.inference.read import segment
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
-from hmrnn.plots.strokes import figure5, writing
+from hmrnn.plots.strokes import writing
 from hmrnn.plots.style import styled, superscript
-from hmrnn.plots.text import figure3, figure4
-from hmrnn.pretrained.load import TextModel, load
+from hmrnn.pretrained.load import load
 from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.pretrained.text import TextModel
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils import files
 
@@ -59,10 +59,7 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
     model = load(run)
     parts = [_results(metrics, model, directory.newest_progress())]
     parts += [_picture("Training", curves(metrics), "The measure and the boundary rates over the updates.")]
-    if isinstance(model, TextModel) and isinstance(data, Corpus):
-        parts += _text(model, data)
-    elif isinstance(model, StrokeModel) and isinstance(data, StrokeCorpus):
-        parts += _strokes(model, data)
+    parts += {"text": _text, "strokes": _strokes}[model.reads.modality](model, data)  # type: ignore[operator]
     config = html.escape(to_json(model.config).decode())
     parts.append(f"<h2>Config</h2><pre>{config}</pre>")
     title = html.escape(f"{run.resolve().name}: {data.name}")
@@ -71,7 +68,7 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
-    advice = "make room there and train on by --resume"
+    advice = "make room there and resume the run"
     return files.write(run / "report.html", page.encode(), advice=advice)
 
 
@@ -80,9 +77,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
     train = [line for line in metrics if line["event"] == "train"]
     if not valid:
         raise InputError("a report needs a run that has been validated at least once")
-    unit, per = "nats", "sequence"
-    if isinstance(model, TextModel) and "bits" in valid[0]:
-        unit, per = "bits", model.vocabulary.unit
+    unit, per = model.measure
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
@@ -112,8 +107,10 @@ def _text(model: TextModel, corpus: Corpus) -> list[str]:
         found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[context:]
         where = f"{len(found)} symbols of the validation part"
         parts += [
-            _picture("Figure 3", figure3(found), f"{where}; white blocks are boundaries."),
-            _picture("Figure 4", figure4(found), f"{where}, with the norm of every layer's state."),
+            _picture("Figure 3", model.figure("3", found.text, found), f"{where}; white blocks are boundaries."),
+            _picture(
+                "Figure 4", model.figure("4", found.text, found), f"{where}, with the norm of every layer's state."
+            ),
             f"<pre>{html.escape(found.table())}</pre>",
         ]
         parts += _segments(model, corpus)
@@ -152,22 +149,21 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
         levels = range(1, found[0].levels + 1)
         lengths = [np.concatenate([np.diff(one.ends(level), prepend=0) for one in found]) for level in levels]
         try:
-            drawn = figure5(lines[0], found[0], levels=levels)
-            caption = "A line of the validation part, by its pen strokes and by segments."
-            parts.append(_picture("Figure 5", drawn, caption))
-        except InputError as error:  # a line of dots alone; the page says so
+            caption = "A line of the validation part, coloured by its pen strokes and by segments."
+            parts.append(_picture("Figure 5", model.figure("5", lines[0], found[0]), caption))
+        except InputError as error:  # a line of dots alone
             parts.append(f"<h2>Figure 5</h2><p>{html.escape(str(error))}</p>")
         caption = f"Lengths of the segments in {len(lines)} lines."
         parts.append(_picture("Timescales", timescales(lengths, unit="points"), caption))
     try:
         written = writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
-    except InputError as error:  # a model that cannot write yet; the page says why
+    except InputError as error:  # a model that cannot write yet
         return [*parts, f"<h2>Samples</h2><p>{html.escape(str(error))}</p>"]
     return [*parts, _picture("Samples", written, "Lines that the model wrote; bias 0.5.")]
 
 
 def _picture(title: str, figure: Figure, caption: str) -> str:
-    """A figure as SVG inside the page; as an image, so that the names in it are its own."""
+    """A figure as an SVG image inside the page; ids inside an <img> cannot clash with those of other figures."""
     buffer = io.BytesIO()
     with styled():
         figure.savefig(buffer, format="svg", metadata={"Date": None})

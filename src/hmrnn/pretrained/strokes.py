@@ -1,46 +1,57 @@
-"""A trained model of handwriting as people use it: strokes in; segments, more strokes or a score out."""
+"""StrokeModel: a trained model of handwriting; strokes in; segments, more strokes or a score out."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
+from hmrnn.data.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
 from hmrnn.inference.read_strokes import segment_strokes
 from hmrnn.inference.sample_strokes import write
-from hmrnn.nn.models import HandwritingModel, describe
-from hmrnn.utils.devices import find_device
+from hmrnn.nn.models import HandwritingModel
+from hmrnn.pretrained.model import Model, Progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(repr=False)
-class StrokeModel:
-    """A handwriting model with the scale of its data and the config it was trained by; see :func:`hmrnn.load`.
+class StrokeModel(Model):
+    """A handwriting model with the scale of its data and the config of its training; see :func:`hmrnn.load`.
 
     A line is an array (T, 3) of steps: Δx, Δy (y downwards), and 1 where the pen is lifted after the point.
     """
+
+    figures = ("5",)
+    measure = ("nats", "sequence")
 
     network: HandwritingModel
     scale: Scale
     config: Config
     source: str | None = None
-    """What it was loaded from."""
+    """The name or path that it was loaded from."""
 
-    def __repr__(self) -> str:
-        return f"<StrokeModel {self.source or 'in memory'}: {describe(self.network)}; pen strokes>"
+    @property
+    def reads(self) -> Scale:
+        return self.scale
 
-    def segment(self, line: np.ndarray) -> Segmentation:
-        """The segments that the detectors find in a line, at every level; a point shows as o, a stroke's last as ^."""
+    def segment(self, line: np.ndarray, *, progress: Progress = None) -> Segmentation:
+        """The segments that the detectors find in a line, at every level.
+
+        A point is shown as o, the last point of a stroke as ^. A line is read in one piece: ``progress`` is not called.
+        """
         return self.segment_many([line])[0]
 
     def segment_many(self, lines: Iterable[np.ndarray], *, batch: int = 32) -> list[Segmentation]:
-        """As :meth:`segment`, each line by itself, ``batch`` of similar length side by side."""
+        """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side."""
         return segment_strokes(self.network, [self._strokes(line)[0] for line in lines], self.scale, batch)
 
     def generate(
@@ -52,7 +63,7 @@ class StrokeModel:
         prime: np.ndarray | None = None,
         seed: int | None = None,
     ) -> np.ndarray:
-        """A line (points, 3); with ``prime`` it goes on from that line, and holds only what is new."""
+        """A line (points, 3). With ``prime`` it continues that line and holds only the new points."""
         return self.sheet(1, points, bias=bias, temperature=temperature, prime=prime, seed=seed)[0]
 
     def sheet(
@@ -82,10 +93,22 @@ class StrokeModel:
         """Log-likelihood per sequence in nats, of one line or of a set of them, with boundary rates and updates."""
         return evaluate_strokes(self.network, lines if isinstance(lines, Strokes) else self._strokes(lines), self.scale)
 
-    def to(self, device: str | torch.device) -> StrokeModel:
-        """Move the network; returns self."""
-        self.network.to(find_device(device))
-        return self
+    def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
+        """Figure 5 for the segments found in ``line``, at the given levels or at all."""
+        from hmrnn.plots.strokes import figure5
+
+        return figure5(line, found, levels=tuple(levels) or range(1, found.levels + 1))
+
+    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> StrokeCorpus:
+        """The corpus that it was trained on, which may have moved to ``path``."""
+        data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
+        corpus = load_strokes(data, progress)
+        if not np.allclose(dataclasses.astuple(corpus.scale), dataclasses.astuple(self.scale), rtol=1e-9, atol=0):
+            raise InputError(
+                f"{corpus.name} has another scale than the model: its lines, their names or their split are not those "
+                "that the model was trained on"
+            )
+        return corpus
 
     @staticmethod
     def _strokes(line: np.ndarray) -> Strokes:

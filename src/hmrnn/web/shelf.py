@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.pretrained.load import TextModel, load
+from hmrnn.pretrained.load import load
+from hmrnn.pretrained.text import TextModel
 from hmrnn.web.bodies import Model
 
 

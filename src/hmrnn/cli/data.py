@@ -1,0 +1,45 @@
+"""``hmrnn data``: show what a corpus holds, or make text from a Wikipedia dump."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+from hmrnn.cli import display
+from hmrnn.cli.arguments import DataArguments
+from hmrnn.cli.target import preset_for
+from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.data import clean_wikipedia, load_corpus, load_strokes, write_archive
+from hmrnn.data.text.prose import wikipedia_prose
+from hmrnn.errors import InputError
+
+
+def run(arguments: DataArguments) -> int:
+    if arguments.text8_from is not None or arguments.prose_from is not None:
+        return _from_dump(arguments)
+    wanted = preset_for(arguments.name)[1].data
+    wanted = dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
+    progress = display.show_progress("reading")
+    if wanted.format in STROKE_FORMATS:
+        if arguments.archive:
+            lines = write_archive(wanted, arguments.archive, progress)
+            print(f"wrote {arguments.archive}: {lines:,} lines")
+        print(load_strokes(wanted, progress))
+    elif arguments.archive:
+        raise InputError("--archive is for pen strokes; text is kept in its own files")
+    else:
+        print(display.corpus_table(load_corpus(wanted, progress=progress)))
+    return 0
+
+
+def _from_dump(arguments: DataArguments) -> int:
+    began, progress = time.monotonic(), display.show_progress("cleaning")
+    if arguments.text8_from is not None:
+        dump, out = Path(arguments.text8_from), arguments.out or "text8"
+        count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)
+    else:
+        out = arguments.out or "prose.txt"
+        count = wikipedia_prose(str(arguments.prose_from), out, progress=progress)
+    print(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
+    return 0

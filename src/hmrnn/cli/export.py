@@ -1,0 +1,16 @@
+"""``hmrnn export``: write a model to a directory of its own."""
+
+from __future__ import annotations
+
+from hmrnn.cli.arguments import ExportArguments
+from hmrnn.pretrained.export import CARD, carried, export
+from hmrnn.pretrained.load import locate
+
+
+def run(arguments: ExportArguments) -> int:
+    out = export(arguments.model, arguments.out, half=arguments.half)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    own = carried(locate(arguments.model)) is not None
+    card = f"its card is that of {arguments.model}" if own else f"its card, {out / CARD}, is yours to complete"
+    print(f"wrote {out}: {size:,} bytes; {card}")
+    return 0

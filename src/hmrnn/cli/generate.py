@@ -1,0 +1,73 @@
+"""``hmrnn generate``: continue a prompt, or write lines of handwriting."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hmrnn.cli import inputs
+from hmrnn.cli.arguments import GenerateArguments
+from hmrnn.cli.terminal import for_output
+from hmrnn.data import Strokes, read_strokes, save_strokes
+from hmrnn.data.strokes.files import ENDINGS
+from hmrnn.data.strokes.strokes import counted
+from hmrnn.data.text.plain import plain
+from hmrnn.errors import InputError
+from hmrnn.inference.sample_strokes import scribble
+from hmrnn.plots.save import check_drawing_path, save_drawing
+from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.pretrained.text import TextModel
+
+LONGEST = 86_400
+"""Seconds of the longest animation: a day."""
+
+
+def run(arguments: GenerateArguments) -> int:
+    model = inputs.open_model(arguments)
+    {"text": _text, "strokes": _strokes}[model.reads.modality](model, arguments)
+    return 0
+
+
+def _text(model: TextModel, arguments: GenerateArguments) -> None:
+    prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
+    pieces = model.stream(
+        prompt,
+        500 if arguments.length is None else arguments.length,
+        temperature=0.8 if arguments.temperature is None else arguments.temperature,
+        top_k=arguments.top_k, top_p=arguments.top_p, seed=arguments.seed,
+    )  # fmt: skip
+    sys.stdout.write(for_output(prompt))
+    for piece in pieces:
+        sys.stdout.write(for_output(piece))
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def _strokes(model: StrokeModel, arguments: GenerateArguments) -> None:
+    out = Path(arguments.out or "writing.svg")
+    as_strokes = out.suffix in ENDINGS
+    if arguments.prime and out.exists() and out.samefile(Path(arguments.prime).expanduser()):
+        raise InputError(f"--out {out} is the file of --prime, which would be lost; choose another --out")
+    if not 0 <= arguments.seconds <= LONGEST:
+        raise InputError(f"--seconds must lie between 0 and {LONGEST}; got {arguments.seconds:g}")
+    if arguments.seconds and as_strokes:
+        raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
+    if not as_strokes:
+        check_drawing_path(out, arguments.seconds, others=ENDINGS)
+    prime = inputs.choose_line(read_strokes(arguments.prime), arguments.line) if arguments.prime else None
+    lines = model.sheet(
+        1 if arguments.samples is None else arguments.samples,
+        600 if arguments.length is None else arguments.length,
+        temperature=1.0 if arguments.temperature is None else arguments.temperature,
+        bias=arguments.bias, prime=prime, seed=arguments.seed,
+    )  # fmt: skip
+    if as_strokes:
+        begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts
+        save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
+    else:
+        save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
+    print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
+    if warning := scribble(model.network, model.scale, lines):
+        print(warning, file=sys.stderr)

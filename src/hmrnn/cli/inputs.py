@@ -1,0 +1,124 @@
+"""What a command is given to read: a text in an argument, a file or standard input, or a line of strokes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmrnn.cli.arguments import NO_TEXT, ModelArguments, TextArguments
+from hmrnn.data import Strokes, read_strokes
+from hmrnn.data.text import sources
+from hmrnn.data.text.plain import plain
+from hmrnn.errors import InputError
+from hmrnn.pretrained.load import load
+from hmrnn.utils.devices import choose_device
+
+LINE_END = re.compile("\r\n|\r|\n")
+LARGEST = 1 << 28
+"""Bytes of the largest text that is read into memory in one piece."""
+
+
+def open_model(arguments: ModelArguments) -> Any:
+    """The model that a command is to use; InputError if the command has options that are not for such a model."""
+    model = load(arguments.model, device=choose_device(arguments.device))
+    arguments.check_reads(model.reads.modality)
+    return model
+
+
+def read(model: Any, arguments: TextArguments) -> Any:
+    """What ``model.segment`` is to read: a text, or a line of strokes."""
+    if model.reads.modality == "text":
+        return read_text(arguments, model.vocabulary.kind)
+    if arguments.text is not None:
+        raise InputError("this is a model of handwriting, and a text was given; name a file of strokes by --file")
+    strokes = read_strokes(arguments.file) if arguments.file else model.corpus().valid
+    return choose_line(strokes, getattr(arguments, "line", None))
+
+
+def choose_line(strokes: Strokes, which: str | None) -> np.ndarray:
+    """A line by its name or its number, counted from 1; the first if ``which`` is None."""
+    if which is None:
+        return strokes[0]
+    if which not in strokes.names and which.isdecimal():
+        if not 1 <= int(which) <= len(strokes):
+            raise InputError(f"--line must lie between 1 and {len(strokes)}, or be the name of a line; got {which}")
+        return strokes[int(which) - 1]
+    return strokes[strokes.index(which)]
+
+
+def read_text(arguments: TextArguments, kind: str) -> str:
+    """The text of the argument, the file or standard input, for a vocabulary of ``kind``.
+
+    A line end at the very end of a file or of standard input is dropped. For a model of bytes the text need not be
+    UTF-8: other bytes become lone surrogates, as in the arguments of a command.
+    """
+    if arguments.text is None:
+        text = re.sub(rf"({LINE_END.pattern})\Z", "", _decoded(arguments.file, kind))
+    else:
+        text = arguments.text
+        if kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
+            raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
+    return plain(text) if arguments.plain else text
+
+
+def _decoded(path: str | None, kind: str) -> str:
+    if path is None and sys.stdin.isatty():
+        raise InputError(NO_TEXT)
+    name = path or "standard input"
+    try:
+        data = _file(path) if path is not None else _standard_input()
+        return data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if path else ""
+        raise InputError(f"{name} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8") from error
+
+
+def _file(name: str) -> bytes:
+    check_no_strokes(name)
+    path = Path(os.path.expanduser(name))
+    if sources.is_packed(path):
+        return _limited(name, sources.read_blocks(path, lambda count: None))
+    with open(path, "rb") as file:  # which may be a pipe
+        return _limited(name, iter(lambda: file.read(1 << 20), b""))
+
+
+def _standard_input() -> bytes:
+    raw = getattr(sys.stdin, "buffer", None)  # not decoded, with the line ends as they are
+    if raw is None:
+        return sys.stdin.read().encode("utf-8", "surrogatepass")
+    return _limited("standard input", iter(lambda: raw.read(1 << 20), b""))
+
+
+def _limited(name: str, blocks: Iterable[bytes]) -> bytes:
+    """The blocks in one piece; InputError beyond LARGEST bytes, so that an endless file ends."""
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) > LARGEST:
+            raise InputError(
+                f"{name} is larger than {LARGEST >> 20} MiB; hmrnn segment --stream and hmrnn evaluate --file read "
+                "files of any size"
+            )
+    return bytes(data)
+
+
+def check_no_strokes(path: str) -> None:
+    """InputError if a file for a model of text holds strokes, by its name."""
+    if ".npz" in Path(path).suffixes:
+        raise InputError(f"{path} is a file of strokes, for a model of handwriting")
+
+
+def shown(text: str) -> str:
+    """``text`` with bytes that are not UTF-8 as escapes, such as \\xff."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return text.encode("utf-8", "backslashreplace").decode()

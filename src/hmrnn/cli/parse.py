@@ -1,0 +1,211 @@
+"""Dataclasses -> flags, by argparse: a field is an option, its docstring the help, a nested dataclass a section.
+
+Errors are InputErrors of one line. Only what the user set is returned, so that a caller can tell a flag that was given
+from a default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+
+from hmrnn.errors import InputError, did_you_mean
+
+T = TypeVar("T")
+_WORDS = {int: "a whole number", float: "a number"}
+_METAVARS = {int: "N", float: "X", str: "NAME"}
+
+
+def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) -> Any:
+    """A field of a command's arguments. ``metadata`` may hold
+
+    ``positional``: True for an argument without a flag; ``file``: True where the value names files that must exist;
+    ``needs``: the option without which this one has no effect; ``reads``: the kind of model it is for.
+    """
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "alias": alias, **metadata})
+
+
+def flag(setting: str) -> str:
+    """The flag of a setting: ``train.slope_rate`` -> ``--train.slope-rate``."""
+    return f"--{setting.replace('_', '-')}"
+
+
+def with_flags(message: str, flags: Mapping[str, str]) -> str:
+    """``message`` with the settings that it names in full, such as train.epochs, replaced by their ``flags``."""
+    names = "|".join(re.escape(name) for name in sorted(flags, key=len, reverse=True))
+    return (
+        re.sub(rf"(?<![\w./-])(?:--)?({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
+        if flags
+        else message
+    )
+
+
+def flags_of(kind: type) -> dict[str, str]:
+    """The flag of each setting of a dataclass."""
+    return {setting.name: flag(setting.name) for setting in _settings(kind)}
+
+
+def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The settings of ``kind`` that ``words`` give, by their full names; ``--help`` prints the help and exits.
+
+    ``renamed`` maps former names of settings to the present ones, for the error about a flag that has a new name.
+    """
+    parser = _parser(kind, program)
+    words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
+    found, unknown = parser.parse_known_args(words)
+    if unknown:
+        _refuse(unknown, kind, parser, renamed or {})
+    return vars(found)
+
+
+def print_help(kind: type, program: str, default: Any = None) -> None:
+    """Print the help of ``kind``, with the default values of ``default``."""
+    _parser(kind, program, default).print_help()
+
+
+def build(base: T, given: Mapping[str, Any]) -> T:
+    """``base`` with the settings in ``given``, named in full, replaced."""
+    own: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        section, _, field = name.rpartition(".")
+        (sections.setdefault(section, {}) if section else own)[field] = value
+    own |= {name: dataclasses.replace(getattr(base, name), **fields) for name, fields in sections.items()}
+    return dataclasses.replace(base, **own)  # type: ignore[type-var]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+class _Switch(argparse.Action):
+    """``--x`` sets True, ``--no-x`` or ``--section.no-x`` sets False."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, option_string == self.option_strings[0])
+
+
+class _Setting(NamedTuple):
+    name: str
+    kind: Any
+    field: dataclasses.Field[Any]
+    default: Any
+    doc: str
+
+
+def _settings(kind: type, default: Any = None, section: str = "") -> Iterator[_Setting]:
+    """The settings of a dataclass, those of nested dataclasses named ``section.field``."""
+    types_of, docs = typing.get_type_hints(kind), _docs(kind)
+    for field in dataclasses.fields(kind):
+        value = getattr(default, field.name, field.default)
+        if dataclasses.is_dataclass(types_of[field.name]):
+            yield from _settings(types_of[field.name], value, f"{field.name}.")
+        else:
+            yield _Setting(section + field.name, types_of[field.name], field, value, docs.get(field.name, ""))
+
+
+def _parser(kind: type, program: str, default: Any = None) -> _Parser:
+    settings = list(_settings(kind, default))
+    places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
+    parser = _Parser(
+        prog=program, usage=f"{program}{places} [OPTIONS]", description=_paragraph(kind), allow_abbrev=False,
+        argument_default=argparse.SUPPRESS, formatter_class=functools.partial(argparse.HelpFormatter, width=100),
+    )  # fmt: skip
+    groups: dict[str, Any] = {"": parser}
+    for name, of in typing.get_type_hints(kind).items():
+        if dataclasses.is_dataclass(of):
+            groups[name] = parser.add_argument_group(name, _paragraph(of))
+    for setting in settings:
+        _add(groups[setting.name.rpartition(".")[0]], setting)
+    return parser
+
+
+def _add(group: Any, setting: _Setting) -> None:
+    name, kind, field, default, doc = setting
+    metavar = field.metadata.get("metavar")
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+    if shown not in (None, "", dataclasses.MISSING) and not isinstance(shown, bool):
+        doc += f" (default: {shown})"
+    more: dict[str, Any] = {"help": doc.replace("%", "%%")}
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):  # X | None
+        kind = typing.get_args(kind)[0]
+    if kind is bool:
+        section, _, last = flag(name)[2:].rpartition(".")
+        off = [f"--{section}.no-{last}"] if section else [f"--no-{last}"] if default else []
+        group.add_argument(flag(name), *off, dest=name, action=_Switch, nargs=0, **more)
+        return
+    if typing.get_origin(kind) is tuple:
+        kind, more["nargs"] = typing.get_args(kind)[0], "*"
+    if typing.get_origin(kind) is Literal:
+        metavar = metavar or f"{{{','.join(map(str, typing.get_args(kind)))}}}"
+    more |= {"type": _converter(kind), "metavar": metavar or _METAVARS[kind]}
+    if field.metadata.get("positional"):
+        required = field.default is dataclasses.MISSING
+        group.add_argument(name, **({} if required else {"nargs": "?"}), **more)
+    else:
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        aliases = [field.metadata["alias"]] if field.metadata.get("alias") else []
+        group.add_argument(*aliases, flag(name), dest=name, required=required, **more)
+
+
+def _converter(kind: Any) -> Callable[[str], Any]:
+    """A function from a word to a value of ``kind``: a type, or a Literal."""
+    if typing.get_origin(kind) is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(kind)}
+
+        def choose(word: str) -> Any:
+            if word not in choices:
+                raise argparse.ArgumentTypeError(f"expected one of {', '.join(choices)}; got {word!r}")
+            return choices[word]
+
+        return choose
+
+    def convert(word: str) -> Any:
+        try:
+            return kind(word)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected {_WORDS[kind]}; got {word!r}") from error
+
+    return convert
+
+
+def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[str, str]) -> NoReturn:
+    """Raise InputError about words that argparse had no use for."""
+    flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
+    if flags:
+        new = {flag(old): flag(name) for old, name in renamed.items()}.get(flags[0])
+        hint = f"; it is now called {new}" if new else did_you_mean(flags[0], parser._option_string_actions)
+        parser.error(f"unknown option {flags[0]}{hint}")
+    if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
+        shown = " ".join(unknown[:3]) + " ..." * (len(unknown) > 3)
+        parser.error(
+            f'a text of several words must be in quotes, as in {parser.prog} "two words"; after the first came: {shown}'
+        )
+    parser.error(f"unexpected argument {unknown[0]!r}")
+
+
+@functools.cache
+def _docs(kind: type) -> dict[str, str]:
+    """The docstrings of a dataclass's fields: the strings that follow them in the source."""
+    found = {}
+    for base in reversed(kind.__mro__[:-1]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        for field, after in itertools.pairwise(typing.cast(ast.ClassDef, definition).body):
+            if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(field.target, ast.Name):
+                found[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    return found
+
+
+def _paragraph(kind: Any) -> str:
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())

@@ -1,0 +1,118 @@
+"""The progress of a training: a bar on a terminal, a line per report elsewhere."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from hmrnn.cli.parse import flags_of, with_flags
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.tasks.base import Task
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+from hmrnn.utils.signals import let_go_of_output
+
+
+def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
+    """Run a training to its end and show its events, unless ``quiet``; the last event."""
+    if quiet:
+        return collections.deque(events, maxlen=1).pop()
+    console = _Console(highlight=False, markup=False)
+    try:
+        console.print(_headline(trainer, run), soft_wrap=True)
+    except OSError as error:
+        let_go_of_output()
+        raise InputError(f"the output cannot be written ({error.strerror}), so training does not start") from error
+    show = _printer(console)
+    task = trainer.task
+    total = trainer.config.train.epochs * trainer.task.chunks
+    columns = (
+        TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
+        TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
+    )  # fmt: skip
+    event: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=total, epoch=0.0, state="")
+        for event in events:
+            if event["event"] == "step":
+                progress.update(bar, completed=event["step"], epoch=event["epoch"])
+            elif event["event"] == "train":
+                state = _state(event, task)
+                progress.update(bar, state=state)
+                if not console.is_terminal:
+                    show(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}")
+            elif event["event"] == "valid":
+                mark = "  (best so far)" if event["best"] else ""
+                show(
+                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}, "
+                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}"
+                )
+            elif event["event"] == "detector":
+                style = "green" if event["condition"] == "alive" else "yellow"
+                show(f"epoch {event['epoch']:.2f}  {with_flags(event['message'], flags_of(Config))}", style)
+    if event["signal"] is None:
+        best = trainer.progress.best
+        show(
+            f"done: {event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
+            f"{trainer.progress.best_step}, in {run.path}"
+            + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
+            running=False,
+        )
+    return event
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise, where Rich would end the process silently."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def _printer(console: Console) -> Callable[..., None]:
+    """A function that prints a line. If that fails (| head, a full disk) it stops the run, which saves it first."""
+    failed = False
+
+    def show(text: str, style: str | None = None, running: bool = True) -> None:
+        nonlocal failed
+        if failed:
+            return
+        try:
+            console.print(text, style=style, soft_wrap=True)
+        except OSError as error:
+            failed = True
+            let_go_of_output()
+            if running:
+                print(f"hmrnn: the output cannot be written ({error.strerror}), so training stops", file=sys.stderr)
+                signal.raise_signal(signal.SIGTERM)
+
+    return show
+
+
+def _headline(trainer: Trainer, run: RunDirectory) -> str:
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    sizes = ", ".join(map(str, trainer.model.rnn.hidden_sizes))
+    processes = f", {trainer.world} processes" if trainer.world > 1 else ""
+    return (
+        f"{trainer.task.describe()}\n"
+        f"model: layers of {sizes}; {parameters:,} parameters; engine {trainer.engine} on {trainer.device}{processes}\n"
+        f"run: {run.path}"
+    )
+
+
+def _state(event: dict[str, Any], task: Task) -> str:
+    per, symbols = (name.replace("character", "char") for name in (task.per, f"{task.symbol}s"))
+    speed = f"{event['symbols_per_second']:,} {symbols}/s"
+    skipped = f", {event['skipped']} updates skipped" if event.get("skipped") else ""
+    return f"{event[task.unit]:.3f} {task.unit}/{per}, {speed}, boundary rates {_rates(event['rates'])}{skipped}"
+
+
+def _rates(rates: list[float] | tuple[float, ...]) -> str:
+    return " ".join(f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)) or "none"

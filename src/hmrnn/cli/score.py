@@ -1,0 +1,40 @@
+"""``hmrnn score``: bits per character of a text, or of each of its lines."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from hmrnn.cli import display, inputs
+from hmrnn.cli.arguments import ScoreArguments
+from hmrnn.cli.terminal import for_output
+from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.text import TextModel
+from hmrnn.utils.devices import choose_device
+
+
+def run(arguments: ScoreArguments) -> int:
+    model = load_text(arguments.model, device=choose_device(arguments.device))
+    text = inputs.read_text(arguments, model.vocabulary.kind)
+    if arguments.lines:
+        _score_lines(model, inputs.LINE_END.split(text), as_json=arguments.json)
+        return 0
+    show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
+    result = model.score(text, progress=show)
+    if arguments.json:
+        print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
+    else:
+        unit, total = model.vocabulary.unit, result.bits * result.symbols
+        print(f"{result.bits:.4f} bits per {unit}  ({result.symbols:,} predicted, {total:,.0f} bits in all)")
+    return 0
+
+
+def _score_lines(model: TextModel, lines: list[str], *, as_json: bool) -> None:
+    for line, found in zip(lines, model.score_lines(lines)):
+        shown, bits = inputs.shown(line), found.bits if found else None
+        if as_json:
+            record = {"text": shown, "symbols": found.symbols if found else 0, "bits": bits}
+            print(msgspec.json.encode(record).decode())
+        else:
+            print(f"{'-' if bits is None else f'{bits:.4f}'}\t{for_output(shown)}")

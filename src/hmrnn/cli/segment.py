@@ -1,0 +1,45 @@
+"""``hmrnn segment``: the segments of a text or of a line of handwriting; of files of any size with --stream."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import cast
+
+from hmrnn.cli import display, inputs
+from hmrnn.cli.arguments import SegmentArguments
+from hmrnn.inference.jobs import Job
+from hmrnn.pretrained.text import TextModel
+
+
+def run(arguments: SegmentArguments) -> int:
+    model = inputs.open_model(arguments)
+    if arguments.stream:
+        return _stream(model, arguments)
+    given = inputs.read(model, arguments)
+    show = display.reading_progress("segmenting", len(given), "hmrnn segment --stream FILE --out FOLDER")
+    found = model.segment(given, progress=show)
+    if arguments.json:
+        print(found.to_json())
+    elif model.reads.modality == "text":
+        print(display.segmentation(found, arguments.width))
+    else:
+        print(display.stroke_segmentation(found, given))
+    return 0
+
+
+def _stream(model: TextModel, arguments: SegmentArguments) -> int:
+    rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    given = {"streams": arguments.streams, "warmup": arguments.warmup}
+    job = Job(
+        model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
+        plain=arguments.plain, share=(rank, world), **{name: n for name, n in given.items() if n is not None},
+    )  # fmt: skip
+    stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
+    if stopped is not None:
+        print(f"stopped by {stopped}; everything is saved. Resume with the same command and --resume")
+        return 128 + signal.Signals[stopped]
+    for target in job.targets if job.joins else ():
+        print(f"{'wrote' if job.wrote else 'already complete:'} {target}")
+    return 0

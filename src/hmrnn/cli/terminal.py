@@ -1,0 +1,21 @@
+"""Text that is safe to print on a terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """``text`` with control characters, line separators, bidi marks and lone surrogates as backslash escapes.
+
+    Characters of ``keep``, such as line feeds, are left as they are.
+    """
+    return _UNSAFE.sub(lambda c: c[0] if c[0] in keep else c[0].encode("unicode_escape").decode(), text)
+
+
+def for_output(text: str) -> str:
+    """``text`` as commands print it: unchanged into a file or a pipe; escaped on a terminal, but for \\n and \\t."""
+    return escaped(text, keep="\n\t") if sys.stdout.isatty() else text

@@ -1,0 +1,97 @@
+"""``hmrnn train``: run or resume a training, show its progress, and write a report at its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from hmrnn.cli import display, progress
+from hmrnn.cli.arguments import TrainArguments
+from hmrnn.cli.report import write as write_report
+from hmrnn.config import Config
+from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
+from hmrnn.errors import InputError
+from hmrnn.training.loop import processes, read_metrics
+from hmrnn.training.loop import train as run_training
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+from hmrnn.utils.devices import choose_device
+
+CHANGEABLE = {
+    "data.path", "data.cache", "train.epochs", "train.patience", "train.divisions", "train.log_every",
+    "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
+}  # fmt: skip
+"""The settings that --resume may change, as the updates already made do not depend on them."""
+
+
+def run(arguments: TrainArguments) -> int:
+    run = RunDirectory(Path(str(arguments.out)))
+    again = f"hmrnn train {shlex.quote(arguments.target)} --out {shlex.quote(str(run.path))} --resume"
+    return run_to_end(
+        arguments.config, run, resume=arguments.resume, overwrite=arguments.overwrite, report=arguments.report,
+        again=again,
+    )  # fmt: skip
+
+
+def run_to_end(
+    config: Config, run: RunDirectory, *, again: str, resume: bool = False, overwrite: bool = False, report: bool = True
+) -> int:
+    """Train, show the progress and write the report; exit status. ``again`` is the command that resumes the run."""
+    config.check()
+    run.check(resume=resume, overwrite=overwrite)
+    if resume:
+        _check_resumable(run.config(), config)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    device = choose_device(config.train.device)
+    with processes(device) as (rank, world):
+        corpus = _first_of_all(rank, world, lambda: _load_data(config))
+        run.writer = rank == 0
+        trainer = Trainer(config, corpus, device, rank, world)
+        with run.open(overwrite=overwrite):
+            events = run_training(trainer, run, resume=resume)
+            end = progress.follow(events, trainer, run, quiet=rank > 0)
+        del trainer, events  # before the process group: if DDP held it last, gloo's threads could hang
+    if end["signal"] is not None:
+        if rank == 0:
+            print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Resume with:\n  {again}")
+        return 128 + signal.Signals[end["signal"]]
+    if rank == 0 and report:
+        print(f"report: {write_report(run.path, read_metrics(run.path / 'metrics.jsonl'), corpus)}")
+    return 0
+
+
+def _load_data(config: Config) -> Corpus | StrokeCorpus:
+    show = display.show_progress("reading")
+    if config.data.format in STROKE_FORMATS:
+        return load_strokes(config.data, show)
+    return load_corpus(config.data, show, training=config.train.batch_size * config.train.length + 1)
+
+
+def _first_of_all(rank: int, world: int, read: Callable[[], Corpus | StrokeCorpus]) -> Corpus | StrokeCorpus:
+    """Let the first process of a group fill the cache before the others read it."""
+    if rank > 0:
+        torch.distributed.barrier()
+    result = read()
+    if rank == 0 and world > 1:
+        torch.distributed.barrier()
+    return result
+
+
+def _check_resumable(stored: Config, wanted: Config) -> None:
+    """Raise InputError if a setting differs that a resumed run cannot change."""
+    old, new = dataclasses.asdict(stored), dataclasses.asdict(wanted)
+    differing = [
+        f"{part}.{name}"
+        for part, settings in old.items()
+        for name, value in settings.items()
+        if value != new[part][name] and f"{part}.{name}" not in CHANGEABLE
+    ]
+    if differing:
+        raise InputError(f"a resumed run keeps its settings; it cannot change {', '.join(differing)}")
