@@ -187,7 +187,7 @@ def test_a_model_describes_itself_in_a_line(folder: Path, tmp_path: Path) -> Non
     model = hmrnn.load("english-small")
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     network = f"hm-lstm with layers of 6, 5, 4, {parameters:,} parameters, on cpu"
-    assert repr(model) == f"<TextModel english-small: {network}; 9 characters>"
+    assert repr(model) == f"<TextModel english-small: {network}; text, 9 characters>"
     hand = tiny_strokes.model()
     assert repr(hand).startswith("<StrokeModel in memory: hm-lstm with layers of 6, 5, 4, ")
     loaded = repr(hmrnn.load(tiny_strokes.save(tmp_path / "hand", hand)))

@@ -42,12 +42,8 @@ def flag(setting: str) -> str:
 
 def with_flags(message: str, flags: Mapping[str, str]) -> str:
     """``message`` with the settings that it names in full, such as train.epochs, replaced by their ``flags``."""
-    names = "|".join(re.escape(name) for name in sorted(flags, key=len, reverse=True))
-    return (
-        re.sub(rf"(?<![\w./-])(?:--)?({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
-        if flags
-        else message
-    )
+    names = "|".join(map(re.escape, sorted(flags, key=len, reverse=True))) or "(?!)"
+    return re.sub(rf"(?<![\w./-])(?:--)?({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
 
 
 def flags_of(kind: type) -> dict[str, str]:
