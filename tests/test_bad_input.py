@@ -92,7 +92,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     ),
     "too short for the batch": (
         "train brief.txt --train.batch-size 64",
-        "must hold at least 7113 symbols, so that the training part has 6401, one more than train.batch_size times",
+        "must hold at least 7113 symbols, so that the training part has 6401, one more than --train.batch-size times",
     ),
     "too short for its parts": (
         "train short.txt --train.batch-size 1 --train.length 3",
@@ -120,23 +120,23 @@ TRAINING: dict[str, tuple[str, str]] = {
     "misspelt preset": ("train enwki8", "that exists; did you mean enwik8?"),
     "misspelt file": ("train stroy.txt", "that exists; did you mean story.txt?"),
     "misspelt command": ("evalute -m runs/story", "(see hmrnn --help); did you mean evaluate?"),
-    "unknown flag": ("train story.txt --train.speed 3", "Unrecognized options: --train.speed"),
+    "unknown flag": ("train story.txt --train.speed 3", "unknown option --train.speed; did you mean --train.seed?"),
     "misspelt flag": ("train story.txt --model.hiden-size 3", "did you mean --model.hidden-size?"),
-    "stray word": ("train story.txt again", "Unrecognized options: again"),
-    "unknown flag elsewhere": ("demo --slow", "Unrecognized options: --slow"),
+    "stray word": ("train story.txt again", "unexpected argument 'again' (see hmrnn train --help)"),
+    "unknown flag elsewhere": ("demo --slow", "unknown option --slow (see hmrnn demo --help)"),
     # impossible values
-    "no layers": ("train story.txt --model.num-layers 0", "model.num_layers must be at least 1; got 0"),
-    "negative rate": ("train story.txt --train.learning-rate -1", "train.learning_rate must be positive; got -1.0"),
-    "sizes": ("train story.txt --model.hidden-size 8 9", "must hold 1 or 3 sizes (model.num_layers); got (8, 9)"),
-    "no sizes": ("train story.txt --model.hidden-size", "model.hidden_size must hold 1 or 3 sizes"),
-    "choice": ("train story.txt --model.boundary never", "invalid choice 'never' for argument '--model.boundary'"),
-    "not a number": ("train story.txt --train.epochs many", "--train.epochs: invalid literal for int()"),
-    "no value": ("train story.txt --train.epochs", "Missing value for argument '--train.epochs'"),
+    "no layers": ("train story.txt --model.num-layers 0", "--model.num-layers must be at least 1; got 0"),
+    "negative rate": ("train story.txt --train.learning-rate -1", "--train.learning-rate must be positive; got -1.0"),
+    "sizes": ("train story.txt --model.hidden-size 8 9", "must hold 1 or 3 sizes (--model.num-layers); got (8, 9)"),
+    "no sizes": ("train story.txt --model.hidden-size", "--model.hidden-size must hold 1 or 3 sizes"),
+    "choice": ("train story.txt --model.boundary never", "expected one of step, sample, soft; got 'never'"),
+    "not a number": ("train story.txt --train.epochs many", "--train.epochs: expected a whole number; got 'many'"),
+    "no value": ("train story.txt --train.epochs", "--train.epochs: expected one argument"),
     "fractions": ("train story.txt --data.valid-fraction 0.99", "leave something for training; got 0.99 and 0.05"),
     "seed": ("train story.txt --train.seed -4", "train.seed must lie between 0 and"),
     "engine": ("train brief.txt --train.length 3 --train.engine steam", "engine must be one of auto, "),
     "device": ("train brief.txt --train.device abacus", "the device must be auto, cpu, cuda or cuda:N; got 'abacus'"),
-    "parts": ("train story.txt --train.accumulate 5", "train.batch_size 32 must be a multiple of train.accumulate 5"),
+    "parts": ("train story.txt --train.accumulate 5", "batch-size 32 must be a multiple of --train.accumulate 5"),
     # directories
     "a run is there": ("train story.txt", "runs/story already holds a run; go on with it by --resume, replace it by"),
     "not a run": ("train story.txt --out folder", "folder exists and is not a run directory; choose another --out"),
@@ -145,8 +145,8 @@ TRAINING: dict[str, tuple[str, str]] = {
     "nothing to resume": ("train story.txt --out runs/new --resume", "there is no run to go on with in runs/new"),
     "resumed too early": ("train story.txt --out runs/fresh --resume", "stopped before its first checkpoint"),
     "resume and overwrite": ("train story.txt --resume --overwrite", "--resume and --overwrite exclude each other"),
-    "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "it cannot change model."),
-    "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change train.learning_rate"),
+    "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "it cannot change --model."),
+    "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change --train.learning-rate"),
     "another text": ("train other.txt --out runs/story --resume", "data are not those this run began with"),
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
     "demo over a run": ("demo --out runs/story", "runs/story holds another run; replace it by --fresh"),
@@ -184,9 +184,9 @@ USING: dict[str, tuple[str, str]] = {
         "generate abc de",
         'in quotes, as in hmrnn generate "two words"; after the first came: de',
     ),
-    "no quotes and an unknown flag": ("score abc de --bogus", "Unrecognized options: de, --bogus (see hmrnn score"),
-    "two corpora": ("data story.txt other.txt", "Unrecognized options: other.txt"),
-    "no such file": ("segment -m runs/story --file nowhere.txt", "there is no file nowhere.txt, or it is out of reach"),
+    "no quotes and an unknown flag": ("score abc de --bogus", "unknown option --bogus (see hmrnn score"),
+    "two corpora": ("data story.txt other.txt", "unexpected argument 'other.txt'"),
+    "no such file": ("segment -m runs/story --file nowhere.txt", "there is no file nowhere.txt, or it cannot be"),
     "misspelt file": ("score --file stroy.txt", "check the path; did you mean story.txt?"),
     "a folder without streams": ("segment -m runs/story abc --out found", "--out is for --stream; give both"),
     "resumed without streams": ("segment -m runs/story abc --resume", "--resume is for --stream; give both"),
@@ -197,14 +197,14 @@ USING: dict[str, tuple[str, str]] = {
     ),
     "evaluate a picture": (
         "evaluate -m runs/story --file picture.png",
-        "or read it as bytes with --data.bytes of hmrnn train",
+        "or read it as bytes with ",
     ),
     "width": ("segment -m runs/story abc --width -3", "width must"),
     "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),
     "temperature": ("generate -m runs/story --temperature -1", "temperature must be 0 or more; got -1.0"),
     "top-k": ("generate -m runs/story --top-k 0", "top_k must be at least 1; got 0"),
     "top-p": ("generate -m runs/story --top-p 2", "top_p must lie above 0"),
-    "split": ("evaluate -m runs/story --split dev", "invalid choice 'dev' for argument '--split'"),
+    "split": ("evaluate -m runs/story --split dev", "--split: expected one of train, valid, test; got 'dev'"),
     "evaluate no file": ("evaluate -m runs/story --file nowhere.txt", "there is no file nowhere.txt"),
     "evaluate empty": ("evaluate -m runs/story --file empty.txt", "empty.txt is empty"),
     "evaluate other symbols": (
@@ -215,10 +215,10 @@ USING: dict[str, tuple[str, str]] = {
     "evaluate symbols": ("evaluate -m runs/story --symbols -9", "--symbols must not be negative; got -9"),
     "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
     "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
-    "figure": ("plot -m runs/story abc --figure 6", "invalid choice '6' for argument '--figure'"),
+    "figure": ("plot -m runs/story abc --figure 6", "--figure: expected one of 3, 4, 5, timescales, curves; got '6'"),
     "figure of a text": (
         "plot abc --figure 9",
-        "'--figure'. Expected one of 3, 4, 5, curves, timescales. (see hmrnn plot",
+        "got '9' (see hmrnn plot --help)",
     ),
     "figure's suffix": ("plot -m runs/story abc --out f.bmp", "a figure is written as .png, .svg, .pdf; got 'f.bmp'"),
     "figure's folder": ("plot -m runs/story abc --out no/f.png", "cannot write no/f.png"),
@@ -230,9 +230,7 @@ USING: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("command", "message"), USING.values(), ids=USING)
 def test_using(work: Path, capsys: pytest.CaptureFixture[str], command: str, message: str) -> None:
-    said = complaint(work, capsys, *command.split(" "))
-    assert message in said
-    assert said.count("of hmrnn train") <= 1
+    assert message in complaint(work, capsys, *command.split(" "))
 
 
 def test_a_terminal_with_nothing_typed(
@@ -247,8 +245,8 @@ def test_a_terminal_with_nothing_typed(
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("train story.txt --bogus", "Unrecognized options: --bogus (see "),
-        ("evaluate -m runs/story --jsn", "Unrecognized options: --jsn; did you mean --json? (see "),
+        ("train story.txt --bogus", "unknown option --bogus (see "),
+        ("evaluate -m runs/story --jsn", "unknown option --jsn; did you mean --json? (see "),
         ("score abc de", 'a text of several words must be in quotes, as in hmrnn score "two words"; '),
     ],
 )
@@ -378,14 +376,14 @@ def test_json_of_a_run_is_plain(work: Path) -> None:
     [
         ("segment abc --streams 4", "--streams is for --stream; give both"),
         ("segment abc --warmup 0", "--warmup is for --stream; give both"),
-        ("segment --stream a.txt --out o --json", "--json is of no use to --stream"),
-        ("segment --stream a.txt --out o --width 3", "--width is of no use to --stream"),
-        ("segment --stream a.txt --out o --line 2", "--line is of no use to --stream"),
-        ("segment abc --line 1", "--line is for handwriting, and model holds a model of text"),
+        ("segment --stream a.txt --out o --json", "--json has no effect with --stream"),
+        ("segment --stream a.txt --out o --width 3", "--width has no effect with --stream"),
+        ("segment --stream a.txt --out o --line 2", "--line has no effect with --stream"),
+        ("segment abc --line 1", "--line is for handwriting, and this is a model of text"),
         ("plot abc --line 1", "--line is for handwriting"),
         ("plot abc --levels 1 --figure 3", "--levels is for handwriting"),
-        ("plot abc --figure curves", "a text is of no use to --figure curves"),
-        ("plot --figure curves --plain", "--plain is of no use to --figure curves"),
+        ("plot abc --figure curves", "a text has no effect with --figure curves"),
+        ("plot --figure curves --plain", "--plain has no effect with --figure curves"),
     ],
 )
 def test_flags_that_would_do_nothing(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import difflib
 import functools
 import inspect
 import itertools
@@ -19,7 +20,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError
 
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number"}
@@ -61,7 +62,7 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
     found, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse(unknown, kind, parser, renamed or {})
-    return vars(found)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
 def print_help(kind: type, program: str, default: Any = None) -> None:
@@ -181,7 +182,9 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[st
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
         new = {flag(old): flag(name) for old, name in renamed.items()}.get(flags[0])
-        hint = f"; it is now called {new}" if new else did_you_mean(flags[0], parser._option_string_actions)
+        names = [name.lstrip("-") for name in parser._option_string_actions]
+        near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1)
+        hint = f"; it is now called {new}" if new else f"; did you mean --{near[0]}?" if near else ""
         parser.error(f"unknown option {flags[0]}{hint}")
     if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
         shown = " ".join(unknown[:3]) + " ..." * (len(unknown) > 3)
