@@ -145,7 +145,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "nothing to resume": ("train story.txt --out runs/new --resume", "there is no run to go on with in runs/new"),
     "resumed too early": ("train story.txt --out runs/fresh --resume", "stopped before its first checkpoint"),
     "resume and overwrite": ("train story.txt --resume --overwrite", "--resume and --overwrite exclude each other"),
-    "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "it cannot change --model."),
+    "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "cannot change --model."),
     "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change --train.learning-rate"),
     "another text": ("train other.txt --out runs/story --resume", "data are not those this run began with"),
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import Any
 
 from hmrnn.analysis import scores, yardsticks
 from hmrnn.analysis.gold import against_pen_ups
@@ -44,8 +45,8 @@ def run(arguments: DemoArguments) -> int:
     model = load(directory.path)
     corpus, folder = model.corpus(), directory.path / "figures"
     folder.mkdir(exist_ok=True)
-    show = {"text": _show_text, "strokes": _show_strokes}[model.reads.modality]
-    try_this = show(model, corpus, folder, quick)  # type: ignore[operator]
+    show: Any = {"text": _show_text, "strokes": _show_strokes}[model.reads.modality]
+    try_this = show(model, corpus, folder, quick)
     save_figure(curves(read_metrics(directory.path / "metrics.jsonl")), folder / "curves.png")
     print(f"\nThe figures and the training curves are in {folder}/, the model is in {directory.path}.")
     print(f"Try:  {try_this.format(shlex.quote(str(directory.path)))}")

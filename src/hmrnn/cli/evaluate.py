@@ -30,7 +30,8 @@ def run(arguments: EvaluateArguments) -> int:
     model = inputs.open_model(arguments)
     if arguments.boundaries and model.network.rnn.num_boundaries == 0:
         raise InputError("this model has no detectors, so there are no boundaries to score; leave out --boundaries")
-    {"text": _text, "strokes": _strokes}[model.reads.modality](model, arguments)
+    evaluate: Any = {"text": _text, "strokes": _strokes}[model.reads.modality]
+    evaluate(model, arguments)
     return 0
 
 

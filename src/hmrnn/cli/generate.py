@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,8 @@ LONGEST = 86_400
 
 def run(arguments: GenerateArguments) -> int:
     model = inputs.open_model(arguments)
-    {"text": _text, "strokes": _strokes}[model.reads.modality](model, arguments)
+    generate: Any = {"text": _text, "strokes": _strokes}[model.reads.modality]
+    generate(model, arguments)
     return 0
 
 
