@@ -31,8 +31,8 @@ from hmrnn.inference.sample_strokes import next_points, scribble
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State, states
-from hmrnn.pretrained.text import TextModel
 from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.pretrained.text import TextModel
 from hmrnn.web.bodies import End, Part
 from hmrnn.web.work import Slices
 
