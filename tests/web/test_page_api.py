@@ -163,6 +163,21 @@ def test_a_drawing_is_brought_to_the_size_of_the_data(shelf: Shelf) -> None:
     assert np.sqrt((down**2).mean()) == pytest.approx(np.sqrt(np.square(scale.deviation).mean()), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e-160, 1e-300, 5e-324])
+def test_a_tiny_drawing_is_read_or_refused_without_a_warning(client: TestClient, shelf: Shelf, size: float) -> None:
+    tiny_steps = [[0, 0, 0], [3 * size, 0, 0], [0, -4 * size, 1]]
+    np.testing.assert_allclose(
+        fit(np.array(tiny_steps), shelf[3].model.scale),
+        fit(np.array([[0, 0, 0], [3, 0, 0], [0, -4, 1]]), shelf[3].model.scale),
+    )
+    assert client.post("/api/strokes/read", json={"model": 3, "steps": tiny_steps}).status_code == 200
+    mixed = [[0, 0, 0], [size, 0, 1], [5, 5, 0], [size, 0, 1]]
+    refusal = client.post("/api/strokes/read", json={"model": 3, "steps": mixed})
+    assert refusal.status_code == 400
+    assert "more than 10,000 times as long" in refusal.json()["message"]
+
+
 def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shelf: Shelf) -> None:
     *parts, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3}))
     steps = np.array([step for part in parts for step in part["steps"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -53,6 +54,107 @@ def test_a_client_that_leaves_ends_its_work(server: Server, endless: dict[str, b
     assert server.worker.jobs == 1
     connection.close()
     until(lambda: server.worker.jobs == 0 and endless["closed"])
+
+
+@pytest.fixture
+def endless_text(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """The text "endless" has no end for a model that reads; "closed" becomes true when the reading is ended."""
+    noted, read = {"closed": False}, app_module.parts.read
+
+    def work(model: Any, text: str, memory: Any) -> Iterator[Any]:
+        if text != "endless":
+            yield from read(model, text, memory)
+            return
+        try:
+            while True:
+                yield from read(model, "abc", memory)
+        finally:
+            noted["closed"] = True
+
+    monkeypatch.setattr(app_module.parts, "read", work)
+    return noted
+
+
+@pytest.fixture
+def endless_drawing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """A figure whose drawing has no end; "begun" and "closed" say when it begins and when it is ended."""
+    noted = {"begun": False, "closed": False}
+
+    class Figure:
+        def savefig(self, file: Any, **_: object) -> None:
+            noted["begun"] = True
+            try:
+                while True:
+                    file.write(b" ")
+                    time.sleep(0.001)
+            finally:
+                noted["closed"] = True
+
+    monkeypatch.setattr("hmrnn.plots.text.figure4", lambda _: Figure())
+    return noted
+
+
+@pytest.mark.parametrize("path", ["/api/segmentation", "/api/figure"])
+def test_long_work_holds_up_nobody_and_ends_when_its_client_leaves(
+    server: Server, endless_text: dict[str, bool], path: str
+) -> None:
+    connection = server.post(path, {"text": "endless"})
+    until(lambda: server.worker.jobs == 1)
+    answer = httpx.post(f"{server.url}/api/segmentation", json={"text": "a short text"})
+    assert answer.json()["text"] == "a short text"
+    assert (server.worker.jobs, endless_text["closed"]) == (1, False)
+    connection.close()
+    until(lambda: server.worker.jobs == 0 and endless_text["closed"])
+
+
+def test_a_drawing_holds_up_nobody_and_ends_when_its_client_leaves(
+    server: Server, endless_drawing: dict[str, bool]
+) -> None:
+    connection = server.post("/api/figure", {"text": "abc"})
+    waiting = server.post("/api/figure", {"text": "abc"})
+    until(lambda: endless_drawing["begun"])
+    assert httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}).status_code == 200
+    assert not endless_drawing["closed"]
+    waiting.close()  # it has not been begun
+    until(lambda: server.worker.jobs == 1)
+    connection.close()
+    until(lambda: server.worker.jobs == 0 and endless_drawing["closed"])
+
+
+def test_all_work_ends_at_the_limit_of_time(
+    shelf: Shelf, endless_text: dict[str, bool], endless_drawing: dict[str, bool]
+) -> None:
+    with Server(shelf, Limits(seconds=0.5)).running() as server:
+        for path, text, noted in (
+            ("/api/segmentation", "endless", endless_text),
+            ("/api/figure", "endless", endless_text),
+            ("/api/figure", "abc", endless_drawing),
+        ):
+            noted["closed"] = False
+            answer = httpx.post(f"{server.url}{path}", json={"text": text}, timeout=30)
+            assert (answer.status_code, answer.json()["error"]) == (504, "time")
+            until(lambda noted=noted: noted["closed"])
+
+
+@pytest.mark.parametrize("path", ["/api/segmentation", "/static/app.js"])
+def test_a_client_that_never_reads_a_large_answer_is_cut_off(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """One body, larger than the buffers of both sockets, instead of many parts."""
+    large = b"x" * (32 << 20)
+    if path == "/api/segmentation":
+        monkeypatch.setattr(app_module.parts, "whole", lambda _: iter([large]))
+        connection = server.post(path, {"text": "abc"})
+        until(lambda: server.worker.jobs == 1)
+    else:
+        page = next(route.endpoint.__self__ for route in server.app.app.routes if route.path == path)
+        monkeypatch.setitem(page.files, path, dataclasses.replace(page.files[path], content=large))
+        connection = server.connect()
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    state = server.server.server_state
+    until(lambda: len(state.connections) == 1)
+    until(lambda: server.worker.jobs == 0 and len(state.connections) == 0)
+    assert len(everything(connection)) < len(large)
 
 
 def test_a_client_that_does_not_take_its_answer_is_cut_off(server: Server, endless: dict[str, bool]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
 from hmrnn.web.limits import Limits
-from hmrnn.web.work import Busy, Job, TimeUp, Worker
+from hmrnn.web.work import Busy, Job, Slices, TimeUp, Worker
 
 
 def numbers(count: int, log: list[str] | None = None, name: str = "") -> Iterator[bytes]:
@@ -99,6 +100,25 @@ def test_work_rests_while_nobody_takes_its_items_and_ends_when_the_client_leaves
         assert log[-1] == "a closed"
 
     with_worker(Limits(ahead=2), main)
+
+
+def test_a_job_rests_until_its_future_is_done() -> None:
+    future: Future[bytes] = Future()
+
+    def waits() -> Slices:
+        yield b""  # is not sent
+        yield future
+        yield future.result()
+
+    async def main(worker: Worker) -> None:
+        job = asyncio.create_task(run(worker, waits()))
+        for _ in range(3):
+            assert await run(worker, numbers(2)) == [b"0", b"1"]  # others have their turns meanwhile
+        assert not job.done()
+        future.set_result(b"done")
+        assert await job == [b"done"]
+
+    with_worker(Limits(), main)
 
 
 def test_a_job_has_its_time_whether_it_works_or_rests() -> None:

@@ -38,6 +38,7 @@ from hmrnn.web.work import Slices
 
 SLICE = 0.04  # seconds of work that a slice is aimed at
 MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
+LONGEST = 10_000  # how many times longer than the strokes of a drawing a step may be
 CHUNK = 64  # symbols that are read together: an engine has to prepare for each chunk
 
 
@@ -293,14 +294,17 @@ def write(
 
 
 def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
-    """Steps (T, 3) of a drawing in the size of the model's data: as long on average while the pen is down."""
+    """Steps (T, 3) of a drawing, scaled to the data of the model: the root mean square of those with the pen down."""
     steps = np.array(steps, np.float64).reshape(-1, 3)
-    steps[0, :2] = 0  # where a line begins says nothing
+    steps[0, :2] = 0  # the position of the drawing does not matter
     down = steps[1:][steps[:-1, 2] < 0.5, :2]
-    length = math.sqrt((down**2).mean()) if down.size else 0.0
-    if length == 0:
+    largest = float(np.abs(down).max(initial=0.0))
+    if largest == 0:
         raise InputError("a drawing needs a stroke of two points or more in different places; got none")
-    steps[:, :2] *= math.sqrt(np.square(scale.deviation).mean()) / length
+    if np.abs(steps[:, :2]).max() > LONGEST * largest:
+        raise InputError(f"a step of the drawing is more than {LONGEST:,} times as long as those with the pen down")
+    length = math.sqrt(np.square(down / largest).mean())
+    steps[:, :2] = steps[:, :2] / largest * (math.sqrt(np.square(scale.deviation).mean()) / length)
     return steps.astype(np.float32)
 
 
