@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-import test_distributed as torchrun
 import torch
 from recorded import Record
 
 import damage
 import kills
 import tiny
+import torchrun
 from hmrnn.training.loop import read_metrics, train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -45,6 +45,26 @@ def test_thirty_kills(record: Record, tmp_path: Path) -> None:
     record["bytes compared"] = sum(len(value) for value in whole.values() if isinstance(value, bytes))
     assert whole == parts
     assert {"an evaluation", "the writing of a checkpoint", "before the first update", "a first batch"} <= seen.keys()
+
+
+def test_a_signal_to_torchrun(record: Record, tmp_path: Path) -> None:
+    """SIGTERM to torchrun stops both processes, which save all, and the run goes on from there."""
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    config = tiny.config(batch_size=16, length=10, log_every=3, epochs=1000)
+    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "run", *tiny.flags(config))
+    assert process.stdout is not None
+    while "bits/char" not in (line := process.stdout.readline()):
+        assert line, process.communicate()[1]
+    os.kill(process.pid, signal.SIGTERM)
+    text, errors = torchrun.finish(process)
+    progress = RunDirectory(tmp_path / "run").newest_progress()
+    assert f"stopped by SIGTERM at step {progress['step']}; everything is saved." in text, errors
+    epochs = progress["epoch"] + 1
+    process = torchrun.start(tmp_path, "train", "story.txt", "--out", "run", "--resume", "--train.epochs", epochs)
+    text, errors = torchrun.finish(process)
+    assert process.returncode == 0, errors
+    assert f"done: all {epochs} epochs are done" in text
+    record["stopped at step"] = progress["step"]
 
 
 def workers(process: int) -> list[int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
-import signal
-import subprocess
-import sys
+import socket
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 import tiny
+import torchrun
 from hmrnn import checkpoint
 from hmrnn.cli import train as commands
 from hmrnn.config import DataConfig
@@ -25,30 +25,6 @@ from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
 from hmrnn.training.loop import Trainer, read_metrics
 from hmrnn.training.rundir import RunDirectory
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hmrnn")
-
-
-def start(work: Path, *arguments: object) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in tiny.environment(work / "cache").items() if name != "RANK"}
-    return subprocess.Popen(
-        [sys.executable, *TORCHRUN, *map(str, arguments)],
-        cwd=work,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it still has to say; a process that hangs is ended, and with it those it started."""
-    try:
-        return process.communicate(timeout=90)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait(timeout=60)
-        raise
 
 
 def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:
@@ -64,54 +40,58 @@ DETECTORS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def stop_soon(process: subprocess.Popen[str], out: Path) -> int:
-    """SIGTERM once it has begun to learn; how many epochs it has then begun."""
-    assert process.stdout is not None
-    while "bits/char" not in (line := process.stdout.readline()):
-        assert line, process.communicate()[1]
-    os.kill(process.pid, signal.SIGTERM)
-    text, errors = finish(process)
-    progress = RunDirectory(out).newest_progress()
-    assert f"stopped by SIGTERM at step {progress['step']}; everything is saved." in text, errors
-    return progress["epoch"] + 1
+CHANGES: dict[str, Any] = {
+    "epochs": 3, "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5,
+    "weight_decay": 0.3, "average": 0.9,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("detectors", "stopped"), [("alive", False), ("controlled", True)])
-def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detectors: str, stopped: bool) -> None:
-    """Weights, state, optimizer and metrics are those of one process, also if stopped by a signal and resumed."""
-    (tmp_path / "story.txt").write_text(tiny.text(900))
-    changes: dict[str, Any] = {
-        "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5, "weight_decay": 0.3,
-        "average": 0.9, **DETECTORS[detectors],
-    }  # fmt: skip
-    out = tmp_path / "two"
-    epochs = 1000 if stopped else 5
-    process = start(tmp_path, "train", "story.txt", "--out", out, *tiny.flags(tiny.config(epochs=epochs, **changes)))
-    if stopped:
-        epochs = stop_soon(process, out)
-        assert epochs < 10, "stopped too late: what two processes and one differ by grows from epoch to epoch"
-        process = start(tmp_path, "train", "story.txt", "--out", out, "--resume", "--train.epochs", epochs)
-    text, errors = finish(process)
-    assert process.returncode == 0, errors
-    assert f"done: all {epochs} epochs are done" in text
-    assert "on cpu, 2 processes" in text
-    assert text.count("done:") == 1  # one of them speaks for both
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [found.getsockname()[1] for found in sockets]
 
+
+def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One group makes all the runs, as starting it takes longer than they do. One of them is stopped and resumed."""
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    config = tiny.config(epochs=epochs, **changes)
-    tiny.run(tmp_path / "one", config, text=load_corpus(DataConfig(path=("story.txt",))))
+    (tmp_path / "story.txt").write_text(tiny.text(900))
+    configs = {name: tiny.config(**CHANGES, **changes) for name, changes in DETECTORS.items()}
+    for name, config in configs.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(tiny.flags(config)))
+    tests = Path(tiny.__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]))
+    program = (str(tests / "training" / "two_processes.py"),)
+    process = torchrun.start(tmp_path, *free_ports(4), "alive.json", "controlled.json", program=program)
+    _, errors = torchrun.finish(process)
+    assert process.returncode == 0, errors
 
-    one, two = (tensors(tmp_path / name, "model.safetensors") for name in ("one", "two"))
+    (stopped,) = [line for line in (tmp_path / "stopped.0.txt").read_text().splitlines() if "stopped by" in line]
+    assert stopped.startswith("stopped by SIGTERM at step 9; everything is saved.")
+    for name, config in configs.items():
+        text = (tmp_path / f"{name}.0.txt").read_text()
+        assert "done: all 3 epochs are done" in text
+        assert "on cpu, 2 processes" in text
+        assert (tmp_path / f"{name}.1.txt").read_text() == ""  # one of them speaks for both
+        tiny.run(tmp_path / "one" / name, config, text=load_corpus(DataConfig(path=("story.txt",))))
+        check_same(tmp_path / "one" / name, tmp_path / name)
+        with pytest.raises(InputError, match=r"made by 2 process\(es\) and can only go on with as many; got 1"):
+            tiny.run(tmp_path / name, config, resume=True, text=load_corpus(DataConfig(path=("story.txt",))))
+
+
+def check_same(alone: Path, together: Path) -> None:
+    """Weights, state, optimizer and metrics of one process and of two."""
+    one, two = (tensors(run, "model.safetensors") for run in (alone, together))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, atol=2e-6, rtol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
-    one, two = (tensors(tmp_path / name, "training.safetensors") for name in ("one", "two"))
+    one, two = (tensors(run, "training.safetensors") for run in (alone, together))
     assert two.keys() - one.keys() == {"random.cpu.1", "window.1", "epoch.1"}
     assert two["state.h.0"].shape == (16, 6)
     for name, value in one.items():
         if name.startswith(("state", "optimizer", "average")):
             torch.testing.assert_close(two[name], value, atol=5e-6, rtol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
-    lines = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two")]
+    lines = [read_metrics(run / "metrics.jsonl") for run in (alone, together)]
     assert len(lines[0]) == len(lines[1])
     assert "detector" in {line["event"] for line in lines[0]}
     for ours, theirs in zip(*lines):
@@ -121,38 +101,6 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
             continue
         assert theirs["bits"] == pytest.approx(ours["bits"], abs=1e-5)
         assert theirs["rates"] == pytest.approx(ours["rates"], abs=1e-6)
-
-    with pytest.raises(InputError, match=r"made by 2 process\(es\) and can only go on with as many; got 1"):
-        tiny.run(out, config, resume=True, text=load_corpus(DataConfig(path=("story.txt",))))
-    assert json.loads((out / "config.json").read_bytes())["train"]["epochs"] == epochs
-
-
-GROUP_AND_NETWORK = """
-import gc
-import weakref
-
-import torch
-from torch.nn.parallel import DistributedDataParallel
-
-from hmrnn.training.loop import processes
-
-with processes(torch.device("cpu")):
-    group = weakref.ref(torch.distributed.group.WORLD)
-    network = DistributedDataParallel(torch.nn.Linear(2, 2))
-    del network
-    gc.collect()
-print(group())
-"""
-
-
-def test_nothing_keeps_the_process_group(tmp_path: Path) -> None:
-    """Were it kept, gloo's threads would live on, and one that lets go of a tensor at the very end aborts Python."""
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    environment = tiny.environment(tmp_path / "cache") | alone
-    command = [sys.executable, "-c", GROUP_AND_NETWORK]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert result.stdout == "None\n", result.stderr
-    assert result.returncode == 0, result.stderr
 
 
 def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
