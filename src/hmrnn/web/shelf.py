@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hmrnn import checkpoint
+from hmrnn.analysis.render import visible
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.text import TextModel
@@ -69,6 +70,6 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
 
 
 def _name(source: Path) -> str:
-    """The name of the run directory, followed by that of the checkpoint if ``source`` is one."""
+    """The printable name of the run directory, followed by that of the checkpoint if ``source`` is one."""
     path = source.resolve()
-    return f"{path.parent.name}/{path.name}" if checkpoint.NAME.fullmatch(path.name) else path.name
+    return visible(f"{path.parent.name}/{path.name}" if checkpoint.NAME.fullmatch(path.name) else path.name)

@@ -75,6 +75,8 @@ export function shown(symbol) {
   if (SIGNS[symbol]) return { text: SIGNS[symbol], kind: "sign" };
   const code = symbol.codePointAt(0);
   if (code < 32) return { text: String.fromCodePoint(0x2400 + code), kind: "sign" };
+  if (symbol !== " " && /^\p{Zs}$/u.test(symbol)) return { text: "␣", kind: "sign" };
+  if (/[\p{C}\p{Zl}\p{Zp}]/u.test(symbol)) return { text: "\ufffd", kind: "sign" };
   return { text: symbol, kind: "" };
 }
 
