@@ -10,10 +10,9 @@ from corpora import PROSE, decoded, write
 
 from hmrnn import InputError
 from hmrnn.config import DataConfig
-from hmrnn.data import Corpus, load_corpus
+from hmrnn.data import Corpus, archives, load_corpus
 from hmrnn.data.cache import entry_names, source_state
 from hmrnn.data.text import corpus as text
-from hmrnn.data.text import sources
 
 
 def test_read_once(tmp_path: Path, cache: Path) -> None:
@@ -169,7 +168,7 @@ def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_BLOCK", 1 << 16)
+    monkeypatch.setattr(archives, "_BLOCK", 1 << 16)
     path = write(tmp_path / "long.txt", "all work and no play\n" * 400_000)  # 8.4 MB; 34 MB in code points
     tracemalloc.start()
     try:

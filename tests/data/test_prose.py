@@ -7,7 +7,7 @@ import pytest
 
 from hmrnn import InputError
 from hmrnn.cli.main import run
-from hmrnn.data.text.prose import paragraphs, wikipedia_prose
+from hmrnn.data.text.wikipedia import paragraphs, wikipedia_prose
 
 TAIL = " This sentence makes the paragraph as long as it has to be."
 RULES = {

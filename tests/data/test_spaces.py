@@ -8,8 +8,7 @@ import pytest
 from corpora import PROSE, decoded, ptb, write
 
 from hmrnn.config import DataConfig
-from hmrnn.data import load_corpus, read_symbols, read_symbols_and_spaces
-from hmrnn.data.text import sources
+from hmrnn.data import archives, load_corpus, read_symbols_and_spaces
 from hmrnn.data.text.spaces import is_space, without_spaces
 from hmrnn.data.text.vocabulary import code_points
 
@@ -40,7 +39,7 @@ def test_what_is_a_space() -> None:
 
 
 def test_every_text_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_BLOCK", 7)
+    monkeypatch.setattr(archives, "_BLOCK", 7)
     prose = write(tmp_path / "prose.txt", PROSE)
     letters = write(tmp_path / "text8", "the cat sat on the mat " * 20)
     for split in ("train", "valid", "test"):
@@ -91,4 +90,3 @@ def test_other_files_lose_their_spaces_too(tmp_path: Path) -> None:
     symbols, spaces = read_symbols_and_spaces([other], vocabulary, config)
     assert vocabulary.decode(symbols) == "Thecat\nsaton"
     assert np.flatnonzero(spaces).tolist() == [2, 9]
-    assert np.array_equal(read_symbols([other], vocabulary, config), symbols)

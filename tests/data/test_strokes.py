@@ -129,7 +129,7 @@ def test_texts_are_kept(tmp_path: Path, name: str) -> None:
 def test_other_endings_and_equal_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.npz, \.json or \.csv"):
         save_strokes(some(1), tmp_path / "s.txt")
-    with pytest.raises(InputError, match="name of its own"):
+    with pytest.raises(InputError, match="names of sequences must differ"):
         save_strokes(Strokes.of([steps(line(4))] * 2, ["a", "a"]), tmp_path / "s.csv")
     assert list(tmp_path.iterdir()) == []
 
@@ -231,10 +231,10 @@ def test_short_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     assert longer.short == 30
     assert min(part.lengths.min() for part in (longer.train, longer.valid, longer.test)) == 30
     assert "30 shorter lines left out" in str(longer)
-    with pytest.raises(InputError, match=r"fewer than 300 points \(the longest has 59\); lower --data.min-points"):
+    with pytest.raises(InputError, match=r"fewer than 300 points \(the longest has 59\); lower data.min_points"):
         load_strokes(DataConfig(format="strokes", path=config.path, min_points=300))
     save_strokes(Strokes.of([np.array([[0.0, 0.0, 1.0]])] * 3), tmp_path / "dots.npz")
-    with pytest.raises(InputError, match=r"fewer than 2 points \(the longest has 1\); .* so give longer ones"):
+    with pytest.raises(InputError, match=r"fewer than 2 points \(the longest has 1\); .* give longer lines"):
         load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "dots.npz"),)))
 
 
@@ -243,7 +243,7 @@ def test_lines_that_a_model_cannot_predict_are_left_out_and_named() -> None:
     kept, short = leave_out_short(strokes, "mine.npz")
     assert (kept.names, kept.lengths.tolist(), short) == (("b", "c"), [2, 5], ("a", "d"))
     assert leave_out_short(kept, "mine.npz")[1] == ()
-    with pytest.raises(InputError, match=r"mine\.npz: every line has fewer than 2 points .*; give longer ones"):
+    with pytest.raises(InputError, match=r"mine\.npz: every line has fewer than 2 points .*; give longer lines"):
         leave_out_short(strokes.select([0, 3]), "mine.npz")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.data import clean_wikipedia
-from hmrnn.data.text import sources, wikipedia
+from hmrnn.data import archives, clean_wikipedia
+from hmrnn.data.text import wikipedia
 
 # What stands between <text ...> and </text> of one article, and what is left of it.
 RULES = {
@@ -48,7 +48,7 @@ CLEAN = "".join(RULES.values()) + " the end is cut o"
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_every_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(sources, "_BLOCK", block)
+    monkeypatch.setattr(archives, "_BLOCK", block)
     (tmp_path / "dump.xml").write_text(DUMP, encoding="utf-8")
     count = clean_wikipedia(tmp_path / "dump.xml", tmp_path / "clean")
     assert (tmp_path / "clean").read_text() == CLEAN
@@ -76,7 +76,7 @@ def test_cut_off_packed_and_with_progress(tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_text(DUMP, encoding="utf-8")
     (tmp_path / "clean").write_text("precious")
-    with pytest.raises(InputError, match="already there"):
+    with pytest.raises(InputError, match="exists already"):
         clean_wikipedia(tmp_path / "dump.xml", tmp_path / "clean")
     assert (tmp_path / "clean").read_text() == "precious"
 
@@ -90,7 +90,7 @@ def test_not_a_dump(tmp_path: Path, content: str) -> None:
 
 
 def test_memory_is_bounded_on_what_is_no_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_BLOCK", 10)
+    monkeypatch.setattr(archives, "_BLOCK", 10)
     monkeypatch.setattr(wikipedia, "_LONGEST", 100)
     (tmp_path / "dump.xml").write_text("x" * 200)
     with pytest.raises(InputError, match="is not XML"):

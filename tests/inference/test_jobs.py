@@ -258,8 +258,8 @@ import resource, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 import test_jobs as t
-from hmrnn.data.text import sources
-sources._BLOCK = 4096
+from hmrnn.data import archives
+archives._BLOCK = 4096
 for path in map(Path, sys.argv[2:]):
     assert t.job([path], path.with_suffix(""), streams=125, chunk=64, warmup=64).run() is None
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,10 +1,10 @@
-"""Corpora: text as indices into a vocabulary, and pen strokes."""
+"""Data: files to arrays to batches, for text and pen strokes. This room knows no model."""
 
 from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes.corpus import load_strokes, write_archive
 from hmrnn.data.strokes.files import read_strokes, save_strokes
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, Strokes
-from hmrnn.data.text.corpus import Corpus, load_corpus, read_symbols, read_symbols_and_spaces
+from hmrnn.data.text.corpus import Corpus, load_corpus, read_symbols_and_spaces
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.data.text.wikipedia import clean_wikipedia
 
@@ -20,7 +20,6 @@ __all__ = [
     "load_corpus",
     "load_strokes",
     "read_strokes",
-    "read_symbols",
     "read_symbols_and_spaces",
     "save_strokes",
     "write_archive",

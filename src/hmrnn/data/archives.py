@@ -1,4 +1,4 @@
-"""Archives from elsewhere, read in memory and within bounds: nothing is unpacked to disk, nothing is unpickled."""
+"""Compressed files and archives of unknown origin, read within bounds: nothing is unpacked to disk or unpickled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import bz2
 import gzip
 import io
 import lzma
+import math
 import os
+import re
 import struct
 import tarfile
 import zipfile
@@ -17,46 +19,107 @@ from typing import Any, cast
 
 import numpy as np
 
-from hmrnn.data.text.sources import Report, read_blocks
 from hmrnn.errors import InputError
 
-LARGEST_MEMBER = 1 << 24
-"""Bytes of one file in a tar archive; the longest line file of IAM-OnDB has under 200,000."""
-LARGEST_TAR = 1 << 32
-"""Bytes of a whole tar archive, unpacked; IAM-OnDB has under 600 million."""
-LARGEST_FILE = 1 << 30
-"""Bytes of a file of strokes and of what an .npz declares, unpacked; all of IAM-OnDB has 32 million."""
+Report = Callable[[int], None]
+"""Called with the number of bytes just read."""
+Progress = Callable[[int, int], None]
+"""Called with the bytes read so far and the bytes to read."""
 
-_TAR_ENDINGS: dict[str, Callable[[Any], Any]] = {
-    ".tar": lambda file: file,
-    ".tar.gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".tgz": lambda file: gzip.GzipFile(fileobj=file),
-    ".tar.xz": lzma.LZMAFile,
-    ".tar.bz2": bz2.BZ2File,
+LARGEST_MEMBER = 1 << 24
+"""Bytes of one file in a tar archive; line files of IAM-OnDB have under 200,000."""
+LARGEST_TAR = 1 << 32
+"""Bytes of a tar archive, unpacked; IAM-OnDB has under 600 million."""
+LARGEST_FILE = 1 << 30
+"""Bytes of a file of strokes and of the arrays that an .npz file declares, unpacked; IAM-OnDB has 32 million."""
+
+_BLOCK = 1 << 20  # bytes
+_UNQUESTIONED, _RATIO = 1 << 30, 500  # unpacked bytes that are always allowed; beyond them, times the packed size
+_UNPACKERS: dict[str, Callable[[Any], Any]] = {
+    ".xz": lzma.LZMAFile,
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
 }
-_NOT_WHOLE = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, tarfile.TarError, struct.error, OverflowError)
+PACKED = tuple(_UNPACKERS)
+"""Endings of compressed files."""
+_TARS = {".tar": lambda file: file, ".tgz": _UNPACKERS[".gz"], **{f".tar{end}": u for end, u in _UNPACKERS.items()}}
+_DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, tarfile.TarError, struct.error, OverflowError)
+# The dictionary in an .npy file, its keys in any order.
+_HEADER = re.compile(
+    rb"\{(?=[^}]*'descr'\s*:\s*'(?P<dtype>[^']*)')(?=[^}]*'fortran_order'\s*:\s*(?P<fortran>True|False)\b)"
+    rb"(?=[^}]*'shape'\s*:\s*\((?P<shape>(?:\s*\d{1,18}\s*(?:,|(?=\))))*)\s*\))[^}]*\}\s*"
+)
+_LONGEST_HEADER = 10_000
+
+
+def count_progress(progress: Progress | None, total: int) -> Report:
+    """A :data:`Report` that adds up the bytes and passes the sum and ``total`` to ``progress``."""
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress:
+            progress(done, total)
+
+    return report
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the name is that of a compressed file."""
+    return path.suffix in PACKED
+
+
+def read_blocks(path: Path, report: Report) -> Iterator[bytes]:
+    """The content of a file in blocks, decompressed if it ends in .xz, .gz or .bz2."""
+    try:
+        with open(path, "rb") as file:
+            stream = _UNPACKERS[path.suffix](file) if is_packed(path) else file
+            before = total = 0
+            while block := stream.read(_BLOCK):
+                report(file.tell() - before)
+                before, total = file.tell(), total + len(block)
+                if total > _UNQUESTIONED and total > _RATIO * before:
+                    raise InputError(
+                        f"{path} unpacks to more than {_RATIO} times its size; if that is right, unpack it first"
+                    )
+                yield block
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is not a whole {path.suffix} file ({error}); fetch or pack it again") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def read_whole(path: Path, report: Report) -> bytes:
+    """The content of a file of strokes, decompressed; InputError if it has more than ``LARGEST_FILE`` bytes."""
+    blocks, size = [], 0
+    for block in read_blocks(path, report):
+        blocks.append(block)
+        size += len(block)
+        if size > LARGEST_FILE:
+            raise InputError(f"{path} has more than {LARGEST_FILE:,} bytes, unpacked; split it up")
+    return b"".join(blocks)
 
 
 def is_tar(path: Path) -> bool:
-    """Whether this is the name of a tar archive."""
-    return path.name.endswith(tuple(_TAR_ENDINGS))
+    """Whether the name is that of a tar archive."""
+    return path.name.endswith(tuple(_TARS))
 
 
 def read_tar(path: Path, wanted: Callable[[str], bool], report: Report) -> Iterator[tuple[str, bytes | str]]:
-    """The files of a tar archive whose names are wanted, in its order: (path inside, content).
+    """The wanted files of a tar archive, in its order: (path inside the archive, content).
 
-    In place of its content comes a str that says why, if a file cannot be taken: a link, a path that leaves the
-    folder, or too large. An archive that is cut off or damaged is an InputError. ``report`` is told of bytes of the
-    packed file.
+    The content is a str with the reason if a file is refused: a link, a path that leaves the folder, or too large. A
+    damaged or truncated archive is an InputError. ``report`` receives bytes of the compressed file.
     """
-    unpack = next(unpack for ending, unpack in _TAR_ENDINGS.items() if path.name.endswith(ending))
+    unpack = next(unpack for ending, unpack in _TARS.items() if path.name.endswith(ending))
     before = 0
     try:
         with open(path, "rb") as file:
             stream = _Bounded(unpack(file), path)
             with tarfile.open(fileobj=cast(Any, stream), mode="r:") as tar:
                 while (member := tar.next()) is not None:
-                    tar.members = []  # type: ignore[attr-defined]  # it would keep them all
+                    tar.members = []  # type: ignore[attr-defined]  # tarfile would keep all of them in memory
                     report(file.tell() - before)
                     before = file.tell()
                     if not member.isdir() and wanted(member.name):
@@ -67,22 +130,22 @@ def read_tar(path: Path, wanted: Callable[[str], bool], report: Report) -> Itera
             report(os.path.getsize(path) - before)
     except InputError:
         raise
-    except (*_NOT_WHOLE, ValueError) as error:
+    except (*_DAMAGED, ValueError) as error:
         raise InputError(f"{path} is not a whole tar archive ({error}); fetch or pack it again") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | str:
-    parts = PurePosixPath(member.name).parts
-    if member.name.startswith("/") or ".." in parts:
+    """The content of a member, or the reason why it is refused."""
+    if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
         return "its path leaves the folder"
     if not member.isreg() or member.issparse():
         return "it is not a regular file"
     if member.size > LARGEST_MEMBER:
         return f"it has {member.size:,} bytes; at most {LARGEST_MEMBER:,} are read"
     reader = tar.extractfile(member)
-    assert reader is not None  # as it is a regular file
+    assert reader is not None  # a regular file always has one
     content = reader.read()
     if len(content) != member.size:
         raise tarfile.ReadError("unexpected end of data")
@@ -90,7 +153,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | str:
 
 
 class _Bounded:
-    """An unpacked stream that gives neither too much at once nor too much in all, and knows how it ended."""
+    """A decompressed stream with a limit on each read and on the total, which remembers the last block read."""
 
     def __init__(self, stream: Any, path: Path) -> None:
         self.stream, self.path = stream, path
@@ -102,38 +165,27 @@ class _Bounded:
         return len(self.last) == tarfile.BLOCKSIZE and not any(self.last)
 
     def drain(self) -> None:
-        """Read on to the end, where packers put their checksums."""
+        """Read to the end of the file, where compressors put their checksums."""
         while self.read(tarfile.RECORDSIZE):
             self.seek(self.tell())
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= 2 * LARGEST_MEMBER:
-            raise InputError(f"{self.path} has a header of {size:,} bytes; that is no archive of strokes")
+            raise InputError(f"{self.path} has a header of {size:,} bytes; it is not an archive of strokes")
         self.last = self.stream.read(size)
         return self.last
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_SET and position > LARGEST_TAR:
-            raise InputError(f"{self.path} unpacks to more than {LARGEST_TAR:,} bytes; that is no archive of strokes")
+            raise InputError(f"{self.path} unpacks to more than {LARGEST_TAR:,} bytes; it is not an archive of strokes")
         return int(self.stream.seek(position, whence))
 
     def tell(self) -> int:
         return int(self.stream.tell())
 
 
-def read_whole(path: Path, report: Report) -> bytes:
-    """The content of a file, unpacked if it is packed; InputError if it is larger than any file of strokes."""
-    blocks, size = [], 0
-    for block in read_blocks(path, report):
-        blocks.append(block)
-        size += len(block)
-        if size > LARGEST_FILE:
-            raise InputError(f"{path} has more than {LARGEST_FILE:,} bytes, unpacked; split it up")
-    return b"".join(blocks)
-
-
 def read_npz(data: bytes, source: str, wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file that are wanted and there. Sizes are checked before anything is unpacked."""
+    """The wanted arrays of an .npz file, if present. Sizes are checked before anything is decompressed."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
@@ -144,30 +196,29 @@ def read_npz(data: bytes, source: str, wanted: Collection[str]) -> dict[str, np.
             return {name: _array(file.read(info), f"{source}, array {name}") for name, info in members.items()}
     except InputError:
         raise
-    except (zipfile.BadZipFile, *_NOT_WHOLE, ValueError, NotImplementedError, RuntimeError, OSError) as error:
+    except (zipfile.BadZipFile, *_DAMAGED, ValueError, NotImplementedError, RuntimeError, OSError) as error:
         raise InputError(f"{source} is not a whole .npz file ({error}); write or fetch it again") from error
 
 
 def _array(data: bytes, source: str) -> np.ndarray:
-    """An array from the bytes of an .npy file."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
-        raise InputError(f"{source} is of version {version} of the .npy format; 1.0 and 2.0 are read")
-    if dtype.hasobject:
+    """An array from the bytes of an .npy file (versions 1.0 and 2.0). Its header is matched, never evaluated."""
+    if data[:8] not in (b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00"):
+        raise InputError(f"{source} is not an .npy array of version 1.0 or 2.0")
+    start = 10 if data[6] == 1 else 12
+    end = start + int.from_bytes(data[8:start], "little")
+    header = _HEADER.fullmatch(data, start, end) if end - start <= _LONGEST_HEADER else None
+    if header is None or end > len(data):
+        raise InputError(f"{source} has a damaged .npy header; write or fetch it again")
+    name = header["dtype"].decode("latin-1")
+    if re.fullmatch(r"[<>=|]?O\d*", name):
         raise InputError(f"{source} holds pickled objects, which are never loaded; save plain arrays of numbers")
-    if dtype.kind not in "biufSU" or not dtype.itemsize:
-        raise InputError(f"{source} must hold plain numbers or strings; got {dtype}")
-    body = len(data) - file.tell()
-    count = body // dtype.itemsize
-    # Compared in Python integers, as a product of the declared sizes may exceed any other.
-    size = 1
-    for n in shape:
-        size *= n
-    if any(n < 0 for n in shape) or size * dtype.itemsize != body:
-        raise InputError(f"{source} declares shape {shape} of {dtype} but has {body:,} bytes")
-    return np.frombuffer(data, dtype, count, file.tell()).reshape(shape, order="F" if fortran else "C")
+    try:
+        dtype = np.dtype(name if re.fullmatch(r"[<>=|]?(\?|[biufSU]\d{1,9})", name, re.ASCII) else "V")
+    except (TypeError, ValueError):
+        dtype = np.dtype("V")
+    if not dtype.itemsize or dtype.kind == "V":
+        raise InputError(f"{source} must hold plain numbers or strings; got {name[:40]!r}")
+    shape = tuple(int(n) for n in header["shape"].split(b",") if n.strip())
+    if math.prod(shape) * dtype.itemsize != len(data) - end:
+        raise InputError(f"{source} declares shape {str(shape)[:80]} of {dtype} but has {len(data) - end:,} bytes")
+    return np.frombuffer(data, dtype, offset=end).reshape(shape, order="F" if header["fortran"] == b"True" else "C")

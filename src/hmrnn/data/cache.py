@@ -1,4 +1,4 @@
-"""Where corpora that have been read are kept, and what tells whether an entry is still the right one."""
+"""The cache of corpora: where entries are, and the names that tell whether an entry is up to date."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ SourceState = list[tuple[str, int, int]]
 
 
 def folder(config: DataConfig) -> Path:
-    """Where the entries are: as the config says, else the environment, else a place in the home directory."""
+    """The directory of the entries: data.cache, else $HMRNN_CACHE, else ~/.cache/hmrnn."""
     return Path(config.cache or os.environ.get("HMRNN_CACHE") or "~/.cache/hmrnn").expanduser()
 
 
 def entry_names(key: object, version: int, state: SourceState) -> tuple[str, str]:
-    """How the names of all entries of a corpus begin, and the name of the one for this state of its sources.
+    """The prefix of all entries of a corpus, and the name of the entry for the given state of its sources.
 
-    ``key`` is what was asked for; ``version`` goes up when entries are written in another way.
+    ``key`` is what was asked for; ``version`` is increased when the format of entries changes.
     """
     prefix = f"{_digest(key)}-"
     return prefix, prefix + _digest([version, state])
 
 
 def source_state(sources: Iterable[Path]) -> SourceState:
-    """What changes when a source does: path, size and time of the last change; of one out of reach, its path alone.
+    """Path, size and modification time of each source; (path, 0, -1) if it cannot be accessed.
 
-    Whoever reads such a source says so, or passes it over.
+    Whoever reads such a source reports the error.
     """
     state = []
     for path in sources:
@@ -45,15 +45,15 @@ def source_state(sources: Iterable[Path]) -> SourceState:
 
 
 def total_size(state: SourceState) -> int:
-    """Bytes of all sources."""
+    """The size of all sources in bytes."""
     return sum(size for _, size, _ in state)
 
 
 def unusable(cache: Path, error: OSError) -> InputError:
-    """What to say where the folder cannot be read or written."""
+    """The error for a cache that cannot be read or written."""
     return InputError(
         f"the corpus cache {cache} cannot be used ({error.strerror or error}); "
-        "set HMRNN_CACHE or --data.cache to a directory that can be written"
+        "set HMRNN_CACHE or data.cache to a writable directory"
     )
 
 

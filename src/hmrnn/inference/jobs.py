@@ -28,7 +28,8 @@ import safetensors.torch
 import torch
 
 from hmrnn.config import DataConfig
-from hmrnn.data.text.sources import count_progress, find_files, read_text
+from hmrnn.data.archives import count_progress
+from hmrnn.data.text.sources import find_files, read_text
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel, evaluating

@@ -1,4 +1,4 @@
-"""Padded batches of pen strokes: lines of similar length together, every line once per epoch, few different shapes."""
+"""Padded batches of pen strokes: lines of similar length together, every line once per epoch, few distinct shapes."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from hmrnn.data.strokes.strokes import FEWEST, Scale, Strokes
 from hmrnn.errors import InputError
 
 _POOL = 32  # batches whose lines are sorted by length together
-_FINEST = 16  # padded lengths are multiples of this
+_FINEST = 16  # padded lengths are multiples of it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrokeBatch:
-    """Some lines side by side, in the units of a scale, and zeros where a line has ended."""
+    """Normalised lines side by side, padded with zeros."""
 
     inputs: np.ndarray
-    """(T, B, 3) float32: all points of a line but the last."""
+    """(T, B, 3) float32: all points of each line but the last."""
     targets: np.ndarray
-    """(T, B, 3) float32: all points but the first."""
+    """(T, B, 3) float32: all points of each line but the first."""
     lengths: np.ndarray
-    """(B,) int64, at least 1: the steps that a network reads of each row."""
+    """(B,) int64, at least 1: the number of steps that a network reads."""
     counted: np.ndarray
-    """(B,) int64: the steps that count; the length of a line, and 0 of a row that only fills up the batch."""
+    """(B,) int64: the number of steps in the loss; 0 for a padding row."""
     rows: np.ndarray
-    """(B,) int64: which line each row is; -1 if it only fills up the batch."""
+    """(B,) int64: the index of the line; -1 for a padding row."""
 
 
 class StrokeBatches:
-    """The batches of each epoch, always of ``batch_size`` rows.
+    """The batches of each epoch, all of ``batch_size`` rows.
 
-    Lines are drawn into pools, sorted by length within a pool and cut into batches, which come in random order: all of
-    it fixed by ``seed`` and the epoch. Without a seed every epoch is the same, from the shortest line to the longest.
+    Lines are shuffled into pools, sorted by length within a pool and cut into batches, which are shuffled again;
+    ``seed`` and the epoch determine the order. Without a seed every epoch goes from the shortest line to the longest.
 
-    A batch is as long as its longest line, rounded up to one of ``shapes``: 8 lengths from one power of two to the
-    next. Lines are spread evenly over the batches of an epoch; where one has a line less than rows, a row of length 1
-    that does not count fills it up.
+    A batch is as long as its longest line, rounded up to one of ``shapes``, 8 lengths per power of two. Lines are
+    spread evenly over the batches of an epoch; a batch with fewer lines than rows is completed by padding rows.
     """
 
     def __init__(self, strokes: Strokes, scale: Scale, batch_size: int, *, seed: int | None = None) -> None:
@@ -45,7 +44,7 @@ class StrokeBatches:
             raise InputError(f"a batch needs at least 1 row; got {batch_size}")
         if len(strokes) == 0 or strokes.lengths.min() < FEWEST:
             short = [name for name, length in zip(strokes.names, strokes.lengths) if length < FEWEST]
-            got = f"line {short[0]} has fewer, so leave it out" if short else "there is no line"
+            got = f"line {short[0]} has fewer; leave it out" if short else "there is no line"
             raise InputError(f"batches need lines of at least {FEWEST} points, one to read and one to predict; {got}")
         self.strokes, self.scale, self.batch_size, self.seed = strokes, scale, batch_size, seed
         self.shapes = tuple(sorted({padded_length(n) for n in range(int(strokes.lengths.min()) - 1,
@@ -76,22 +75,22 @@ class StrokeBatches:
         return StrokeBatch(inputs, targets, np.maximum(counted, 1), counted, rows)
 
     def _arrange(self, epoch: int) -> list[np.ndarray]:
-        """The lines of each batch."""
+        """The indices of the lines of each batch."""
         lengths = self.strokes.lengths
         batches = len(self)
-        edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, if all lines stood in a row
+        edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all lines
         if self.seed is None:
             return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
         random = np.random.default_rng([self.seed, epoch])
         lines = random.permutation(len(lengths))
         for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
-            part = lines[edges[pool[0]] : edges[pool[-1] + 1]]  # a view: it is sorted in place
+            part = lines[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
             part[:] = part[np.argsort(lengths[part], kind="stable")]
         arranged = np.split(lines, edges[1:-1])
         return [arranged[i] for i in random.permutation(batches)]
 
 
 def padded_length(length: int) -> int:
-    """``length`` rounded up to one of 8 values from one power of two to the next (320, 352, ... 512, 576, ...)."""
+    """``length`` rounded up to one of 8 values per power of two (320, 352, ... 512, 576, ...)."""
     step = max(_FINEST, 1 << max(0, (length - 1).bit_length() - 4))
     return -(-length // step) * step

@@ -1,4 +1,4 @@
-"""Corpora of pen strokes: what a config names, read or from the cache, split for training and measuring."""
+"""Corpora of pen strokes: read from files or from the cache, and split into training, validation and test."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import numpy as np
 
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.data.archives import Progress, count_progress
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.strokes import iamondb, synthetic
 from hmrnn.data.strokes.files import is_stroke_file, read_file, save_archive
 from hmrnn.data.strokes.strokes import FEWEST, Scale, StrokeCorpus, StrokeFile, Strokes, counted
-from hmrnn.data.text.sources import SPLITS, Progress, count_progress
+from hmrnn.data.text.sources import SPLITS
 from hmrnn.errors import InputError
 
 _CACHE_VERSION = 2
 
 
 def load_strokes(config: DataConfig, progress: Progress | None = None) -> StrokeCorpus:
-    """The corpus that ``config`` names; XML files and built-in writing come from the cache once they have been there.
+    """The corpus that ``config`` names. Parsed XML files and synthetic handwriting are cached.
 
-    ``progress`` is called with the bytes read so far (lines, of built-in writing) and with those to read.
+    ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines).
     """
     file = read_collection(config, progress)
     fewest = config.min_points or (300 if config.format == "iamondb" else FEWEST)
     kept = np.flatnonzero(file.strokes.lengths >= fewest)
     title = _title(config)
     if not kept.size:
-        what = "lower --data.min-points" if fewest > FEWEST else "one is read and one predicted, so give longer ones"
-        raise InputError(
-            f"{title}: every line has fewer than {fewest} points (the longest has {file.strokes.lengths.max()}); {what}"
-        )
+        advice = "lower data.min_points" if fewest > FEWEST else "one to read and one to predict; give longer lines"
+        longest = file.strokes.lengths.max()
+        raise InputError(f"{title}: every line has fewer than {fewest} points (the longest has {longest}); {advice}")
     strokes = file.strokes.select(kept)
     split = None if file.split is None else [file.split[i] for i in kept]
     parts = [strokes.select(part) for part in _split(config, strokes, split, title)]
@@ -45,55 +45,60 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
 
 
 def leave_out_short(strokes: Strokes, source: str) -> tuple[Strokes, tuple[str, ...]]:
-    """The lines in which there is a point to predict, and the names of the others; InputError if no line is left."""
+    """The lines of at least ``FEWEST`` points and the names of the others; InputError if no line is left."""
     kept = np.flatnonzero(strokes.lengths >= FEWEST)
     if not kept.size:
         raise InputError(
-            f"{source}: every line has fewer than {FEWEST} points (one to read, one to predict); give longer ones"
+            f"{source}: every line has fewer than {FEWEST} points (one to read, one to predict); give longer lines"
         )
     return strokes.select(kept), tuple(strokes.names[i] for i in np.flatnonzero(strokes.lengths < FEWEST))
 
 
 def read_collection(config: DataConfig, progress: Progress | None = None) -> StrokeFile:
-    """All that the files of ``config`` hold, or all that is built in, before anything is left out or split."""
+    """All strokes that ``config`` names, before short lines are left out and the rest is split."""
     Config(data=config).check()
     if config.format not in STROKE_FORMATS:
-        raise InputError(f"format {config.format} is text; pen strokes have one of {', '.join(STROKE_FORMATS)}")
+        raise InputError(f"format {config.format} is text; the formats of pen strokes are {', '.join(STROKE_FORMATS)}")
     if config.format == "handwritten":
         key = [config.format, synthetic.VERSION, config.lines]
         return _cached(config, key, [], lambda: synthetic.write_lines(config.lines, progress=progress))
     if not config.path:
         what = "lineStrokes-all.tar.gz, a folder or an archive" if config.format == "iamondb" else "files of strokes"
-        raise InputError(f"format {config.format} needs data, and none was named; give {what} with --data.path")
+        raise InputError(f"format {config.format} needs data; give {what} as data.path")
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
-        sources = iamondb.find_sources(paths)
-        inside = (p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")))
-        archives = [str(p) for p in inside if is_stroke_file(p)]
-        if not sources:
-            instead = f"; if {archives[0]} is an archive of it, name that file" if archives else ""
-            raise InputError(
-                f"{', '.join(config.path)} holds nothing of IAM-OnDB: no folder lineStrokes with files like "
-                f"a01-000u-01.xml, no lineStrokes-all.tar.gz{instead}"
-            )
-        state = source_state(sources)
-        report = count_progress(progress, total_size(state))
-        key = [config.format, [os.path.abspath(path) for path in paths]]
-        file = _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
-        passed = (f"{name}: archives in folders are not read; name it alone to read it instead" for name in archives)
-        return dataclasses.replace(file, skipped=(*file.skipped, *passed))
+        return _read_iamondb(config, paths, progress)
     files = _stroke_files(paths)
     report = count_progress(progress, total_size(source_state(files)))
     return _joined(files, [read_file(path, report) for path in files])
 
 
+def _read_iamondb(config: DataConfig, paths: Sequence[Path], progress: Progress | None) -> StrokeFile:
+    """IAM-OnDB from its XML files, or from the cache."""
+    sources = iamondb.find_sources(paths)
+    inside = (p for path in paths if path.is_dir() for p in sorted(path.rglob("*.npz*")))
+    archives = [str(p) for p in inside if is_stroke_file(p)]
+    if not sources:
+        instead = f"; if {archives[0]} is an archive of it, give that file" if archives else ""
+        raise InputError(
+            f"{', '.join(config.path)} holds no part of IAM-OnDB: no folder lineStrokes with files like "
+            f"a01-000u-01.xml, no lineStrokes-all.tar.gz{instead}"
+        )
+    state = source_state(sources)
+    report = count_progress(progress, total_size(state))
+    key = [config.format, [os.path.abspath(path) for path in paths]]
+    file = _cached(config, key, state, lambda: iamondb.read_iamondb(sources, report))
+    unread = (f"{name}: archives in folders are not read; give it alone to read it instead" for name in archives)
+    return dataclasses.replace(file, skipped=(*file.skipped, *unread))
+
+
 def write_archive(config: DataConfig, path: str | Path, progress: Progress | None = None) -> int:
-    """Write all that the files of ``config`` hold to one compact archive, and return its number of lines."""
+    """Write all strokes that ``config`` names to one compact archive, and return the number of lines."""
     path = Path(os.path.expanduser(path))
     if path.suffix != ".npz":
-        raise InputError(f"an archive of strokes is called like lines.npz; got {path}")
+        raise InputError(f"the name of an archive of strokes must end in .npz; got {path}")
     if path.exists():
-        raise InputError(f"{path} is already there; remove it or choose another name")
+        raise InputError(f"{path} exists already; remove it or choose another name")
     file = read_collection(config, progress)
     save_archive(file, path)
     return len(file.strokes)
@@ -107,16 +112,13 @@ def _stroke_files(paths: Sequence[Path]) -> list[Path]:
             continue
         found = sorted(p for p in path.rglob("*") if p.is_file() and is_stroke_file(p))
         if not found:
-            raise InputError(f"{path} is a folder without .npz, .json or .csv files; name files of strokes")
+            raise InputError(f"{path} is a folder without .npz, .json or .csv files; give files of strokes")
         files += found
-    for path in files:
-        if not os.path.isfile(path):
-            raise InputError(f"there is no file {path}, or it is out of reach; check the path")
     return files
 
 
 def _joined(paths: Sequence[Path], files: Sequence[StrokeFile]) -> StrokeFile:
-    """Several files as one; all of them have a split, or none has."""
+    """The contents of several files as one; either all of them have a split or none has."""
     if len(files) == 1:
         return files[0]
     without = [path for path, file in zip(paths, files) if file.split is None]
@@ -134,37 +136,36 @@ def _joined(paths: Sequence[Path], files: Sequence[StrokeFile]) -> StrokeFile:
 
 
 def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title: str) -> list[np.ndarray]:
-    """Which lines belong to training, validation and test."""
+    """The indices of the lines of training, validation and test."""
     if config.format == "iamondb" and config.split == "paper":
         split = None
     if config.format == "iamondb" and config.split == "official":
         if split is None:
             raise InputError(
                 "the official split needs trainset.txt, testset_v.txt and testset_f.txt; "
-                "name them beside the lines with --data.path, or take --data.split paper"
+                "add them to data.path, or set data.split to paper"
             )
         split = [iamondb.SETS.get(name, "none") for name in split]
     elif split is not None and (wrong := sorted(set(split) - set(SPLITS))):
         raise InputError(
-            f"{title}: split must be train, valid or test; got {wrong[0]!r}; for IAM-OnDB use format iamondb"
+            f"{title}: split must be train, valid or test; got {wrong[0][:40]!r}; for IAM-OnDB use format iamondb"
         )
-    parts = _random_parts(config, strokes) if split is None else [
-        np.array([i for i, part in enumerate(split) if part == name], np.int64) for name in SPLITS
-    ]  # fmt: skip
+    if split is None:
+        parts = _random_parts(config, strokes)
+    else:
+        parts = [np.flatnonzero(np.array(split) == name) for name in SPLITS]
     for name, part in zip(SPLITS, parts):
         if not part.size:
-            raise InputError(
-                f"{title}: of {counted(len(strokes), 'line')} none is left for the {name} part; training, "
-                "validation and test need one each"
-            )
+            lines = counted(len(strokes), "line")
+            raise InputError(f"{title}: of {lines} none is left for the {name} part; each part needs at least one")
     return parts
 
 
 def _random_parts(config: DataConfig, strokes: Strokes) -> list[np.ndarray]:
-    """Lines in the order of a hash of seed and name: it depends neither on other lines nor on any version of NumPy.
+    """A random split, by a hash of seed and name: it depends neither on other lines nor on the version of NumPy.
 
-    The training and the validation part are rounded down, but each part has a line if there are three; of 11,628 lines
-    that makes 10,465, 581 and 582, as in the paper.
+    The training and the validation part are rounded down, but each part has a line if there are three. 11,628 lines
+    give 10,465, 581 and 582, as in the paper.
     """
     seed = str(config.split_seed).encode()
     keys = [hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=seed[:64]).digest() for name in strokes.names]
@@ -183,14 +184,14 @@ def _title(config: DataConfig) -> str:
 
 
 def _cached(config: DataConfig, key: object, state: SourceState, make: Callable[[], StrokeFile]) -> StrokeFile:
-    """What ``make`` gives, kept as an archive in the cache for as long as ``state`` stays the same."""
+    """The result of ``make``, cached as an archive until ``state`` changes."""
     cache = folder(config)
     prefix, name = entry_names(key, _CACHE_VERSION, state)
     entry = cache / f"strokes-{name}.npz"
     if entry.is_file():
         try:
             return read_file(entry, lambda count: None)
-        except InputError:  # it is damaged, so it is made again
+        except InputError:  # damaged: made again below
             entry.unlink(missing_ok=True)
     file = make()
     if source_state(Path(path) for path, _, _ in state) != state:

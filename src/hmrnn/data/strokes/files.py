@@ -1,4 +1,4 @@
-"""Files of pen strokes: one's own as .npz, JSON or CSV, and the compact archive of a whole corpus."""
+"""Files of pen strokes: .npz, JSON and CSV, and the compact archive of a corpus."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hmrnn.data.archives import read_npz, read_whole
+from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.data.strokes.iamondb import read_line
-from hmrnn.data.strokes.strokes import StrokeFile, Strokes, checked, counted, from_points
-from hmrnn.data.text.sources import Report
+from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ELSEWHERE, write
 
 ENDINGS = (".npz", ".json", ".csv")
-_PACKED = ("", ".xz", ".gz", ".bz2")
-_OWN = ("offsets", "points", "pen_up", "names", "texts", "split")
-_ARCHIVE = ("offsets", "start", "dxy", "pen_up", "names", "texts", "split", "skipped")
+_ARRAYS = ("offsets", "points", "dxy", "pen_up", "names", "texts", "split", "skipped")
 _COLUMNS = ["sequence", "stroke", "x", "y"]
 
 
@@ -37,67 +34,57 @@ class _Sequence(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def is_stroke_file(path: Path) -> bool:
-    """Whether the name says so: .npz, .json or .csv, perhaps packed."""
-    return path.name.endswith(tuple(ending + packed for ending in ENDINGS for packed in _PACKED))
+    """Whether the name ends in .npz, .json or .csv, possibly followed by .xz, .gz or .bz2."""
+    return path.name.endswith(tuple(ending + packed for ending in ENDINGS for packed in ("", *PACKED)))
 
 
 def read_strokes(path: str | Path) -> Strokes:
-    """The sequences in a file: .npz (one's own, or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
+    """The sequences in a file: .npz (arrays or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
     path = Path(os.path.expanduser(path))
-    if path.suffix == ".xml":
-        return read_line(path)
-    if not is_stroke_file(path):
-        raise InputError(
-            f"{path}: strokes are read from .npz, .json and .csv files, and from a line of IAM-OnDB (.xml); "
-            "convert it to one of them"
-        )
-    return read_file(path, lambda count: None).strokes
+    return read_line(path) if path.suffix == ".xml" else read_file(path, lambda count: None).strokes
 
 
 def read_file(path: Path, report: Report) -> StrokeFile:
-    """All that is in a file of strokes; ``report`` is told of the bytes read."""
-    if not is_stroke_file(path):
-        raise InputError(f"{path}: strokes are read from .npz, .json and .csv files; convert it to one of them")
+    """The contents of a .npz, .json or .csv file; ``report`` receives the bytes read."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}, or it is out of reach; check the path")
+        raise InputError(f"there is no file {path}, or it cannot be accessed; check the path")
+    if not is_stroke_file(path):
+        raise InputError(
+            f"{path}: strokes are read from .npz, .json and .csv files, and from line files of IAM-OnDB (.xml); "
+            "convert it to one of them"
+        )
     data = read_whole(path, report)
     if not data:
         raise InputError(f"{path} is empty")
-    ending = next(ending for ending in reversed(path.suffixes[-2:]) if ending in ENDINGS)  # maybe before .gz
+    ending = next(ending for ending in reversed(path.suffixes[-2:]) if ending in ENDINGS)  # perhaps before .gz
     return {".npz": _read_npz, ".json": _read_json, ".csv": _read_csv}[ending](data, str(path))
 
 
 def _read_npz(data: bytes, source: str) -> StrokeFile:
-    arrays = read_npz(data, source, {*_OWN, *_ARCHIVE})
-    needed = ("offsets", "dxy" if "dxy" in arrays else "points", "pen_up")
-    missing = [name for name in needed if name not in arrays]
+    """One's own arrays (offsets, points, pen_up), or an archive: steps as int16 in dxy, pen_up as packed bits."""
+    arrays = read_npz(data, source, _ARRAYS)
+    packed = "dxy" in arrays
+    missing = [name for name in ("offsets", "dxy" if packed else "points", "pen_up") if name not in arrays]
     if missing:
         raise InputError(f"{source} must hold the arrays offsets, points and pen_up; {', '.join(missing)} missing")
     names, texts, split, skipped = (
         _strings(arrays.get(name), f"{source}, array {name}") for name in ("names", "texts", "split", "skipped")
     )
-    offsets, pen_up = arrays["offsets"], arrays["pen_up"]
-    if "dxy" in arrays:
-        strokes = checked(arrays["dxy"], _unpacked(pen_up, len(arrays["dxy"]), source), offsets, names, texts, source)
-    else:
-        strokes = from_points(arrays["points"], pen_up, offsets, names, texts, source)
-    start = arrays.get("start")
-    if start is not None and start.shape != (len(strokes), 2):
-        raise InputError(f"{source}: start must have shape ({len(strokes)}, 2); got {start.shape}")
+    xy, pen_up = arrays["dxy" if packed else "points"], arrays["pen_up"]
+    if packed:
+        points = xy.shape[0] if xy.ndim else 0
+        if pen_up.dtype != np.uint8 or pen_up.shape != (-(-points // 8),):
+            raise InputError(
+                f"{source}: pen_up of an archive must be {counted(-(-points // 8), 'byte')}, one bit per point; "
+                f"got {pen_up.dtype} {pen_up.shape}"
+            )
+        pen_up = np.unpackbits(pen_up, count=points)
+    strokes = from_arrays(xy, pen_up, arrays["offsets"], names, texts, source, points=not packed)
     if split is not None and len(split) != len(strokes):
         raise InputError(
             f"{source}: {counted(len(strokes), 'sequence')} must have as many values of split; got {len(split)}"
         )
-    return StrokeFile(strokes, split, start, skipped or ())
-
-
-def _unpacked(bits: np.ndarray, count: int, source: str) -> np.ndarray:
-    if bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
-        raise InputError(
-            f"{source}: pen_up of an archive must be {counted(-(-count // 8), 'byte')}, a bit per point; "
-            f"got {bits.dtype} {bits.shape}"
-        )
-    return np.unpackbits(bits, count=count)
+    return StrokeFile(strokes, split, skipped or ())
 
 
 def _strings(array: np.ndarray | None, source: str) -> tuple[str, ...] | None:
@@ -145,12 +132,12 @@ def _read_csv(data: bytes, source: str) -> StrokeFile:
             name, stroke = row[0], row[1]
             known = sequences.setdefault(name, {})
             if (name, stroke) != before and (stroke in known or (known and name != before[0])):
-                raise InputError(f"{where}: the points of a stroke and the strokes of a sequence must stand together")
+                raise InputError(f"{where}: the points of a stroke and the strokes of a sequence must be contiguous")
             before = (name, stroke)
             try:
                 known.setdefault(stroke, []).append((float(row[2]), float(row[3])))
             except ValueError:
-                raise InputError(f"{where}: x and y must be numbers; got {row[2]!r} and {row[3]!r}") from None
+                raise InputError(f"{where}: x and y must be numbers; got {row[2][:40]!r} and {row[3][:40]!r}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{source} is not a CSV file in UTF-8: {error}") from error
     names = list(sequences)
@@ -163,62 +150,61 @@ def _join(
     texts: Sequence[str | None] | None,
     source: str,
 ) -> Strokes:
-    """Strokes from lists of lists of points."""
+    """Strokes from sequences of strokes of points."""
     lengths = [[len(stroke) for stroke in sequence if stroke] for sequence in sequences]
     points = np.array([point for sequence in sequences for stroke in sequence for point in stroke], np.float64)
     pen_up = np.zeros(len(points), np.uint8)
     pen_up[np.cumsum([n for sequence in lengths for n in sequence], dtype=np.int64) - 1] = 1
     offsets = np.cumsum([0, *map(sum, lengths)])
     known = None if texts is None or not any(texts) else [text or "" for text in texts]
-    return from_points(points.reshape(-1, 2), pen_up, offsets, names, known, source)
+    return from_arrays(points.reshape(-1, 2), pen_up, offsets, names, known, source, points=True)
 
 
 def save_strokes(strokes: Strokes, path: str | Path) -> None:
-    """Write sequences as .npz, .json or .csv, by the ending of ``path``; each begins at (0, 0)."""
+    """Write sequences as .npz, .json or .csv, by the ending of ``path``; each starts at (0, 0)."""
     path = Path(os.path.expanduser(path))
     if path.suffix == ".npz":
         points = np.concatenate([strokes.coordinates(i) for i in range(len(strokes))])
-        arrays = {"points": points, "pen_up": strokes.steps[:, 2].astype(np.uint8), **_labels(strokes)}
-        write(path, _npz(offsets=strokes.offsets, **arrays), advice=ELSEWHERE)
+        pen_up = strokes.steps[:, 2].astype(np.uint8)
+        content = _npz(offsets=strokes.offsets, points=points, pen_up=pen_up, **_labels(strokes))
     elif path.suffix == ".json":
         texts = strokes.texts or [None] * len(strokes)
         listed = [
             _Sequence([[(x, y) for x, y in stroke.tolist()] for stroke in pieces(strokes, i)], name, text)
             for i, (name, text) in enumerate(zip(strokes.names, texts))
         ]
-        write(path, msgspec.json.encode(listed) + b"\n", advice=ELSEWHERE)
+        content = msgspec.json.encode(listed) + b"\n"
     elif path.suffix == ".csv":
         if len(set(strokes.names)) < len(strokes):
-            raise InputError(f"{path}: in a .csv file every sequence needs a name of its own; save these as .npz")
+            raise InputError(f"{path}: names of sequences must differ in a .csv file; save these as .npz")
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(_COLUMNS)
         for i, name in enumerate(strokes.names):
             for k, stroke in enumerate(pieces(strokes, i), start=1):
                 rows.writerows((name, k, x, y) for x, y in stroke.tolist())
-        write(path, text.getvalue().encode(), advice=ELSEWHERE)
+        content = text.getvalue().encode()
     else:
-        raise InputError(f"{path}: strokes are written as .npz, .json or .csv; choose one of these endings")
+        raise InputError(f"{path}: strokes are written as .npz, .json or .csv; use one of these endings")
+    write(path, content, advice=ELSEWHERE)
 
 
 def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
-    """The strokes of one sequence, from pen down to pen up: points (n, 2) each."""
+    """The strokes of one sequence, each from pen down to pen up, as points (n, 2)."""
     return np.split(strokes.coordinates(i), np.flatnonzero(strokes[i][:-1, 2]) + 1)
 
 
 def save_archive(file: StrokeFile, path: Path, *, advice: str | None = ELSEWHERE) -> None:
-    """Write a corpus as one compact archive; its steps must be whole numbers of 16 bits.
+    """Write a corpus as one compact archive; its steps must be 16-bit integers.
 
-    ``advice`` is for whoever cannot write there; with None that is an OSError.
+    ``advice`` is for the InputError if the path cannot be written; with None an OSError is raised.
     """
     strokes = file.strokes
     moves = strokes.steps[:, :2]
     dxy = moves.astype(np.int16)
     if not np.array_equal(dxy, moves):
-        raise InputError(f"{path}: an archive holds steps that are whole numbers up to 32767; save these as .npz")
+        raise InputError(f"{path}: an archive holds steps that are integers up to 32767; save these as .npz")
     arrays = {"dxy": dxy, "pen_up": np.packbits(strokes.steps[:, 2].astype(bool)), **_labels(strokes)}
-    if file.start is not None:
-        arrays["start"] = file.start
     for name, values in (("split", file.split), ("skipped", file.skipped)):
         if values:
             arrays[name] = _encoded(values)

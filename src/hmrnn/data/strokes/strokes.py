@@ -1,4 +1,4 @@
-"""Pen strokes: sequences of steps (Δx, Δy, pen up), and the scale that makes them numbers of about one."""
+"""Pen strokes as sequences of steps (Δx, Δy, pen up), and the scale that normalises them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import numpy as np
 from hmrnn.errors import InputError
 
 LARGEST = 1e6
-"""Coordinates further than this from zero are refused: no pen moves that far, and float32 steps would lose it."""
+"""Largest absolute coordinate: beyond it a float32 step would lose precision."""
 FEWEST = 2
-"""Points of a sequence from which a model learns anything: one to read and one to predict."""
+"""Fewest points of a sequence that a model can learn from: one to read and one to predict."""
 POINT, LAST = "o", "^"
-"""How a point is shown: one that another follows in its stroke, and the last of a stroke."""
+"""Display symbols of a point inside a stroke and of the last point of a stroke."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Strokes:
-    """A set of sequences, each a line of writing or a drawing.
+    """A set of sequences of pen movements, each a line of writing or a drawing.
 
-    A step is the way from the point before: Δx, Δy (y grows downwards, as on a screen), and whether the pen leaves the
-    surface after this point. The first step of a sequence is (0, 0, ·) and its last point ends a stroke.
+    A step holds Δx and Δy from the previous point (y grows downwards) and whether the pen is lifted after this point.
+    The first step of a sequence is (0, 0, ·), and its last point ends a stroke.
 
     Example::
 
@@ -43,15 +43,15 @@ class Strokes:
     """(N, 3) float32."""
     names: tuple[str, ...]
     texts: tuple[str, ...] | None = None
-    """What is written, "" where that is not known; None if it is known of no sequence."""
+    """What each sequence says, "" if unknown; None if unknown for all."""
 
     @staticmethod
     def of(sequences: Sequence[Any], names: Sequence[str] | None = None, texts: Sequence[str] | None = None) -> Strokes:
-        """The set of these sequences, each (n, 3); without names they are called 1, 2, ..."""
+        """A set of sequences (n, 3); default names are 1, 2, ..."""
         arrays = [np.asarray(sequence, np.float64).reshape(-1, 3) for sequence in sequences]
         steps = np.concatenate([np.zeros((0, 3)), *arrays])
         offsets = np.cumsum([0, *map(len, arrays)])
-        return checked(steps[:, :2], steps[:, 2], offsets, names, texts, "these sequences")
+        return from_arrays(steps[:, :2], steps[:, 2], offsets, names, texts, "these sequences")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -59,7 +59,7 @@ class Strokes:
     def __getitem__(self, i: int) -> np.ndarray:
         """The steps of one sequence, (n, 3)."""
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no sequence {i}, as the number of sequences is {len(self)}")
+            raise IndexError(f"sequence {i} is out of range: there are {len(self)}")
         i %= len(self)
         return self.steps[self.offsets[i] : self.offsets[i + 1]]
 
@@ -68,7 +68,7 @@ class Strokes:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """(n,) int64: the points of each sequence."""
+        """(n,) int64: the number of points of each sequence."""
         return np.diff(self.offsets)
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Strokes:
         return np.cumsum(self[i][:, :2], axis=0, dtype=np.float64)
 
     def index(self, name: str) -> int:
-        """Which sequence has this name; InputError if none has."""
+        """The index of the sequence with this name; InputError if there is none."""
         try:
             return self.names.index(name)
         except ValueError:
@@ -93,19 +93,15 @@ class Strokes:
         chosen = np.asarray(indices, np.int64)
         lengths = self.lengths[chosen]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-        # For every step of the new set, its place in this one.
+        # The index in self.steps of every step of the new set.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
-        return Strokes(
-            offsets,
-            self.steps[places],
-            tuple(self.names[i] for i in chosen),
-            None if self.texts is None else tuple(self.texts[i] for i in chosen),
-        )
+        texts = None if self.texts is None else tuple(self.texts[i] for i in chosen)
+        return Strokes(offsets, self.steps[places], tuple(self.names[i] for i in chosen), texts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """Mean and deviation of Δx and Δy: what a model reads and predicts is ``(step - mean) / deviation``."""
+    """Mean and standard deviation of Δx and Δy; a model reads and predicts ``(step - mean) / deviation``."""
 
     modality: ClassVar[Literal["strokes"]] = "strokes"
     unit: ClassVar[str] = "point"
@@ -115,9 +111,7 @@ class Scale:
     @staticmethod
     def of(strokes: Strokes) -> Scale:
         """The scale of the steps that a model predicts: all but the first of each sequence."""
-        predicted = np.ones(len(strokes.steps), bool)
-        predicted[strokes.offsets[:-1]] = False
-        moves = strokes.steps[predicted, :2].astype(np.float64)
+        moves = np.delete(strokes.steps[:, :2], strokes.offsets[:-1], axis=0).astype(np.float64)
         if not len(moves):
             raise InputError("a scale needs a sequence of at least 2 points; there is none")
         mean, deviation = moves.mean(axis=0), moves.std(axis=0)
@@ -127,7 +121,7 @@ class Scale:
         return Scale((float(mean[0]), float(mean[1])), (float(deviation[0]), float(deviation[1])))
 
     def encode(self, steps: np.ndarray) -> np.ndarray:
-        """(..., 3) steps as a model reads them, float32; whether the pen is up stays 0 or 1."""
+        """Steps (..., 3) normalised for a model, float32; the pen bit is unchanged."""
         scaled = np.array(steps, np.float64)
         scaled[..., :2] = (scaled[..., :2] - self.mean) / self.deviation
         return scaled.astype(np.float32)
@@ -140,11 +134,11 @@ class Scale:
 
     @staticmethod
     def pieces(steps: np.ndarray) -> list[str]:
-        """One sign per point (T, 3), for display."""
+        """One display symbol per point of a sequence (T, 3)."""
         return [LAST if up else POINT for up in steps[:, 2] > 0.5]
 
     def describe(self) -> str:
-        """A few words for people."""
+        """What the model reads, for people."""
         return "pen strokes"
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,15 +166,13 @@ class StrokeFile:
     strokes: Strokes
     split: tuple[str, ...] | None = None
     """The part that each sequence belongs to, if the file says so."""
-    start: np.ndarray | None = None
-    """(n, 2): the coordinates of the first point of each sequence, if known."""
     skipped: tuple[str, ...] = ()
     """Files that could not be read, each with the reason."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StrokeCorpus:
-    """Three sets of sequences, and the scale of the first."""
+    """Strokes for training, validation and test, and the scale of the training part."""
 
     name: str
     train: Strokes
@@ -188,12 +180,12 @@ class StrokeCorpus:
     test: Strokes
     scale: Scale
     skipped: tuple[str, ...] = ()
-    """Which files could not be read, and why."""
+    """Files that could not be read, each with the reason."""
     short: int = 0
-    """How many sequences were left out, as they have fewer points than ``data.min_points``."""
+    """Number of sequences left out because they have fewer points than ``data.min_points``."""
 
     def __str__(self) -> str:
-        """What the corpus holds, for people."""
+        """A summary of a few lines."""
         parts = (self.train, self.valid, self.test)
         lengths = np.concatenate([part.lengths for part in parts])
         left_out = f"; {counted(self.short, 'shorter line')} left out" if self.short else ""
@@ -202,11 +194,10 @@ class StrokeCorpus:
             f"{lengths.mean():.1f} on average{left_out}"
         ]
         for name, part in zip(("train", "valid", "test"), parts):
-            points, pieces = len(part.steps), part.steps[:, 2].sum()
-            count = f"{len(part):>8,} {'line, ' if len(part) == 1 else 'lines,'}"
+            points = len(part.steps)
             lines.append(
-                f"{name:5} {count} {points:>11,} points, {points / len(part):.1f} per line, "
-                f"{points / pieces:.1f} per stroke"
+                f"{name:5} {len(part):>8,} {'line, ' if len(part) == 1 else 'lines,'} {points:>11,} points, "
+                f"{points / len(part):.1f} per line, {points / part.steps[:, 2].sum():.1f} per stroke"
             )
         (x, y), (dx, dy) = self.scale.mean, self.scale.deviation
         lines.append(f"a step of the training part: Δx {x:.2f} ± {dx:.2f}, Δy {y:.2f} ± {dy:.2f}")
@@ -218,41 +209,36 @@ class StrokeCorpus:
 
 
 def counted(number: int, what: str) -> str:
-    """``1 line``, ``2 lines``."""
+    """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def from_points(
-    points: np.ndarray,
+def from_arrays(
+    xy: np.ndarray,
     pen_up: np.ndarray,
     offsets: np.ndarray,
     names: Sequence[str] | None,
     texts: Sequence[str] | None,
     source: str,
+    *,
+    points: bool = False,
 ) -> Strokes:
-    """Strokes from points (N, 2) instead of steps; otherwise as ``checked``."""
-    _check_shapes(points, pen_up, offsets, source)
-    _check_numbers(points, "coordinate", source)
-    points = points.astype(np.float64)
-    moves = np.diff(points, axis=0, prepend=points[:1])
-    return checked(moves, pen_up, offsets, names, texts, source)
+    """Strokes from unchecked arrays; InputError, naming ``source``, if they do not fit together.
 
-
-def checked(
-    moves: np.ndarray,
-    pen_up: np.ndarray,
-    offsets: np.ndarray,
-    names: Sequence[str] | None,
-    texts: Sequence[str] | None,
-    source: str,
-) -> Strokes:
-    """Strokes from arrays of unknown origin; InputError, which calls them ``source``, where they do not fit together.
-
-    ``moves`` is (N, 2); whatever it says of the first point of a sequence is taken as 0, and of ``pen_up`` at the last
-    one as 1.
+    Args:
+        xy: (N, 2) steps, or coordinates if ``points``. The first step of each sequence is replaced by 0.
+        pen_up: (N,) zeros and ones. The value at the last point of each sequence is replaced by 1.
+        offsets: (n + 1,), as in :class:`Strokes`.
     """
-    _check_shapes(moves, pen_up, offsets, source)
-    _check_numbers(moves, "step", source)
+    _check(xy, pen_up, offsets, source)
+    bound = LARGEST if points else 2 * LARGEST
+    wrong = np.flatnonzero(~(np.abs(xy.astype(np.float64)).max(axis=1, initial=0) <= bound))
+    if wrong.size:
+        shown = ", ".join(f"{value:g}" for value in xy[wrong[0]])
+        what = "coordinate" if points else "step"
+        raise InputError(
+            f"{source}: every {what} must lie between {-bound:g} and {bound:g}; point {wrong[0]} has ({shown})"
+        )
     count = len(offsets) - 1
     for what, given in (("names", names), ("texts", texts)):
         if given is not None and len(given) != count:
@@ -260,42 +246,41 @@ def checked(
         try:
             "".join(given or ()).encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{source}: {what} must be text that UTF-8 can write; {error.reason}") from error
-    steps = np.empty((len(moves), 3), np.float32)
-    steps[:, :2] = moves
+            raise InputError(f"{source}: {what} must be text that UTF-8 can encode; {error.reason}") from error
+    steps = np.empty((len(xy), 3), np.float32)
+    steps[:, :2] = np.diff(xy.astype(np.float64), axis=0, prepend=0) if points else xy
     steps[:, 2] = pen_up
     steps[offsets[:-1], :2] = 0
     steps[offsets[1:] - 1, 2] = 1
-    return Strokes(
-        offsets.astype(np.int64),
-        steps,
-        tuple(names) if names is not None else tuple(map(str, range(1, count + 1))),
-        tuple(texts) if texts is not None else None,
-    )
+    named = tuple(names) if names is not None else tuple(map(str, range(1, count + 1)))
+    return Strokes(offsets.astype(np.int64), steps, named, tuple(texts) if texts is not None else None)
 
 
-def _check_shapes(points: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, source: str) -> None:
-    total = len(points)
-    if points.ndim != 2 or points.shape[1] != 2 or points.dtype.kind not in "iuf":
-        raise InputError(f"{source}: points must be numbers of shape (N, 2); got {points.dtype} {points.shape}")
+def _check(xy: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, source: str) -> None:
+    """InputError unless shapes and types fit, pen_up is binary, and offsets ascend from 0 to the number of points."""
+    if xy.ndim != 2 or xy.shape[1] != 2 or xy.dtype.kind not in "iuf":
+        raise InputError(f"{source}: points must be numbers of shape (N, 2); got {xy.dtype} {xy.shape}")
+    total = len(xy)
     if pen_up.shape != (total,) or pen_up.dtype.kind not in "biuf":
         raise InputError(
-            f"{source}: pen_up of {counted(total, 'point')} must have as many values; got {pen_up.dtype} {pen_up.shape}"
+            f"{source}: pen_up must have a value for each of {counted(total, 'point')}; "
+            f"got {pen_up.dtype} {pen_up.shape}"
         )
     wrong = np.flatnonzero((pen_up != 0) & (pen_up != 1))
     if wrong.size:
         raise InputError(f"{source}: pen_up must be 0 or 1; got {pen_up[wrong[0]]} at point {wrong[0]}")
     if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype.kind not in "iu":
         raise InputError(
-            f"{source}: offsets must be whole numbers, one more than there are sequences; "
+            f"{source}: offsets must be integers, one more than there are sequences; "
             f"got {offsets.dtype} {offsets.shape}"
         )
     if len(offsets) == 1:
         raise InputError(f"{source} holds no sequence")
-    whole = [int(offsets[0]), int(offsets[-1])]
-    if whole != [0, total]:
-        raise InputError(f"{source}: offsets must go from 0 to {total}, as there are that many points; they go from "
-                         f"{whole[0]} to {whole[1]}")  # fmt: skip
+    first, last = int(offsets[0]), int(offsets[-1])
+    if (first, last) != (0, total):
+        raise InputError(
+            f"{source}: offsets must go from 0 to {total}, the number of points; they go from {first} to {last}"
+        )
     lengths = np.diff(offsets.astype(np.int64))
     wrong = np.flatnonzero(lengths < 1)
     if wrong.size:
@@ -303,13 +288,3 @@ def _check_shapes(points: np.ndarray, pen_up: np.ndarray, offsets: np.ndarray, s
             f"{source}: offsets must ascend, as every sequence has at least one point; "
             f"sequence {wrong[0] + 1} has {lengths[wrong[0]]}"
         )
-
-
-def _check_numbers(values: np.ndarray, what: str, source: str) -> None:
-    """Finite, and no further from zero than a pen can be; for steps twice that."""
-    bound = LARGEST if what == "coordinate" else 2 * LARGEST
-    bad = np.flatnonzero(~(np.abs(values.astype(np.float64)).max(axis=1, initial=0) <= bound))
-    if bad.size:
-        shown = ", ".join(f"{value:g}" for value in values[bad[0]])
-        raise InputError(f"{source}: every {what} must lie between {-bound:g} and {bound:g}; "
-                         f"point {bad[0]} has ({shown})")  # fmt: skip

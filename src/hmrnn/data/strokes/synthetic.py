@@ -1,7 +1,7 @@
-"""Built-in handwriting: words in the stroke fonts of A. V. Hershey, written by a pen that is never twice the same.
+"""Synthetic handwriting: words in the stroke fonts of A. V. Hershey, with a random hand for every line.
 
-Every line has a hand of its own: a font, size, slant, spacing, speed and unsteadiness. The pen is sampled at equal
-times, slower where a stroke begins and ends, and its coordinates are whole numbers, as those of a whiteboard.
+A hand has a font, size, slant, spacing, speed and tremble. The pen is sampled at equal times, slower at the start and
+end of a stroke, and coordinates are integers, as on a whiteboard.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 
 import numpy as np
 
-from hmrnn.data.strokes.strokes import StrokeFile, from_points
-from hmrnn.data.text.sources import Progress
+from hmrnn.data.archives import Progress
+from hmrnn.data.strokes.strokes import StrokeFile, from_arrays
 
 VERSION = 1
-"""To be raised when the lines change, so that no cache keeps the old ones."""
+"""Part of the key of cached lines: increase it when the lines change."""
 
 FONTS = ("futural", "rowmans", "scripts", "cursive")
-_BASELINE = 9.0  # of the fonts, as y grows downwards
+_BASELINE = 9.0  # of the fonts; y grows downwards
 _WORDS = """
 a about above across after again against air all almost along also always among an and animal another answer any are
 around as ask at away back be because become been before began behind being below best better between big bird black
@@ -46,17 +46,17 @@ word work world would write year yellow yes yet you young your zero
 
 @dataclasses.dataclass(frozen=True)
 class _Glyph:
-    """The strokes of a character one after another, from its left edge and the baseline."""
+    """The strokes of a character, relative to its left edge and the baseline."""
 
     points: np.ndarray
     """(n, 2)."""
     ends: np.ndarray
-    """(n,) bool: where a stroke ends."""
+    """(n,) bool: whether a stroke ends at the point."""
     width: float
 
 
 def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> StrokeFile:
-    """So many lines of handwriting with their texts, the same for the same seed."""
+    """``count`` lines of handwriting with their texts, determined by the seed."""
     random = np.random.default_rng(seed)
     texts, points, pen_up = [], [], []
     for i in range(count):
@@ -69,12 +69,12 @@ def write_lines(count: int, seed: int = 1, progress: Progress | None = None) -> 
             progress(i + 1, count)
     offsets = np.cumsum([0, *map(len, points)])
     names = [f"line-{i:05d}" for i in range(1, count + 1)]
-    strokes = from_points(np.concatenate(points), np.concatenate(pen_up), offsets, names, texts, "built-in handwriting")
-    return StrokeFile(strokes)
+    xy, up = np.concatenate(points), np.concatenate(pen_up)
+    return StrokeFile(from_arrays(xy, up, offsets, names, texts, "built-in handwriting", points=True))
 
 
 def _sentence(random: np.random.Generator) -> str:
-    """Two to four words; now and then a number, a comma or the end of a sentence."""
+    """Two to four words, sometimes with a number, a capital, a comma or a final sign."""
     known = _WORDS.split()
     words = [known[i] for i in random.integers(len(known), size=random.integers(2, 5))]
     if random.random() < 0.1:
@@ -89,12 +89,12 @@ def _sentence(random: np.random.Generator) -> str:
 
 
 def _write(text: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points (n, 2), whole numbers, and where the pen is up (n,)."""
+    """The points (n, 2) of a text, integers, and pen_up (n,)."""
     font = FONTS[random.integers(len(FONTS))]
     size = random.uniform(10, 16)
     points, ends = _set(text, font, spacing=random.uniform(-1.0, 2.5), space=random.uniform(0.7, 1.2))
     x, y = points[:, 0], points[:, 1]
-    # The hand wanders: slowly varying size and height, a slope, a slant. Points that coincide stay together.
+    # Slowly varying size and height, a slope, a slant. Points that coincide still do so afterwards.
     y = y * (1 + 0.12 * _wave(x, random)) + 1.2 * _wave(x, random) + random.normal(0, 0.02) * x
     slant = math.tan(random.normal(0.1, 0.15))
     x = x * random.uniform(0.8, 1.1) - y * slant + 0.8 * _wave(3 * points[:, 1] + x, random)
@@ -105,16 +105,16 @@ def _write(text: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 
 
 def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray, np.ndarray]:
-    """The glyphs of a text side by side. A letter that begins where the one before ended goes on with its stroke."""
+    """The glyphs of a text side by side. A letter that starts where the previous one ended continues its stroke."""
     glyphs = _glyphs(font)
-    joined = font in ("scripts", "cursive")  # their letters meet, so they are not set apart
+    joined = font in ("scripts", "cursive")  # letters of these fonts touch, so no spacing is added
     points: list[np.ndarray] = []
     ends: list[np.ndarray] = []
     left = 0.0
     for character in text:
         glyph = glyphs[character]
         if character == " ":
-            left += round(glyph.width * space)  # whole, so that letters meet exactly
+            left += round(glyph.width * space)  # an integer, so that letters touch exactly
             continue
         moved = glyph.points + (left, 0.0)
         if points and np.array_equal(points[-1][-1], moved[0]):
@@ -128,11 +128,11 @@ def _set(text: str, font: str, spacing: float, space: float) -> tuple[np.ndarray
 def _sample(
     path: np.ndarray, ends: np.ndarray, speed: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The path at equal times: a stroke takes its length / ``speed`` samples, and at least two."""
+    """The path sampled at equal times: length / ``speed`` samples per stroke, at least two."""
     last = np.flatnonzero(ends)
     moves = np.diff(path, axis=0, prepend=path[:1])
     way = np.hypot(moves[:, 0], moves[:, 1])
-    way[last[:-1] + 1] = 1.0  # between strokes, only to set them apart
+    way[last[:-1] + 1] = 1.0  # between strokes: any positive distance
     position = np.cumsum(way)
     to = position[last]
     start = np.concatenate(([0.0], to[:-1] + 1.0))
@@ -149,20 +149,20 @@ def _sample(
 
 
 def _wave(x: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A slow random function of x, of about 1 in size."""
+    """A slowly varying random function of x with an amplitude of about 1."""
     periods = random.uniform(30, 160, 3)
     return np.sin(2 * np.pi * x[:, None] / periods + random.uniform(0, 2 * np.pi, 3)).sum(axis=1) / 1.5
 
 
 def _smooth(noise: np.ndarray) -> np.ndarray:
-    """Noise along the first dimension without its fastest part."""
+    """Low-pass filtered noise, along the first dimension."""
     padded = np.pad(noise, ((1, 1), (0, 0)), mode="edge")
     return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
 
 
 @functools.cache
 def _glyphs(font: str) -> dict[str, _Glyph]:
-    """The characters of a font."""
+    """The glyph of each character of a font."""
     from HersheyFonts import HersheyFonts
 
     loaded = HersheyFonts()

@@ -1,7 +1,6 @@
-"""Text corpora: files -> symbols in a compact array, memory-mapped from a cache, split for training and measuring.
+"""Text corpora: files as arrays of indices, memory-mapped from a cache, split into training, validation and test.
 
-Sources are read twice, block by block: once to find the symbols and where each occurs first, once to write their
-indices. Nothing larger than a block is held in memory.
+Sources are read twice, block by block: to find the symbols and where each occurs first, then to write their indices.
 """
 
 from __future__ import annotations
@@ -24,48 +23,39 @@ from typing import Any
 import numpy as np
 
 from hmrnn.config import Config, DataConfig, from_json, to_json
+from hmrnn.data.archives import Progress, Report, count_progress
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
-from hmrnn.data.text.sources import (
-    SPLITS,
-    Progress,
-    Report,
-    count_progress,
-    find_files,
-    find_sources,
-    names,
-    read_text,
-    symbol_kind,
-)
+from hmrnn.data.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
 from hmrnn.data.text.vocabulary import Vocabulary, unseen_symbols
 from hmrnn.errors import InputError
 
 _CACHE_VERSION = 2
-_ATTEMPTS = 4  # another process that repairs the same entry may remove it just after it was written
-_STALE = 24 * 60 * 60  # seconds after which an unfinished entry is taken for that of a process that died
+_ATTEMPTS = 4  # another process that repairs the same entry may remove it after it was written
+_STALE = 24 * 60 * 60  # seconds after which an unfinished entry is considered abandoned
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Three texts as indices into one vocabulary, which holds the symbols of the first."""
+    """Texts for training, validation and test as indices into the vocabulary of the training part."""
 
     name: str
     vocabulary: Vocabulary
     train: np.ndarray
-    """Read-only and memory-mapped, as are the other two."""
+    """Read-only and memory-mapped, as are valid and test."""
     valid: np.ndarray
     test: np.ndarray
     replaced: dict[str, int]
-    """How many symbols of each split training never showed, so that the unknown symbol stands in their place."""
+    """For each split, the number of symbols that the training part lacks; the unknown symbol replaces them."""
     spaces: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """With ``data.remove_spaces``: for each split, 1 where spaces stood right after a symbol. Else empty."""
+    """With data.remove_spaces: for each split, 1 where spaces followed a symbol, else 0. Otherwise empty."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """corpus.json of a cache entry; beside it, symbols.bin holds the indices of the three splits in a row.
+    """corpus.json of a cache entry. Beside it, symbols.bin holds the indices of the three splits, one after another.
 
-    With ``spaces``, spaces.bin holds a byte for each of them: 1 where spaces were taken out right after it.
+    With ``spaces``, spaces.bin holds a byte for each of them: 1 where spaces followed the symbol.
     """
 
     name: str
@@ -76,14 +66,15 @@ class _Entry:
 
 
 def load_corpus(config: DataConfig, progress: Progress | None = None, *, training: int = 2) -> Corpus:
-    """The corpus that ``config`` names: from the cache, if its sources have not changed since they were read.
+    """The corpus that ``config`` names; from the cache, if its sources have not changed.
 
-    Several files are read as one text. Formats without a split of their own give its first part to training, then come
-    validation and test. A line end of any kind is read as one symbol, "\\n", and a byte order mark is dropped; where
-    symbols are bytes, all stay as they are.
+    Several files are read as one text. Formats without their own split are cut into training, validation and test, in
+    this order. In text of characters every kind of line end becomes "\\n" and a byte order mark is dropped.
 
-    ``progress`` is called with the bytes read so far and the bytes to read; every source is read twice. A training
-    part of fewer symbols than ``training`` is an InputError, which says how many the whole text must hold.
+    Args:
+        config: which corpus.
+        progress: called with the bytes read so far and the total; every source is read twice.
+        training: the fewest symbols of the training part; with fewer, an InputError says how many the text needs.
     """
     Config(data=config).check()
     sources = find_sources(config)
@@ -111,23 +102,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
     except OSError as error:
         raise unusable(cache, error) from error
     raise InputError(
-        f"{entry} is removed or damaged as soon as it is written; set HMRNN_CACHE or --data.cache to another directory"
+        f"{entry} is removed or damaged as soon as it is written; set HMRNN_CACHE or data.cache to another directory"
     )
-
-
-def read_symbols(
-    paths: Sequence[str],
-    vocabulary: Vocabulary,
-    config: DataConfig,
-    progress: Progress | None = None,
-    *,
-    plain: bool = False,
-) -> np.ndarray:
-    """The texts in ``paths``, one after another, as indices into a vocabulary that is already there.
-
-    As :func:`read_symbols_and_spaces`, without the second of its two.
-    """
-    return read_symbols_and_spaces(paths, vocabulary, config, progress, plain=plain)[0]
 
 
 def read_symbols_and_spaces(
@@ -138,15 +114,13 @@ def read_symbols_and_spaces(
     *,
     plain: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The texts in ``paths`` as indices into a vocabulary, and 1 where spaces were taken out right after a symbol.
+    """The texts in ``paths`` as indices into a vocabulary; beside them, 1 where spaces were removed after a symbol.
 
-    The files are read in the format of ``config`` (ordinary text if that is the manual), and symbols outside the
-    vocabulary are treated as it says: InputError, or the unknown symbol if there is one. With ``plain`` accents are
-    taken off and typographic signs written in ASCII first.
+    Files are read in the format of ``config`` (format manual: as text), and data.unseen decides about symbols outside
+    the vocabulary: InputError, or the unknown symbol if there is one. With ``plain`` the text is converted to ASCII.
     """
-    config = dataclasses.replace(
-        config, path=tuple(paths), format="text" if config.format == "manual" else config.format
-    )
+    format = "text" if config.format == "manual" else config.format
+    config = dataclasses.replace(config, path=tuple(paths), format=format)
     if symbol_kind(config) != vocabulary.kind:
         raise InputError(f"the vocabulary holds {vocabulary.kind}, but the config asks for {symbol_kind(config)}")
     files = find_files(config)
@@ -157,19 +131,19 @@ def read_symbols_and_spaces(
         parts.append((vocabulary.index(codes, config.unseen, position), spaces))
         position += len(codes)
     if position == 0:
-        raise InputError(f"{names(files)} is empty; name a file with text in it")
-    symbols, removed = map(np.concatenate, zip(*parts))
-    return symbols, removed
+        raise InputError(f"{names(files)} is empty; give a file with text")
+    symbols, removed = zip(*parts)
+    return np.concatenate(symbols), np.concatenate(removed)
 
 
 def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report: Report, training: int) -> None:
-    """Read the sources and write corpus.json, symbols.bin and perhaps spaces.bin."""
+    """Read the sources and write the files of a cache entry."""
     first, counts = _scan(config, sources, report)
     lengths = _split(config, sources, counts, training)
     ends = np.cumsum(lengths)
     unseen = np.flatnonzero((first >= ends[0]) & (first < _NEVER))
     if unseen.size and config.unseen == "error":
-        advice = "remove them, or use --data.unseen replace"
+        advice = "remove them, or set data.unseen to replace"
         raise unseen_symbols(symbol_kind(config), unseen, first[unseen], advice)
     vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(first < ends[0]), unknown=unseen.size > 0)
 
@@ -186,16 +160,16 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
             unknown = np.flatnonzero(indices == len(vocabulary.symbols)) + position
             replaced += np.bincount(np.searchsorted(ends, unknown, side="right"), minlength=3)
             position += len(codes)
-        for written in (file, *([beside] if beside is not None else [])):
+        for written in filter(None, (file, beside)):
             written.flush()
             os.fsync(written.fileno())
-    about = _title(config), vocabulary.to_dict(), lengths, dict(zip(SPLITS, replaced.tolist()))
-    entry = _Entry(*about, spaces=config.remove_spaces)
+    counts_replaced = dict(zip(SPLITS, replaced.tolist()))
+    entry = _Entry(_title(config), vocabulary.to_dict(), lengths, counts_replaced, config.remove_spaces)
     (directory / "corpus.json").write_bytes(to_json(entry))
 
 
 def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[np.ndarray, list[int]]:
-    """Where each code point or byte value occurs first, over all sources in a row; and the symbols of each source."""
+    """The first position of each code point or byte value in the joined sources, and the symbols of each source."""
     first = np.full(256 if symbol_kind(config) == "bytes" else sys.maxunicode + 1, _NEVER)
     counts = []
     position = 0
@@ -211,9 +185,9 @@ def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[
 
 
 def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int], training: int) -> tuple[int, int, int]:
-    """The lengths of training, validation and test part; InputError if one has no symbol to predict.
+    """The lengths of training, validation and test part.
 
-    It says the same of a training part with fewer than ``training`` symbols.
+    InputError if a part has no symbol to predict, or the training part fewer than ``training`` symbols.
     """
     streams = f"so that the training part has {training}, one more than train.batch_size times train.length"
     advice = "; give more text, or lower these"
@@ -227,16 +201,16 @@ def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int], t
         return counts[0], counts[1], counts[2]
     total = sum(counts)
     if total == 0:
-        raise InputError(f"{names(sources)} is empty; name a file with text in it")
+        raise InputError(f"{names(sources)} is empty; give a file with text")
     own_split = config.format in ("text8", "enwik8")
-    # The decimal that was written is meant, not the binary fraction next to it.
+    # Exactly the decimal fraction of the setting, not the nearest binary one.
     valid, test = (Fraction("0.05" if own_split else str(f)) for f in (config.valid_fraction, config.test_fraction))
     share = 1 - valid - test
     parts = total - int(total * valid) - int(total * test), int(total * valid), int(total * test)
     of_each, of_training = math.ceil(2 / min(valid, test, share)), math.ceil(training / share)
     if total < of_each or parts[0] < training:
         needed, why, more = max(
-            (of_each, "so that training, validation and test part have 2 each", ""), (of_training, streams, advice)
+            (of_each, "so that training, validation and test have 2 each", ""), (of_training, streams, advice)
         )
         raise InputError(
             f"{names(sources)} is too short: it must hold at least {needed} symbols, {why}; it holds {total}{more}"
@@ -269,9 +243,9 @@ def _open(entry: Path) -> Corpus | None:
 
 
 def _publish(temporary: Path, entry: Path, prefix: str) -> None:
-    """Give a finished entry its name and remove what it replaces.
+    """Rename a finished entry and remove the entries it replaces.
 
-    Removal may fail where another process is removing the same; what is left does no harm.
+    Removal may fail if another process removes the same entry; remains do no harm.
     """
     for old in entry.parent.glob(f"{prefix}*"):
         if old != entry or not _open(old):
@@ -283,5 +257,5 @@ def _publish(temporary: Path, entry: Path, prefix: str) -> None:
     try:
         temporary.rename(entry)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise another process has just written the same
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another process has written the same entry
             raise

@@ -1,4 +1,4 @@
-"""Text in plain ASCII as far as it has an equivalent there, which is what english-small reads."""
+"""Text converted to plain ASCII where there is an equivalent; the model english-small reads such text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-_LONGEST = 1 << 16  # characters without an ASCII letter or digit that wait for the next block
+_LONGEST = 1 << 16  # characters without an ASCII letter or digit that are held back for the next block
 _DASH = re.compile(" ?[\u2014\u2015] ?")
 _SIGNS = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201a": "'", "\u2032": "'", "\u00b4": "'", "\u2039": "'", "\u203a": "'",
@@ -18,7 +18,7 @@ _SIGNS = str.maketrans(
 
 
 def plain(text: str) -> str:
-    """``text`` without accents and with the signs of a typewriter; what has no equivalent stays as it is.
+    """``text`` without accents and with ASCII signs; characters without an equivalent are kept.
 
     Example::
 
@@ -31,7 +31,7 @@ def plain(text: str) -> str:
 
 
 def in_symbols(text: str, known: Iterable[object]) -> str:
-    """``text`` in symbols of ``known`` alone: others as :func:`plain` has them, or in lower case, or left out.
+    """``text`` in the symbols of ``known``: others are converted by :func:`plain` or to lower case, or left out.
 
     Example::
 
@@ -49,9 +49,10 @@ def in_symbols(text: str, known: Iterable[object]) -> str:
 
 
 def plain_blocks(blocks: Iterable[str]) -> Iterator[str]:
-    """As :func:`plain`, of a text that comes in blocks: what a dash at the edge of one becomes depends on the next.
+    """:func:`plain` for a text in blocks.
 
-    Each is therefore cut before its last ASCII letter or digit, which no sign and no accent reaches back over.
+    The conversion of a dash at the end of a block depends on the next one, so each block is cut before its last ASCII
+    letter or digit: no rule reaches across it.
     """
     held = ""
     for block in blocks:

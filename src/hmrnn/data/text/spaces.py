@@ -1,4 +1,4 @@
-"""Text without its spaces, and where they stood: the gold ends of words that a model never saw apart."""
+"""Text without spaces, and the positions of the removed spaces: the gold ends of words."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import numpy as np
 
 from hmrnn.data.text.vocabulary import Kind
 
-# White space inside a line. Line ends stay: they are part of the text.
+# White space inside a line. Line ends are kept.
 _CHARACTERS = np.array([0x09, 0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000])
 _BYTES = _CHARACTERS[:2]
 
 
 def is_space(codes: np.ndarray, kind: Kind) -> np.ndarray:
-    """Which of these code points or byte values are white space inside a line (of bytes: space and tab)."""
+    """Which code points or byte values are white space inside a line (of bytes: space and tab)."""
     return np.isin(codes, _BYTES if kind == "bytes" else _CHARACTERS)
 
 
 def without_spaces(blocks: Iterable[np.ndarray], kind: Kind) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The symbols that are left of each block, and beside them (uint8) 1 where spaces stood right after one."""
-    held = np.zeros(0, np.uint32)  # the last symbol so far, and a space if one followed: the next block may begin so
+    """Each block without its spaces; beside it (uint8) 1 where spaces followed a symbol, else 0."""
+    held = np.zeros(
+        0, np.uint32
+    )  # the last symbol so far and the space after it, if any: the next block may start with spaces
     for block in blocks:
         codes = np.concatenate((held, block))
         space = is_space(codes, kind)

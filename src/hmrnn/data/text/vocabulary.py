@@ -1,4 +1,4 @@
-"""The symbols a model knows, in a fixed order: text to indices and back."""
+"""The vocabulary of a model: text to indices and back."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hmrnn.errors import InputError
 Kind = Literal["characters", "bytes"]
 Unseen = Literal["error", "replace"]
 LEVELS = (" \n", "\n")
-"""The symbols that end a segment of each level that a text shows: words, then lines."""
+"""The symbols that end a segment of each level: words, then lines."""
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The symbols of a model; the index of a symbol is its place here.
+    """The symbols of a model, in the order of their indices.
 
     Args:
         kind: whether a symbol is a character or a byte.
         symbols: one-character strings, or byte values, in ascending order.
-        unknown: one more symbol, the last, stands for every character or byte that is not here; shown as U+FFFD.
+        unknown: whether there is one more symbol, the last, for all other characters or bytes; shown as U+FFFD.
 
     Example::
 
@@ -60,27 +60,25 @@ class Vocabulary:
 
     @staticmethod
     def of_codes(kind: Kind, codes: Iterable[int], unknown: bool = False) -> Vocabulary:
-        """The vocabulary of these code points or byte values, given in ascending order."""
+        """The vocabulary of code points or byte values in ascending order."""
         symbols = tuple(map(chr, codes)) if kind == "characters" else tuple(map(int, codes))
         return Vocabulary(kind, symbols, unknown)
 
     @property
     def unit(self) -> str:
-        """What a symbol is: a character or a byte."""
+        """The name of one symbol: "character" or "byte"."""
         return {"characters": "character", "bytes": "byte"}[self.kind]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest type that holds every index."""
+        """The smallest integer type that holds every index."""
         return np.min_scalar_type(len(self) - 1)
 
     def encode(self, text: str | bytes, unseen: Unseen = "error") -> np.ndarray:
-        """The indices of the symbols of ``text``; a str is taken as UTF-8 where symbols are bytes.
+        """The indices of the symbols of ``text``; a vocabulary of bytes encodes a str as UTF-8.
 
-        Bytes that are not UTF-8 may be in it as Python keeps them (``surrogateescape``).
-
-        ``unseen`` says what happens to symbols that are not in the vocabulary: InputError, or the unknown symbol if
-        there is one.
+        Bytes that are not UTF-8 may be in the str as surrogates (``surrogateescape``). ``unseen`` decides about symbols
+        outside the vocabulary: InputError, or the unknown symbol if there is one.
         """
         if self.kind == "bytes":
             codes = np.frombuffer(_utf8(text) if isinstance(text, str) else text, np.uint8)
@@ -91,7 +89,7 @@ class Vocabulary:
         return self.index(codes, unseen)
 
     def index(self, codes: np.ndarray, unseen: Unseen = "error", offset: int = 0) -> np.ndarray:
-        """As ``encode``, of code points or byte values; ``offset`` is added to the positions an error names."""
+        """``encode`` for code points or byte values; ``offset`` is added to the positions in an error."""
         indices = self._table[codes]
         missing = np.flatnonzero(indices < 0)
         if missing.size and (unseen == "error" or not self.unknown):
@@ -100,7 +98,7 @@ class Vocabulary:
                 "or replace them by the unknown symbol" if self.unknown else "as there is no unknown symbol for them"
             )
             if self.kind == "characters" and set(plain("".join(map(chr, new)))) <= set(self.symbols):
-                advice += "; in plain ASCII all of them are known: --plain, or hmrnn.data.text.plain.plain"
+                advice += "; in plain ASCII all of them are known: use plain, or hmrnn.data.text.plain.plain"
             raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
         indices[missing] = len(self.symbols)
         return indices.astype(self.dtype)
@@ -113,7 +111,7 @@ class Vocabulary:
         return codes.astype(np.uint8).tobytes().decode("utf-8", "replace")
 
     def pieces(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        r"""One string per symbol, for display; a byte that is not ASCII is shown as ``\xe2``."""
+        r"""One string per symbol, for display; a byte that is not ASCII becomes ``\xe2``."""
         return [self._pieces[i] for i in self._checked(indices).tolist()]
 
     def boundaries(self, levels: int) -> np.ndarray:
@@ -135,7 +133,7 @@ class Vocabulary:
         return table
 
     def describe(self) -> str:
-        """A few words for people."""
+        """What the model reads, for people."""
         return f"text, {len(self)} {self.kind}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,13 +165,13 @@ class Vocabulary:
 
     @functools.cached_property
     def _codes(self) -> np.ndarray:
-        """What each index is shown as; the byte 0xff is never part of UTF-8, so it decodes to U+FFFD."""
+        """The code of each index; the unknown symbol is U+FFFD, or the byte 0xff, which decodes to U+FFFD."""
         unknown = (ord(UNKNOWN) if self.kind == "characters" else 0xFF,) if self.unknown else ()
         return np.array(self._values + unknown, np.uint32)
 
     @functools.cached_property
     def _table(self) -> np.ndarray:
-        """The index of every code point or byte value; -1 for those not here."""
+        """The index of every code point or byte value; -1 if it is not in the vocabulary."""
         table = np.full(256 if self.kind == "bytes" else sys.maxunicode + 1, -1, np.int32)
         table[list(self._values)] = np.arange(len(self._values))
         return table
@@ -193,7 +191,7 @@ def _is_byte(symbol: object) -> bool:
 
 
 def _utf8(text: str) -> bytes:
-    """Lone surrogates are bytes that were not UTF-8, or else encoded as they are."""
+    """UTF-8; lone surrogates become the bytes they stand for, or else are encoded as they are."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -206,7 +204,7 @@ def code_points(text: str) -> np.ndarray:
 
 
 def unseen_symbols(kind: Kind, codes: np.ndarray, positions: np.ndarray, advice: str) -> InputError:
-    """The error that names the first few of ``codes``, which occur first at ``positions`` of the text."""
+    """The error about symbols outside the vocabulary, with the first ``positions`` of up to five of them."""
     listed = ", ".join(
         (f"{chr(code)!r} (U+{code:04X})" if kind == "characters" else f"byte 0x{code:02x}") + f" at position {position}"
         for position, code in sorted(zip(positions.tolist(), codes.tolist()))[:5]

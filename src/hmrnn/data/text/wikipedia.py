@@ -1,23 +1,26 @@
-"""A Wikipedia dump made into text8: the words of its articles in lower case, digits spelled out, and single spaces.
+"""Text from a Wikipedia dump (XML): words as in text8, or paragraphs of prose.
 
-The rules, their order and their quirks are those of the filter behind the published text8 (Mahoney, 2006), which is the
-first 10⁸ characters of what it makes of the dump enwik9. Of enwik8, the first tenth of that dump, it makes 74,090,640
+Words follow the rules, their order included, of the filter behind the published text8 (Mahoney, 2006), which is the
+first 10⁸ characters of what it makes of the dump enwik9. From enwik8, the first tenth of that dump, it makes 74,090,640
 characters with the SHA-256 f0624e3bcaa8466848a2e176a150711d866df1c5edf491b5c28a258776524082.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hmrnn.data.text.sources import Progress, Report, count_progress, read_blocks
+from hmrnn.data.archives import Progress, Report, count_progress, read_blocks
+from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
 from hmrnn.utils import files
 
-_LONGEST = 1 << 26  # bytes up to the next ">"; the longest article of enwik9 has far fewer
+_LONGEST = 1 << 26  # bytes without a ">", well above the longest article of enwik9
 
+# Words
 _TAG = re.compile(rb"<.*>")
 _REDIRECT = re.compile(rb"#redirect", re.IGNORECASE)
 _MARKUP: tuple[tuple[re.Pattern[bytes], bytes], ...] = tuple(
@@ -32,12 +35,12 @@ _MARKUP: tuple[tuple[re.Pattern[bytes], bytes], ...] = tuple(
         (rb"(?i)\|\d+px", b""),
         (rb"(?i)\[\[image:[^\[\]]*\|", b""),  # [[Image:name|caption]] -> caption]]
         (rb"(?i)\[\[category:([^|\]]*)[^]]*\]\]", rb"[[\1]]"),
-        (rb"\[\[[a-z\-]*:[^\]]*\]\]", b""),  # the same article in other languages
+        (rb"\[\[[a-z\-]*:[^\]]*\]\]", b""),  # links to other languages
         (rb"\[\[[^|\]]*\|", b"[["),  # [[article|shown]] -> [[shown]]
         (rb"\{\{[^}]*\}\}", b""),  # templates
         (rb"\{[^}]*\}", b""),  # tables
         (rb"[\[\]]", b""),
-        (rb"&[^;]*;", b" "),  # entities that are left
+        (rb"&[^;]*;", b" "),  # remaining entities
     )
 )
 _LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
@@ -47,6 +50,33 @@ _DIGITS = tuple(
 )
 _LETTERS_ONLY = bytes(code if 97 <= code <= 122 else 32 for code in range(256))
 
+# Prose
+_ARTICLE = re.compile(r"<text [^>]*>(.*)</text>", re.DOTALL)
+_WHOLE = tuple(  # removed with their content
+    re.compile(pattern, re.DOTALL | re.IGNORECASE)
+    for pattern in (
+        r"<!--.*?-->",
+        r"<ref[^>]*/>",
+        r"<(ref|math|table|gallery|pre|nowiki|timeline|code|source)\b[^>]*>.*?</\1\s*>",
+    )
+)
+_INNERMOST = (
+    re.compile(r"\{\{[^{}]*\}\}"),  # templates
+    re.compile(r"\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL),  # tables
+)
+_LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
+_NOT_SHOWN = re.compile(r"\s*:?(image|file|media|category|wikipedia|template|[a-z]{2,3}(-[a-z-]+)?|simple)\s*:", re.I)
+_ADDRESS = re.compile(r"\[(?:https?|ftp|mailto):[^\s\]]*\s*([^\]]*)\]|(?:https?|ftp)://\S+")
+_PROSE_TAG = re.compile(r"<[^<>]*>")
+_EMPHASIS = re.compile(r"'{2,}")
+_EMPTY_BRACKETS = re.compile(r"\(\s*[,;:.\s]*\)")
+_SPACES = re.compile(r"\s+")
+_BEFORE_SIGN = re.compile(r"\s+([,.;:!?)])")
+SHORTEST = 60
+"""Fewest characters of a paragraph."""
+LOST = 0.02
+"""Largest share of characters without an ASCII equivalent in a paragraph."""
+
 
 def clean_wikipedia(
     source: str | Path,
@@ -55,17 +85,27 @@ def clean_wikipedia(
     characters: int | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write the cleaned text of the XML dump ``source`` to ``target`` and return its number of characters.
+    """Write the words of the dump ``source`` to ``target``, as in text8, and return the number of characters.
 
-    The dump is read as a stream and may be packed (.xz, .gz, .bz2). ``characters`` cuts the text off at that length:
-    10⁸ for text8. ``target`` appears when it is complete. ``progress`` is called with the bytes read and to read.
+    The dump is read as a stream and may be compressed (.xz, .gz, .bz2). ``characters`` truncates the text: 10⁸ for
+    text8. ``target`` is written completely or not at all.
     """
     if characters is not None and characters < 1:
         raise InputError(f"characters must be at least 1; got {characters}")
-    return write_cleaned(source, target, _clean, characters=characters, progress=progress)
+    return _write(source, target, _words, characters=characters, progress=progress)
 
 
-def write_cleaned(
+def wikipedia_prose(source: str | Path, target: str | Path, *, progress: Progress | None = None) -> int:
+    """Write the paragraphs of the dump ``source`` to ``target`` in ASCII, one per line; return their characters.
+
+    A paragraph is a line of running text that starts with a letter, a digit or a quotation mark and ends a sentence;
+    headings, lists, tables, templates, footnotes and pictures are left out. The dump may be compressed (.xz, .gz,
+    .bz2). ``target`` is written completely or not at all.
+    """
+    return _write(source, target, _articles, progress=progress)
+
+
+def _write(
     source: str | Path,
     target: str | Path,
     clean: Callable[[Iterator[bytes]], Iterator[bytes]],
@@ -73,12 +113,12 @@ def write_cleaned(
     characters: int | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write what ``clean`` makes of a dump, which it gets in pieces that end after each ``>``; gives its length."""
+    """Write what ``clean`` makes of the records of a dump, and return its length."""
     source, target = Path(os.path.expanduser(source)), Path(os.path.expanduser(target))
     if not source.is_file():
         raise InputError(f"there is no file {source}; give a Wikipedia dump (XML)")
     if target.exists():
-        raise InputError(f"{target} is already there; remove it or choose another name")
+        raise InputError(f"{target} exists already; remove it or choose another name")
     written = 0
     with files.replacing(target, advice=files.ELSEWHERE) as file:
         for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
@@ -91,7 +131,7 @@ def write_cleaned(
 
 
 def _records(source: Path, report: Report) -> Iterator[bytes]:
-    """The dump in pieces that end after each ``>``. Articles write it ``&gt;``, so each is whole in one piece."""
+    """The dump in records that end after each ``>``. Articles contain it as ``&gt;``, so each is in one record."""
     rest = b""
     for block in read_blocks(source, report):
         *records, rest = (rest + block).split(b">")
@@ -102,8 +142,8 @@ def _records(source: Path, report: Report) -> Iterator[bytes]:
         yield rest
 
 
-def _clean(records: Iterator[bytes]) -> Iterator[bytes]:
-    """The text of each record that belongs to an article, with a space before every word."""
+def _words(records: Iterator[bytes]) -> Iterator[bytes]:
+    """The words of each record inside an article, with a space before every word."""
     inside = False
     for record in records:
         inside = (inside or b"<text " in record) and not _REDIRECT.search(record)
@@ -114,7 +154,7 @@ def _clean(records: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _visible(record: bytes) -> bytes:
-    """The words a reader would see: letters in lower case, anything else as spaces."""
+    """The visible text of a record: letters in lower case, anything else as spaces."""
     text = _TAG.sub(b"", record, count=1)
     text = text.replace(b"&amp;", b"&").replace(b"&lt;", b"<").replace(b"&gt;", b">")
     for pattern, shown in _MARKUP:
@@ -123,3 +163,51 @@ def _visible(record: bytes) -> bytes:
     for digit, word in _DIGITS:
         text = text.replace(digit, word)
     return text.translate(_LETTERS_ONLY)
+
+
+def _articles(records: Iterator[bytes]) -> Iterator[bytes]:
+    """The paragraphs of each article, a line each."""
+    pieces: list[bytes] = []
+    for record in records:
+        if b"<text " in record:
+            pieces = []
+        pieces.append(record)
+        if b"</text>" in record:
+            found = _ARTICLE.search(b"".join(pieces).decode("utf-8", "replace"))
+            pieces = []
+            if found and not re.match("#redirect", found[1].lstrip(), re.IGNORECASE):
+                yield from (paragraph.encode() + b"\n" for paragraph in paragraphs(html.unescape(found[1])))
+        elif len(pieces) > 2:  # between articles
+            pieces = pieces[-1:]
+
+
+def paragraphs(markup: str) -> Iterator[str]:
+    """The lines of running text in the markup of one article."""
+    text = html.unescape(markup)  # entities that were escaped twice, such as &amp;nbsp;
+    for pattern in _WHOLE:
+        text = pattern.sub("", text)
+    for pattern, shown in (*((pattern, "") for pattern in _INNERMOST), (_LINK, _shown)):
+        while (shorter := pattern.sub(shown, text)) != text:  # templates, tables and links are nested
+            text = shorter
+    text = _PROSE_TAG.sub("", _ADDRESS.sub(lambda found: found[1] or "", text))
+    text = _EMPHASIS.sub("", text)
+    for line in text.split("\n"):
+        if line[:1].isalnum() or line[:1] in "\"'":
+            line = _tidy(line)
+            if len(line) >= SHORTEST and line.rstrip("\"')")[-1:] in (".", "!", "?"):
+                yield line
+
+
+def _shown(link: re.Match[str]) -> str:
+    """The visible part of [[article|shown]]."""
+    return "" if _NOT_SHOWN.match(link[1]) else link[1].rsplit("|", 1)[-1]
+
+
+def _tidy(line: str) -> str:
+    """``line`` in ASCII with single spaces; empty if too much of it has no ASCII equivalent."""
+    letters = plain(line)
+    ascii_only = "".join(c if c.isprintable() or c == " " else " " for c in letters if ord(c) < 128)
+    if len(letters) - len(ascii_only) > LOST * len(letters) or any(c in ascii_only for c in "[]{}|<>"):
+        return ""
+    ascii_only = _EMPTY_BRACKETS.sub("", ascii_only)
+    return _BEFORE_SIGN.sub(r"\1", _SPACES.sub(" ", ascii_only)).strip()
