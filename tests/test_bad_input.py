@@ -84,7 +84,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     # files
     "missing": ("train nowhere.txt", "'nowhere.txt' is neither a preset (demo, ptb, "),
     "missing, by flag": ("train text --data.path nowhere", "there is no file nowhere"),
-    "no file": ("train ptb", "format ptb needs data, and none was named"),
+    "no file": ("train ptb", "format ptb needs data; give the directory of ptb.char.train.txt as --data.path"),
     "empty": ("train empty.txt", "empty.txt is empty"),
     "too short": (
         "train short.txt",
@@ -96,16 +96,16 @@ TRAINING: dict[str, tuple[str, str]] = {
     ),
     "too short for its parts": (
         "train short.txt --train.batch-size 1 --train.length 3",
-        "short.txt is too short: it must hold at least 40 symbols, so that training, validation and test part have 2",
+        "short.txt is too short: it must hold at least 40 symbols, so that training, validation and test have 2",
     ),
     "too short to show": ("data short.txt", "short.txt is too short: it must hold at least 40 symbols"),
     "other series": ("train series.csv", "other time series are for hmrnn.HMSegmenter, in Python"),
     "IAM-OnDB": ("train iam", "holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path iam"),
     "IAM-OnDB without its sets": (
         "data iamondb --path iam --split official",
-        "name them beside the lines with --path, or take --split paper",
+        "add them to --path, or set --split to paper",
     ),
-    "IAM-OnDB without its place": ("data iamondb", "give lineStrokes-all.tar.gz, a folder or an archive with --path"),
+    "IAM-OnDB without its place": ("data iamondb", "give lineStrokes-all.tar.gz, a folder or an archive as --path"),
     "binary": ("train binary.txt", "binary.txt is not UTF-8 text"),
     "not UTF-8": ("train latin1.txt", "latin1.txt is not UTF-8 text: byte 0xe9 at offset 3"),
     "folder without text": ("train folder", "folder is a directory without .txt files"),
@@ -197,7 +197,7 @@ USING: dict[str, tuple[str, str]] = {
     ),
     "evaluate a picture": (
         "evaluate -m runs/story --file picture.png",
-        "or read it as bytes with ",
+        "or read it as bytes (data.bytes)",
     ),
     "width": ("segment -m runs/story abc --width -3", "width must"),
     "length": ("generate -m runs/story --length -1", "length must not be negative; got -1"),

@@ -207,7 +207,7 @@ def test_plot(run: Path) -> None:
         (("generate", "hand", "--prime", "{lines}", "--line", "9"), "--line must lie between 1 and 4"),
         (("generate", "hand", "--prime", "{lines}", "--line", "no"), "no sequence is called 'no'"),
         (("segment", "hand", "some text"), "this is a model of handwriting"),
-        (("segment", "hand"), "needs data, and none was named; give .* with --file"),
+        (("segment", "hand"), "needs data; give .* as --file"),
         (("evaluate", "hand", "--file", "{lines}", "--symbols", "5"), "--symbols is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--plain"), "--plain is for text"),
         (("evaluate", "hand", "--file", "{lines}", "--boundaries", "--gold", "x"), "--gold is for text"),
@@ -234,7 +234,7 @@ def test_plot(run: Path) -> None:
         (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
         (("generate", "text", "abc", "--prime", "{lines}"), "--prime is for handwriting"),
         (("evaluate", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
-        (("segment", "hand", "--file", "{text}"), r"\.csv files, and from a line of IAM-OnDB \(.xml\)"),
+        (("segment", "hand", "--file", "{text}"), r"\.csv files, and from line files of IAM-OnDB \(.xml\)"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(

@@ -29,8 +29,8 @@ class Arguments:
         return [field for field in fields if getattr(self, field.name) not in (field.default, ())]
 
     def flags(self) -> dict[str, str]:
-        """Settings that messages may name, and this command's flags for them."""
-        return {}
+        """Settings and functions that messages may name, and this command's flags for them."""
+        return {"hmrnn.data.text.plain.plain": "--plain"} if hasattr(self, "plain") else {}
 
     def check(self) -> None:
         """Raise InputError if the arguments cannot be right."""
@@ -136,7 +136,7 @@ class EvaluateArguments(ModelArguments):
     """Print JSON."""
 
     def flags(self) -> dict[str, str]:
-        return {"data.path": "--file" if self.file else "--path"}
+        return {**super().flags(), "data.path": "--file" if self.file else "--path"}
 
     def check(self) -> None:
         super().check()
@@ -169,7 +169,7 @@ class TextArguments(ModelArguments):
         return True
 
     def flags(self) -> dict[str, str]:
-        return {"data.path": "--file"}
+        return {**super().flags(), "data.path": "--file"}
 
     def check(self) -> None:
         super().check()

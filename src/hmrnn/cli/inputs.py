@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from hmrnn.cli.arguments import NO_TEXT, ModelArguments, TextArguments
-from hmrnn.data import Strokes, read_strokes
-from hmrnn.data.text import sources
+from hmrnn.data import Strokes, archives, read_strokes
 from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load
@@ -84,8 +83,8 @@ def _decoded(path: str | None, kind: str) -> str:
 def _file(name: str) -> bytes:
     check_no_strokes(name)
     path = Path(os.path.expanduser(name))
-    if sources.is_packed(path):
-        return _limited(name, sources.read_blocks(path, lambda count: None))
+    if archives.is_packed(path):
+        return _limited(name, archives.read_blocks(path, lambda count: None))
     with open(path, "rb") as file:  # which may be a pipe
         return _limited(name, iter(lambda: file.read(1 << 20), b""))
 

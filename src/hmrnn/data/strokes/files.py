@@ -47,7 +47,7 @@ def read_strokes(path: str | Path) -> Strokes:
 def read_file(path: Path, report: Report) -> StrokeFile:
     """The contents of a .npz, .json or .csv file; ``report`` receives the bytes read."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}, or it cannot be accessed; check the path")
+        raise InputError(f"there is no file {path}, or it cannot be reached; check the path")
     if not is_stroke_file(path):
         raise InputError(
             f"{path}: strokes are read from .npz, .json and .csv files, and from line files of IAM-OnDB (.xml); "

@@ -75,7 +75,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
             files += [p for p in inside if _kind(p.name)]
             files += [p for p in inside if is_tar(p) and p.name.startswith(_TARS)]
         elif not path.is_file():
-            raise InputError(f"there is no file or folder {path}, or it cannot be accessed; check the path")
+            raise InputError(f"there is no file or folder {path}, or it cannot be reached; check the path")
         elif not is_tar(path) and not _kind(path.name):
             raise InputError(
                 f"{path}: IAM-OnDB is read from a folder, tar archives (lineStrokes-all.tar.gz, ascii-all.tar.gz), "

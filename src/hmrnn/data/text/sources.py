@@ -67,7 +67,7 @@ def find_files(config: DataConfig) -> list[Path]:
     files: list[Path] = []
     for path in (Path(os.path.expanduser(name)) for name in config.path):
         if not os.path.exists(path):
-            raise InputError(f"there is no file {path}, or it cannot be accessed; check the path")
+            raise InputError(f"there is no file {path}, or it cannot be reached; check the path")
         if path.is_dir() and config.format == "text":
             found = sorted(p for p in path.rglob("*") if p.is_file() and _unpacked_name(p).endswith(".txt"))
             if not found:
@@ -106,7 +106,7 @@ def read_codes(path: Path, config: DataConfig, report: Report, *, plain: bool = 
     """
     if plain and (config.format != "text" or config.bytes):
         what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
-        raise InputError(f"plain is for text, and this model reads {what}; leave it out")
+        raise InputError(f"hmrnn.data.text.plain.plain is for text, and this model reads {what}; leave it out")
     if config.format == "manual":
         report(os.path.getsize(path))
         yield np.frombuffer(manual().encode(), np.uint8) if config.bytes else code_points(manual())

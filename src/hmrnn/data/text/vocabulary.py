@@ -98,7 +98,7 @@ class Vocabulary:
                 "or replace them by the unknown symbol" if self.unknown else "as there is no unknown symbol for them"
             )
             if self.kind == "characters" and set(plain("".join(map(chr, new)))) <= set(self.symbols):
-                advice += "; in plain ASCII all of them are known: use plain, or hmrnn.data.text.plain.plain"
+                advice += "; in plain ASCII all of them are known: hmrnn.data.text.plain.plain"
             raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
         indices[missing] = len(self.symbols)
         return indices.astype(self.dtype)
