@@ -211,9 +211,9 @@ def test_a_pen_that_the_library_refuses_is_refused(
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:
     answer = client.get("/api/models")
     models = answer.json()["models"]
-    assert [(model["name"], model["kind"], model["unit"]) for model in models] == [
+    assert [(model["name"], model["reads"], model["unit"]) for model in models] == [
         ("small", "text", "character"), ("other", "text", "character"), ("raw", "text", "byte"),
-        ("pen", "handwriting", "point"),
+        ("pen", "strokes", "point"),
     ]  # fmt: skip
     assert models[0]["layers"] == [8, 8, 8]
     assert str(runs) not in answer.text
@@ -232,7 +232,7 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     (READ, '{"text": "a", "model": -1}', 400, "at `$.model`"),
     (READ, '{"text": "a", "model": "/etc"}', 400, "Expected `int`"),
     (READ, '{"text": "a", "path": "/etc/passwd"}', 400, "unknown field `path`"),
-    (READ, '{"text": "a", "model": 3}', 400, "of kind handwriting"),
+    (READ, '{"text": "a", "model": 3}', 400, "reads strokes; this needs one that reads text"),
     (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
     (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
     (READ, '{"text": "É"}', 400, "training never showed"),
@@ -248,12 +248,17 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     ("/api/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
     ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
     ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
-    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
+    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "reads text; this needs one that reads strokes"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400, "in different places"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1e300, 0, 1]]}', 400, "at `$.steps[1][0]`"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1, 0, 2]]}', 400, "at `$.steps[1][2]`"),
-    ("/api/strokes/segmentation", '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}', 400, "of kind text"),
+    (
+        "/api/strokes/segmentation",
+        '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}',
+        400,
+        "reads text; this needs one that reads strokes",
+    ),
     ("/api/strokes/write", '{"model": 3, "points": 100000}', 413, "points may be 5,000 at most"),
 ]
 

@@ -134,19 +134,19 @@ class _Page:
         return parts.figure(self._read(wanted), self.drawer)
 
     def _read(self, wanted: ReadRequest | FigureRequest) -> parts.Chunks:
-        model = self.shelf.of_kind(wanted.model, "text")
+        model = self.shelf.reading("text", wanted.model)
         return parts.read(model, wanted.text, self.memories[wanted.model])
 
     def plain(self, wanted: ReadRequest) -> Slices:
         """A text in symbols that a model knows: others without accents, in plain signs, or left out"""
-        vocabulary = self.shelf.of_kind(wanted.model, "text").vocabulary
+        vocabulary = self.shelf.reading("text", wanted.model).vocabulary
         every = vocabulary.kind == "bytes"  # any text is made of them
         yield msgspec.json.encode(Plain(wanted.text if every else in_symbols(wanted.text, vocabulary.symbols)))
 
     def write(self, wanted: WriteRequest) -> Slices:
         """What a model continues a prompt with, part by part; the prompt comes first"""
         how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p", "seed")}
-        return parts.write(self.shelf.of_kind(wanted.model, "text"), wanted.prompt, wanted.length, **how)
+        return parts.write(self.shelf.reading("text", wanted.model), wanted.prompt, wanted.length, **how)
 
     def read_strokes(self, wanted: DrawingRequest) -> Slices:
         """What a handwriting model finds in a drawing, part by part; a symbol is a point"""
@@ -157,11 +157,11 @@ class _Page:
         return parts.whole(self._read_strokes(wanted))
 
     def _read_strokes(self, wanted: DrawingRequest) -> parts.Chunks:
-        return parts.read_strokes(self.shelf.of_kind(wanted.model, "handwriting"), np.asarray(wanted.steps))
+        return parts.read_strokes(self.shelf.reading("strokes", wanted.model), np.asarray(wanted.steps))
 
     def write_strokes(self, wanted: HandwritingRequest) -> Slices:
         """A line that a handwriting model generates, part by part; each part has its steps"""
-        model = self.shelf.of_kind(wanted.model, "handwriting")
+        model = self.shelf.reading("strokes", wanted.model)
         return parts.write_strokes(model, wanted.points, bias=wanted.bias, seed=wanted.seed)
 
 

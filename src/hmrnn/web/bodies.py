@@ -66,7 +66,7 @@ class Model(msgspec.Struct):
 
     model: Count
     name: str
-    kind: Literal["text", "handwriting"]
+    reads: Literal["text", "strokes"]
     layers: Annotated[list[int], Meta(description="the size of each layer, the lowest first")]
     parameters: Count
     unit: Literal["character", "byte", "point"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hmrnn import checkpoint
 from hmrnn.analysis.render import visible
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load
-from hmrnn.pretrained.text import TextModel
 from hmrnn.web.bodies import Model
 
 
@@ -22,20 +21,12 @@ class Entry:
     name: str
     model: Any
 
-    @property
-    def kind(self) -> Literal["text", "handwriting"]:
-        """What the model reads."""
-        return "text" if isinstance(self.model, TextModel) else "handwriting"
-
     def about(self, index: int) -> Model:
         """What the page is told of the model: no path, no file name."""
-        network = self.model.network
-        layers, parameters = list(network.rnn.hidden_sizes), sum(weight.numel() for weight in network.parameters())
-        if self.kind == "handwriting":
-            return Model(index, self.name, self.kind, layers, parameters, "point", None)
-        vocabulary = self.model.vocabulary
-        alphabet = "".join(map(str, vocabulary.symbols)) if vocabulary.kind == "characters" else None
-        return Model(index, self.name, self.kind, layers, parameters, vocabulary.unit, alphabet)
+        network, reads = self.model.network, self.model.reads
+        alphabet = "".join(reads.symbols) if reads.unit == "character" else None
+        parameters = sum(weight.numel() for weight in network.parameters())
+        return Model(index, self.name, reads.modality, list(network.rnn.hidden_sizes), parameters, reads.unit, alphabet)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +42,12 @@ class Shelf:
             )
         return self.entries[index]
 
-    def of_kind(self, index: int, kind: str) -> Any:
-        """The model with this number, which must be of this kind."""
+    def reading(self, modality: str, index: int) -> Any:
+        """The model with this number, which must read "text" or "strokes"."""
         entry = self[index]
-        if entry.kind != kind:
-            raise InputError(f"model {index} ({entry.name}) is of kind {entry.kind}; this needs one of kind {kind}")
+        if entry.model.reads.modality != modality:
+            reads = entry.model.reads.modality
+            raise InputError(f"model {index} ({entry.name}) reads {reads}; this needs one that reads {modality}")
         return entry.model
 
 

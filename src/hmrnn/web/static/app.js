@@ -19,8 +19,8 @@ class Page {
   constructor({ models: found, limits }) {
     this.models = found;
     this.limits = limits;
-    this.texts = found.filter(({ kind }) => kind === "text");
-    this.drawings = found.filter(({ kind }) => kind === "handwriting");
+    this.texts = found.filter(({ reads }) => reads === "text");
+    this.drawings = found.filter(({ reads }) => reads === "strokes");
     this.reader = new Read(this);
     this.writer = new Write(this);
     this.drawer = new Draw(this);
