@@ -80,6 +80,14 @@ def test_scale_leaves_out_first_steps() -> None:
     assert scale.encode(strokes[0]).dtype == np.float32
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -3e15])
+def test_scale_refuses_what_no_model_can_read(value: float) -> None:
+    steps = np.zeros((4, 3))
+    steps[2, 1] = value
+    with pytest.raises(InputError, match=r"^steps must be finite and at most 1e\+15 deviations \(1.0, 2.0\) long$"):
+        Scale((0.0, 0.0), (1.0, 2.0)).encode(steps)
+
+
 def test_scale_does_not_depend_on_the_layout_in_memory() -> None:
     strokes = some(300, shortest=20)
     for steps_in in (np.asfortranarray(strokes.steps), strokes.steps[::-1].copy()[::-1]):

@@ -283,6 +283,16 @@ def test_random_states() -> None:
     assert losses(None) != losses(None)
 
 
+def test_a_series_far_from_the_training_series_is_refused() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    model = HMSegmenter(segment_lengths=(5,), updates=2, hidden_size=4).fit(x)
+    for far in (1e16, -1e90):
+        with pytest.raises(
+            hmrnn.InputError, match=r"^a series must stay within 1e\+15 deviations of the training series; got"
+        ):
+            model.predict(np.vstack([x, [[far]]]))
+
+
 def test_a_loss_that_is_not_finite_is_refused() -> None:
     model = HMSegmenter((4, 3), **SMALL, learning_rate=1e35)
     with pytest.raises(hmrnn.InputError, match=r"not finite at update . of 4; lower learning_rate"):

@@ -1,4 +1,7 @@
-"""Numbers at the ends of what float32 can hold: every engine gives finite states, or the module says what is wrong."""
+"""Numbers at the limits of float32: every engine gives finite states, or the module says what is wrong.
+
+Forced boundaries are always checked, x and symbols on a CPU; ``check_values`` checks everything everywhere.
+"""
 
 from __future__ import annotations
 
@@ -86,14 +89,15 @@ def rule(layer_norm: bool, value: float) -> str:
 @pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
 def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: float, device: str) -> None:
-    rnn = hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, engine=engine).to(device)
+    checked: dict[str, Any] = {"layer_norm": layer_norm, "check_values": device != "cpu"}
+    rnn = hmrnn.HMLSTM(3, 4, 2, engine=engine, **checked).to(device)
     x = torch.zeros(5, 2, 3, device=device)
     x[3, 1, 2] = value
     said = f"^x {rule(layer_norm, value)}"
     with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
         rnn(x)
     with pytest.raises(InputError, match=said + "step 3 of sequence 1, at position 2$"):
-        hmrnn.HMLSTM(3, 4, 2, layer_norm=layer_norm, batch_first=True).to(device)(x.transpose(0, 1))
+        hmrnn.HMLSTM(3, 4, 2, batch_first=True, **checked).to(device)(x.transpose(0, 1))
     with pytest.raises(InputError, match=said + "sequence 1, at position 2$"):
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])  # in the padding it may stand
@@ -109,8 +113,8 @@ def test_a_long_sequence_of_large_numbers_is_no_mistake() -> None:
 @on_every_device
 @pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
-def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool, device: str) -> None:
-    rnn = hmrnn.HMLSTM(3, (4, 5), 2, layer_norm=layer_norm).to(device)
+def test_states_are_checked_if_asked_for(layer_norm: bool, value: float, symbols: bool, device: str) -> None:
+    rnn = hmrnn.HMLSTM(3, (4, 5), 2, layer_norm=layer_norm, check_values=True).to(device)
     given: tuple[Tensor, dict[str, Tensor]] = (torch.zeros(5, 2, 3, device=device), {})
     if symbols:
         symbol = torch.zeros(5, 2, dtype=torch.int64, device=device)
@@ -127,14 +131,16 @@ def test_states_are_looked_at(layer_norm: bool, value: float, symbols: bool, dev
 
 @on_every_device
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, -0.1, 1.1])
-def test_boundaries_are_looked_at(value: float, device: str) -> None:
-    rnn, x = hmrnn.HMLSTM(3, 4, 3).to(device), torch.zeros(5, 2, 3, device=device)
+def test_boundaries_are_checked(value: float, device: str) -> None:
+    """Forced ones always, those of a state if asked for."""
+    rnn, x = hmrnn.HMLSTM(3, 4, 3, check_values=True).to(device), torch.zeros(5, 2, 3, device=device)
     got = rf"must lie between 0 and 1; got {format(value, 'g').replace('+', '.')} in "
     state = rnn.initial_state(2)
     state.z[1, 0] = value
     for call in (lambda: rnn(x, state), lambda: rnn.step(x[0], state)):
         with pytest.raises(InputError, match=rf"^state\.z {got}sequence 1, at position 0$"):
             call()
+    rnn.check_values = False
     forced = torch.zeros(5, 2, 2, device=device)
     forced[0], forced[2, 1, 1] = math.nan, value
     if math.isnan(value):  # left to the detector
@@ -145,6 +151,41 @@ def test_boundaries_are_looked_at(value: float, device: str) -> None:
     with pytest.raises(InputError, match=rf"^boundaries {got}sequence 1, at position 1$"):
         rnn.step(x[0], boundaries=forced[2])
     assert finite(*rnn(x, boundaries=forced, lengths=[5, 2])[0].hidden)
+
+
+@pytest.mark.parametrize("way", ["reference", "sparse", "single", "step", *ON_GPU])
+def test_nan_that_nobody_looked_for_stays_visible(way: str) -> None:
+    """h of the first layer is NaN from that step on, in that sequence."""
+    device = "cuda" if "cuda" in way else "cpu"
+    rnn = hmrnn.HMLSTM(6, 8, 3).to(device)
+    x = torch.randn(9, 1 if way == "single" else 2, 6, device=device)
+    x[4, 0, 1] = math.nan
+    if way.startswith("step"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hmrnn.nn.checks.check_size", lambda *given: None)
+            h = torch.stack(read(rnn, x, way)[::7])
+    else:
+        h = read(rnn, x, way)[0]
+    assert h[:, 0].isnan().any(-1).tolist() == [False] * 4 + [True] * 5
+    assert finite(h[:, 1:])
+
+
+@on_every_device
+def test_symbols_are_rows_of_the_embedding(device: str) -> None:
+    for rnn in (hmrnn.HMLSTM(3, 4, 3), LayerNormLSTM(3, 4, 2), LSTM(3, 4, 2)):
+        rnn.to(device).check_values = device != "cpu"
+        table = torch.randn(7, 3, device=device)
+        for wrong in (-1, 7, 2**40):
+            symbols = torch.zeros(5, 2, dtype=torch.int64, device=device)
+            symbols[3, 1] = wrong
+            said = rf"^x must hold symbol indices from 0 to 6, one per row of embedding; got {wrong} in step 3"
+            with pytest.raises(InputError, match=f"{said} of sequence 1$"):
+                rnn(symbols, embedding=table)
+            assert finite(*rnn(symbols, lengths=[5, 3], embedding=table)[0].hidden)
+        rnn.check_values = True
+        table[4, 2] = math.nan
+        with pytest.raises(InputError, match=r"^embedding must be finite .*; got nan in row 4, at position 2$"):
+            rnn(symbols, lengths=[5, 3], embedding=table)
 
 
 CELL: dict[str, tuple[int, ...]] = {
@@ -177,7 +218,7 @@ def test_a_cell_stays_finite(layer_norm: bool, value: float, boundary: Any) -> N
 @on_every_device
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
 def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float, device: str) -> None:
-    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm).to(device)
+    cell = hmrnn.HMLSTMCell(6, 8, 5, layer_norm=layer_norm, check_values=True).to(device)
     for name, shape in CELL.items():
         given = {other: torch.zeros(size, device=device) for other, size in CELL.items()}
         given[name][1, -1] = value
@@ -216,6 +257,7 @@ def test_baselines_stay_finite(name: str, value: float, device: str) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e35])
 def test_baselines_name_what_they_cannot_read(name: str, value: float, device: str) -> None:
     rnn = BASELINES[name]().to(device)
+    rnn.check_values = device != "cpu"
     said = rule(rnn.layer_norm, value)
     x = torch.zeros(5, 2, 6, device=device)
     x[3, 1, 2] = value
@@ -225,6 +267,7 @@ def test_baselines_name_what_they_cannot_read(name: str, value: float, device: s
         rnn.step(x[3])
     out, _ = rnn(x, lengths=[5, 3])
     assert finite(*out.hidden)
+    rnn.check_values = True
     for kind in ("h", "c"):
         state = rnn.initial_state(2)
         getattr(state, kind)[1][0, 7] = value
@@ -242,16 +285,16 @@ def test_there_may_be_no_boundaries_to_look_at(device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_numbers_are_looked_at_on_another_device_than_the_current() -> None:
-    rnn = hmrnn.HMLSTM(3, 4, 2).to("cuda:1")
+def test_values_are_checked_on_another_device_than_the_current() -> None:
+    rnn = hmrnn.HMLSTM(3, 4, 2, check_values=True).to("cuda:1")
     with torch.cuda.device(0), pytest.raises(InputError, match=r"^x must be finite"):
         rnn(torch.full((500, 64, 3), math.nan, device="cuda:1"))
 
 
 @pytest.mark.gpu
-def test_nobody_looks_in_a_captured_graph() -> None:
-    """It could not be told: NaN in, NaN out."""
-    rnn, x = hmrnn.HMLSTM(6, 8, 3).cuda(), torch.zeros(9, 2, 6, device="cuda")
+def test_a_captured_graph_checks_nothing() -> None:
+    """NaN in, NaN out."""
+    rnn, x = hmrnn.HMLSTM(6, 8, 3, check_values=True).cuda(), torch.zeros(9, 2, 6, device="cuda")
     with torch.no_grad():
         rnn(x)
         graph = torch.cuda.CUDAGraph()

@@ -122,7 +122,7 @@ def test_padding_of_text_may_hold_anything(dropped: float) -> None:
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
     symbols[1, 0] = 2 * SYMBOLS
-    with pytest.raises(IndexError):
+    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
         model(symbols, lengths=lengths)
 
 

@@ -243,6 +243,7 @@ def test_how_they_are_given_and_shown() -> None:
     state = rnn.initial_state(2)._replace(pending=torch.zeros(2, 1))
     with pytest.raises(InputError, match=r"^state.pending must have shape \(2, 2\); got \(2, 1\)$"):
         rnn(torch.zeros(1, 2, 3), state)
+    rnn.check_values = True
     with pytest.raises(InputError, match=r"^state.pending must lie between 0 and 1; got 2 in sequence 0"):
         rnn(torch.zeros(1, 2, 3), state._replace(pending=torch.full((2, 2), 2.0)))
     with pytest.raises(InputError, match=r"^state must hold h, c and z; got 4 tensors$"):

@@ -180,7 +180,7 @@ def test_a_batch_of_one_is_refused_what_a_larger_one_is(B: int) -> None:
         with pytest.raises(InputError, match=r"state\.z must hold zeros and ones"):
             rnn(torch.randn(6, B, 3), state._replace(z=torch.full((B, 2), 0.4)))
         for rnn.engine in ("auto", "sparse"):
-            with pytest.raises(IndexError):
+            with pytest.raises(InputError, match=r"^x must hold symbol indices from 0 to 6"):
                 rnn(torch.full((6, B), -1), embedding=torch.randn(7, 3))
 
 

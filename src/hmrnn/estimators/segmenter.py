@@ -21,6 +21,7 @@ from hmrnn.utils.devices import find_device
 Series = np.ndarray | Tensor | Sequence[Any]
 _ABREAST = 64  # series are read side by side
 _MOST = 1 << 18  # steps are read at once, padding included, so that memory is bounded
+_LARGEST = 1e15  # what float32 can multiply and square
 _FEWEST = 16  # series as long as the longest, from which on a CPU reads them sooner side by side than one by one
 
 
@@ -316,7 +317,11 @@ def _tenth(updates: int) -> int:
 
 
 def _scaled(one: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return ((one - mean) / scale).astype(np.float32)
+    """The series as the network reads it."""
+    scaled = (one - mean) / scale
+    if (largest := np.abs(scaled).max()) > _LARGEST:
+        raise InputError(f"a series must stay within {_LARGEST:g} deviations of the training series; got {largest:g}")
+    return scaled.astype(np.float32)
 
 
 def _ends(fired: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ class HMLSTMCell(Sloped):
         input_size: size of the layer below.
         hidden_size: size of this layer.
         above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
-        layer_norm, boundary, on_copy, flush, top_down, copy, device, dtype: as in :class:`HMLSTM`.
+        layer_norm, boundary, on_copy, flush, top_down, copy, check_values, device, dtype: as in :class:`HMLSTM`.
 
     The state is h, c and z. With ``top_down="pending"``, unless FLUSH makes that "boundary", it has a fourth tensor
     (B, 1): the gate of the top-down input.
@@ -46,6 +46,7 @@ class HMLSTMCell(Sloped):
         flush: bool = True,
         top_down: TopDown = "boundary",
         copy: bool = True,
+        check_values: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -58,6 +59,7 @@ class HMLSTMCell(Sloped):
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.flush, self.copy = truth("flush", flush), truth("copy", copy)
         self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
+        self.check_values = truth("check_values", check_values)
         self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
         sizes = self.hidden_size, self.input_size, self.above_size
         weights = new_weights(*sizes, layer_norm, device, dtype, top_down != "none")
@@ -115,14 +117,16 @@ class HMLSTMCell(Sloped):
             if tuple(value.shape) != (len(x), size):
                 raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
             checks.check_kind(name, value, self.weights().b)
-        decided = {name: given.pop(name) for name in list(given) if name in ("z", "z_below", "pending")}
-        settle = checks.check_numbers(given, decided, self.layer_norm)
+            if self.check_values and checks.readable(value):
+                if name in ("z", "z_below", "pending"):
+                    checks.check_range(name, value)
+                else:
+                    checks.check_size(name, value, self.layer_norm)
         noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(
             self.weights(), h, c, z, x, z_below, above, self.options(), noise, pending=pending
         )  # fmt: skip
-        settle()
         z = z if z_new is None else z_new
         return (h, c, z) if pending is None else (h, c, z, next_gate(pending, z, z_below))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Protocol, SupportsIndex, cast
 
@@ -16,10 +17,10 @@ from hmrnn.ops import State
 from hmrnn.ops.interface import autocast_dtype
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
-"""Of numbers in size, without and with layer norm: what float32 can multiply by a row of weights, or also square."""
+"""Largest absolute values that float32 can multiply by a row of weights, and with layer norm also square."""
 
 ROUNDING = 1e-3
-"""How far beyond 0 and 1 a boundary may lie: one that is computed, as soft ones are, may be off by its last digit."""
+"""How far outside of 0 and 1 a boundary may lie, as computed ("soft") boundaries are rounded."""
 
 
 class Network(Protocol):
@@ -29,6 +30,8 @@ class Network(Protocol):
     hidden_sizes: tuple[int, ...]
     num_boundaries: int
     batch_first: bool
+    layer_norm: bool
+    check_values: bool
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
@@ -60,98 +63,87 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
 
 
 def check_values(
-    x: Tensor, state: State | None, boundaries: Tensor | None, layer_norm: bool, lengths: Tensor | None = None
-) -> Callable[[], None]:
-    """See :func:`check_numbers`; a boundary that is NaN is left to the detector."""
-    numbers = {"x": x} if x.is_floating_point() else {}
-    decided: dict[str, Tensor] = {}
+    rnn: Network,
+    x: Tensor,
+    state: State | None,
+    boundaries: Tensor | None = None,
+    lengths: Tensor | None = None,
+    embedding: Tensor | None = None,
+) -> None:
+    """Check the values of what a pass is given, beyond shapes and dtypes.
+
+    Forced boundaries must lie between 0 and 1. On a CPU x must be finite and not too large, and symbols must be rows of
+    the embedding; one reduction finds that. With ``rnn.check_values`` this holds on every device, and for embedding and
+    state, too. Padding is not checked. To check waits for a GPU. Where values cannot be read (``torch.compile``,
+    ``torch.func``, CUDA graphs, the device meta) they are not checked.
+    """
+    looks = rnn.check_values or x.device.type == "cpu"
+    if not (looks or boundaries is not None) or not readable(x):
+        return
+    if boundaries is not None:
+        check_range("boundaries", boundaries, lengths, nan=True)
+    if looks and embedding is None:
+        check_size("x", x, rnn.layer_norm, lengths)
+    elif looks and embedding is not None:
+        last = len(embedding) - 1
+        _scan("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
+    if not rnn.check_values:
+        return
+    if embedding is not None:
+        check_size("embedding", embedding, rnn.layer_norm)
     if state is not None:
-        for name, tensors in (("h", state.h), ("c", state.c)):
-            numbers |= {f"state.{name}[{l}]": a for l, a in enumerate(tensors)}
-        gates = {"state.z": state.z, "state.pending": state.pending}
-        decided |= {name: a for name, a in gates.items() if a is not None and a.numel() > 0}
-    if boundaries is not None and boundaries.numel() > 0:
-        decided["boundaries"] = boundaries.detach()
-    return check_numbers(numbers, decided, layer_norm, lengths)
+        for name, group in (("h", state.h), ("c", state.c)):
+            for l, a in enumerate(group):
+                check_size(f"state.{name}[{l}]", a, rnn.layer_norm)
+        check_range("state.z", state.z)
+        if state.pending is not None:
+            check_range("state.pending", state.pending)
 
 
-def _nothing() -> None:
-    """There was nothing to complain of."""
+def check_size(name: str, a: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
+    """Numbers must be finite and small enough to be multiplied by weights and, with layer norm, squared."""
+    limit = LARGEST_NORMALISED if layer_norm else LARGEST
+    rule = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
+    _scan(name, a, -limit, limit, rule, lengths)
+
+
+def check_range(name: str, z: Tensor, lengths: Tensor | None = None, nan: bool = False) -> None:
+    """Boundaries must lie between 0 and 1; ``nan``: or be NaN, which leaves the decision to the detector."""
+    _scan(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
+
+
+def readable(a: Tensor) -> bool:
+    """Whether the values of a tensor can be looked at now."""
+    if a.is_meta or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    with torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext():
+        return not (a.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @torch.no_grad()
-def check_numbers(
-    numbers: Mapping[str, Tensor], boundaries: Mapping[str, Tensor], layer_norm: bool, lengths: Tensor | None = None
-) -> Callable[[], None]:
-    """``numbers`` must be finite and small enough for all that is made of them, ``boundaries`` lie between 0 and 1.
-
-    All are (T, B, size) or (B, size); what lies in the padding does not count, and "boundaries" may hold NaN. On a CPU
-    the error comes at once. A GPU is not waited for: call what is returned when the work has been launched, and it says
-    what was found meanwhile. Nobody looks while a graph is captured, a function compiled or transformed by torch.func,
-    whose numbers stand for many; and on the device meta there are none.
-    """
-    first = next(iter({**numbers, **boundaries}.values()))
-    if first.is_meta or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return _nothing
-    if first.is_cuda and _capturing(first.device):
-        return _nothing
-    limit = LARGEST_NORMALISED if layer_norm else LARGEST
-    beyond = [_beyond(name, z) for name, z in boundaries.items()]
-    tensors = [a.detach() for a in (*numbers.values(), *beyond)]
-    bounds = [limit] * len(numbers) + [ROUNDING] * len(beyond)
-
-    def complain() -> None:
-        size = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
-        for name, a in numbers.items():
-            _find(name, a, ~(a.abs() <= limit), size, lengths)
-        for (name, z), far in zip(boundaries.items(), beyond):
-            _find(name, z, ~(far.abs() <= ROUNDING), "lie between 0 and 1", lengths)
-
-    if first.is_cuda:
-        return _heard_later(tensors, bounds, complain)
-    norms: Sequence[Tensor] = torch._foreach_norm(tensors) if len(tensors) > 1 else [torch.linalg.vector_norm(*tensors)]
-    if not all(float(norm) <= bound for norm, bound in zip(norms, bounds)):  # a norm may be, while no number is
-        complain()
-    return _nothing
-
-
-def _heard_later(tensors: list[Tensor], bounds: list[float], complain: Callable[[], None]) -> Callable[[], None]:
-    """Have the GPU compare sizes with bounds; what is returned waits for that, and for nothing launched after it."""
-    with torch.cuda.device(tensors[0].device):
-        largest = torch._foreach_norm(tensors, torch.inf)
-        worst = torch.stack([a.float() for a in torch._foreach_div(largest, bounds)]).max()
-        found = worst.to("cpu", non_blocking=True)
-        seen = torch.cuda.Event()
-        seen.record()
-
-    def settle() -> None:
-        seen.synchronize()
-        if not float(found) <= 1:  # which holds for NaN, too
-            complain()
-
-    return settle
-
-
-def _capturing(device: torch.device) -> bool:
-    with torch.cuda.device(device):
-        return torch.cuda.is_current_stream_capturing()
-
-
-def _beyond(name: str, z: Tensor) -> Tensor:
-    """How far boundaries lie outside of 0 to 1."""
-    if name == "boundaries":
-        z = z.nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf)
-    return z - z.clamp(0, 1)
-
-
-def _find(name: str, a: Tensor, wrong: Tensor, rule: str, lengths: Tensor | None) -> None:
-    """Complain of the first number of ``a`` that is wrong, if there is one that counts."""
-    if lengths is not None and a.dim() == 3:
-        wrong = wrong & (torch.arange(len(a), device=a.device)[:, None] < lengths)[..., None]
+def _scan(
+    name: str, a: Tensor, low: float, high: float, rule: str, lengths: Tensor | None = None, nan: bool = False
+) -> None:
+    """Raise InputError for the first value of ``a``, (T, B, size), (T, B) or (B, size), that is not in range."""
+    if a.numel() == 0:
+        return
+    least, most = a.aminmax()
+    if low <= least.item() and most.item() <= high:  # False if there is a NaN
+        return
+    wrong = ~((a >= low) & (a <= high))
+    if nan:
+        wrong &= ~a.isnan()
+    steps = a.dim() == 3 or not a.is_floating_point()
+    if lengths is not None and steps:
+        padding = torch.arange(len(a), device=a.device)[:, None] >= lengths  # (T, B)
+        wrong &= ~(padding[..., None] if a.dim() == 3 else padding)
     if bool(wrong.any()):
-        *when, b, k = wrong.nonzero()[0].tolist()
-        where = f"step {when[0]} of sequence {b}" if when else f"sequence {b}"
-        raise InputError(f"{name} must {rule}; got {a[*when, b, k].item():g} in {where}, at position {k}")
+        place = wrong.nonzero()[0].tolist()
+        t, b, k = place if a.dim() == 3 else (*place, -1) if steps else (-1, *place)
+        where = f"step {t} of sequence {b}" if steps else f"{'row' if name == 'embedding' else 'sequence'} {b}"
+        value = a[tuple(place)].item()
+        got = f"{value:g} in {where}, at position {k}" if a.is_floating_point() else f"{value} in {where}"
+        raise InputError(f"{name} must {rule}; got {got}")
 
 
 def check_state(rnn: Network, state: State, B: int) -> None:

@@ -19,7 +19,6 @@ from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_o
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.streamed import Streamed
 
 
 class HMLSTM(Sloped):
@@ -67,11 +66,12 @@ class HMLSTM(Sloped):
         zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
             every unit keeps that share of it.
         engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
+        check_values: check all values in every call, not only those that cost little; see "Values" below.
         device, dtype: of the parameters, as in every module of torch.
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
-          indices, (T, B). Numbers that are not finite or too large are refused; see docs/model.md.
+          indices, (T, B).
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
         - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
         - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
@@ -80,6 +80,12 @@ class HMLSTM(Sloped):
         - **out**: an :class:`Output` with ``hidden``, ``boundaries``, ``probabilities`` and ``operations``.
         - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1), for each sequence at its own end; with
           ``top_down="pending"`` also ``pending`` (B, L-1), the gates of the top-down input at the next step.
+
+    Values: every call checks shapes, dtypes and devices, and that forced boundaries lie between 0 and 1. On a CPU it
+    also checks that x is finite and not too large (1e31, with layer norm 1e15) and that symbols are rows of the
+    embedding. On a GPU, which it would have to wait for, NaN in x makes h of the first layer NaN for the rest of the
+    sequence, as in ``torch.nn.LSTM``, and a detector that gets NaN does not fire. ``check_values=True`` (or
+    ``rnn.check_values = True``) checks x, symbols, embedding and state on every device. Padding is never checked.
 
     Parameters, for layer l counted from 0: ``U.l`` (4H+1, H), ``V.l`` (4H+1, H of the layer above), ``W.l`` (4H+1, size
     of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V; with
@@ -113,6 +119,7 @@ class HMLSTM(Sloped):
         dropout: float = 0.0,
         zoneout: float = 0.0,
         engine: str = "auto",
+        check_values: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -131,6 +138,7 @@ class HMLSTM(Sloped):
         self.dropout = probability("dropout", dropout)
         self.zoneout = probability("zoneout", zoneout)
         self.engine = one_of("engine", engine, ops.ENGINES)
+        self.check_values = truth("check_values", check_values)
         self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
 
         below = (self.input_size, *self.hidden_sizes[:-1])
@@ -209,7 +217,7 @@ class HMLSTM(Sloped):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
-        settle = checks.check_values(x, state, boundaries, self.layer_norm, lengths)
+        checks.check_values(self, x, state, boundaries, lengths, embedding)
 
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
@@ -223,7 +231,6 @@ class HMLSTM(Sloped):
             seen=self._seen(state),
             engine=self.engine,
         )
-        settle()
         active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
         done = operations(result.boundaries, state.z, active, flush=self.flush, copy=self.copy)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
@@ -248,11 +255,8 @@ class HMLSTM(Sloped):
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
-        new = None if isinstance(state, Streamed) and state.on_copy is not None else state  # else looked at by now
-        settle = checks.check_values(x, new, forced, self.layer_norm)
-        made = streaming.step(x, self.layers(), state, self.options(), boundaries=forced)
-        settle()
-        return made
+        checks.check_values(self, x, state, forced)
+        return streaming.step(x, self.layers(), state, self.options(), boundaries=forced)
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes

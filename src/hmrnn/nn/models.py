@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_input, check_lengths
+from hmrnn.nn.checks import check_input, check_lengths, check_values
 from hmrnn.nn.distributions import Mixture, head_size
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
@@ -118,6 +118,7 @@ class LanguageModel(nn.Module):
             check_input(self.rnn, symbols, self.embedding.weight, sequence=True)
             T, B = symbols.shape
             lengths = check_lengths(lengths, T, B, symbols.device)
+            check_values(self.rnn, symbols, None, lengths=lengths, embedding=self.embedding.weight)
             known = symbols
             if lengths is not None:  # padding, which is never read, may hold anything
                 known = symbols.masked_fill(torch.arange(T, device=symbols.device)[:, None] >= lengths, 0)

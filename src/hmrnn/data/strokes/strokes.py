@@ -15,6 +15,8 @@ from hmrnn.errors import InputError
 
 LARGEST = 1e6
 """Largest absolute coordinate: beyond it a float32 step would lose precision."""
+LARGEST_SCALED = 1e15
+"""Largest absolute value that ``Scale.encode`` gives a model: layer norm squares it in float32."""
 FEWEST = 2
 """Fewest points of a sequence that a model can learn from: one to read and one to predict."""
 POINT, LAST = "o", "^"
@@ -124,6 +126,8 @@ class Scale:
         """Steps (..., 3) normalised for a model, float32; the pen bit is unchanged."""
         scaled = np.array(steps, np.float64)
         scaled[..., :2] = (scaled[..., :2] - self.mean) / self.deviation
+        if not np.abs(scaled).max(initial=0) <= LARGEST_SCALED:
+            raise InputError(f"steps must be finite and at most {LARGEST_SCALED:g} deviations {self.deviation} long")
         return scaled.astype(np.float32)
 
     def decode(self, steps: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import layer_sizes, positive
+from hmrnn.nn.checks import layer_sizes, positive, truth
 from hmrnn.nn.dropout import drop_units, drop_weights, probability
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
@@ -49,7 +49,7 @@ class Baseline(nn.Module, ABC):
         dropout: share of a layer's units that the layer above does not see, while training; drawn once per call for
             each sequence, for all its time steps.
         engine: "auto": there is but one implementation, PyTorch's.
-        device, dtype: of the parameters, as in every module of torch.
+        check_values, device, dtype: as in :class:`hmrnn.HMLSTM`.
     """
 
     num_boundaries = 0
@@ -67,6 +67,7 @@ class Baseline(nn.Module, ABC):
         weight_drop: float = 0.0,
         dropout: float = 0.0,
         engine: str = "auto",
+        check_values: bool = False,
     ) -> None:
         super().__init__()
         self.input_size = positive("input_size", input_size)
@@ -74,6 +75,7 @@ class Baseline(nn.Module, ABC):
         self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
+        self.check_values = truth("check_values", check_values)
         self.slope = 1.0  # of detectors it does not have: schedules may set it, nothing reads it
         if engine != "auto":
             raise InputError(
@@ -118,7 +120,7 @@ class Baseline(nn.Module, ABC):
         state = self.initial_state(B) if state is None else state
         checks.check_state(self, state, B)
         lengths = checks.check_lengths(lengths, T, B, x.device)
-        settle = checks.check_values(x, state, boundaries, self.layer_norm, lengths)
+        checks.check_values(self, x, state, boundaries, lengths, embedding)
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
         if lengths is not None:  # whatever the padding holds, nothing of it is read
             padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
@@ -137,7 +139,6 @@ class Baseline(nn.Module, ABC):
             steps, h, c = self.layer(l, LayerInput(below, state.h[l], state.c[l], lengths, looked_up, draws))
             hidden.append(steps)
             ends.append((h.to(state.h[l].dtype), c.to(state.c[l].dtype)))
-        settle()
         h_end, c_end = zip(*ends)
         none = state.z.new_zeros(T, B, 0)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
