@@ -28,6 +28,7 @@ from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
+from hmrnn.ops.cuda.plan import unflattened
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
 STEPS_WITHOUT_GRADIENT = 128
@@ -79,12 +80,12 @@ class Call:
         lease.forward()
         return lease.plan.result()
 
-    def unflatten(self, flat: Sequence[Any]) -> tuple[Any, tuple[Any, Any, Any], Any, list[Sequence[Any]]]:
-        """Source, state (h, c, z), forced boundaries and the fields of each layer's weights, from one flat sequence."""
+    def unflatten(self, flat: Sequence[Any]) -> tuple[Any, tuple[Any, Any, Any, Any], Any, list[Sequence[Any]]]:
+        """Source, state (h, c, z, pending), forced boundaries and the fields of each layer's weights."""
         L, fields = len(self.spec.sizes), len(LayerWeights._fields)
         h, c, rest = flat[1 : 1 + L], flat[1 + L : 1 + 2 * L], flat[1 + 2 * L :]
-        weights = [rest[2 + l * fields : 2 + (l + 1) * fields] for l in range(L)]
-        return flat[0], (tuple(h), tuple(c), rest[0]), rest[1], weights
+        weights = [rest[3 + l * fields : 3 + (l + 1) * fields] for l in range(L)]
+        return flat[0], (tuple(h), tuple(c), rest[0], rest[1]), rest[2], weights
 
 
 class _Recurrence(torch.autograd.Function):
@@ -106,6 +107,7 @@ class _Recurrence(torch.autograd.Function):
             *result.state.h,
             *result.state.c,
             result.state.z,
+            *(() if result.state.pending is None else (result.state.pending,)),
         )
 
     @staticmethod
@@ -154,15 +156,14 @@ def hmlstm(
     reason = why_not(device, dtype)
     if reason is not None:
         raise InputError(f"the engine 'cuda' cannot run here: {reason}; choose another engine")
-    if not options.of_the_paper:
-        raise InputError("the engine 'cuda' has the paper's cell alone; choose engine='reference'")
     if isinstance(options.slope, Tensor) and options.slope.requires_grad:
         raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
     if len(weights) == 1:
         boundaries = None
     if options.boundary != "sample" or len(weights) == 1:
         noise = None
-    tensors = [source, *state.h, *state.c, state.z, boundaries, *(a for w in weights for a in w)]
+    pending = (state.z if state.pending is None else state.pending) if options.gate == "pending" else None
+    tensors = [source, *state.h, *state.c, state.z, pending, boundaries, *(a for w in weights for a in w)]
     training = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
     norm = weights[0].gain_U is not None
     spec = Spec(
@@ -186,13 +187,14 @@ def hmlstm(
         input_gradient=training and norm and source.requires_grad,
         precision=torch.backends.cuda.matmul.fp32_precision if dtype == torch.float32 else "",
         device=device,
+        flush=options.flush,
+        gate=options.gate,
+        copy=options.copy,
     )
     call = Call(spec, cuda_cache.on(device), options.slope, indices, lengths, noise, kept, seen)
     if not training:
         return _without_gradient(call, tensors)
-    flat = _Recurrence.apply(call, *tensors)
-    L = len(weights)
-    return Result(flat[:L], flat[L], flat[L + 1], State(flat[L + 2 : 2 * L + 2], flat[2 * L + 2 : -1], flat[-1]))
+    return unflattened(_Recurrence.apply(call, *tensors), len(weights))
 
 
 def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
@@ -217,9 +219,9 @@ def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
         given = None if forced is None else forced[span]
         with call.device.turn():
             lease = call.device.lend(now.spec, often=2 * limit < T)
-            result = now.run(lease, [x, *state[0], *state[1], state[2], given, *(a for w in weights for a in w)])
+            result = now.run(lease, [x, *state[0], *state[1], *state[2:], given, *(a for w in weights for a in w)])
         lease.release()
-        state = (result.state.h, result.state.c, result.state.z)
+        state = result.state
         piece = [*result.hidden, result.boundaries, result.probabilities]
         whole = whole or [a.new_empty(T, *a.shape[1:]) for a in piece]
         for into, a in zip(whole, piece):

@@ -86,18 +86,26 @@ class _Layer:
         return found
 
     def _column_sums(self, d: Tensor, key: str, stats: Tensor | None) -> None:
-        l, z, width = self.layer.l, self.plan.z, d.shape[1]
+        width = d.shape[1]
         self.kernels.column_sums[(-(-width // TILE["BLOCK"]), self.spec.chunks)](
             d, d.stride(0), self.rows, self.sums[:, self.at[key]], self.sums.stride(0), stats,
-            gate_V=None if self.layer.top else z[:, :, l:], gate_W=z[1:, :, l - 1 :] if l > 0 else None,
-            gate_step=self.spec.detectors, WIDTH=width, TOP=self.layer.top, **TILE,
+            gate_V=self._gate("V"), gate_W=self._gate("W"), gate_step=self.spec.detectors, WIDTH=width,
+            TOP_DOWN="V" in self.layer.reads, **TILE,
         )  # fmt: skip
+
+    def _gate(self, name: str) -> Tensor | None:
+        """What a matrix's contribution is multiplied by at each step, from the first on; None if by nothing."""
+        plan, l = self.plan, self.layer.l
+        if name == "V" and plan.gate is not None and not self.layer.top:
+            return plan.gate[:, :, l:]
+        return plan.z[1:, :, l - 1 :] if name == "W" and l > 0 and self.spec.copy else None
 
     def _product(self, name: str) -> Tensor | None:
         """ds times what the matrix was multiplied with, weighed; gives the Gram matrix that layer norm needs."""
         plan, layer, spec = self.plan, self.layer, self.spec
         read, now = layer.reads[name], int(name == "W")
-        gate = weighed = again = seen = None
+        gate = self._gate(name)
+        weighed = again = seen = None
         if read is None:
             a = plan.x
             if spec.norm:
@@ -106,9 +114,7 @@ class _Layer:
             other = plan.layers[read]
             a = other.h[now : now + spec.steps]
             seen = other.seen if name == "W" else None
-            if name != "U":
-                gate = plan.z[now:, :, min(read, layer.l) :]
-            if spec.norm or gate is not None:
+            if spec.norm or gate is not None or seen is not None:
                 weighed, again = other.d_hidden, other.c_log if spec.norm else None  # logs that nobody needs any more
         arguments: dict[str, Any] = {"d_detector": None, "stats": None}
         if not layer.top:

@@ -135,14 +135,13 @@ def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.const
 
 @triton.jit
 def _normalised(
-    own, above, below, bias, gain_U, gain_V, gain_W, zp, zb, stats, row,
-    cols, mask, H: tl.constexpr, DETECTS: tl.constexpr,
+    own, above, below, bias, gain_U, gain_V, gain_W, gate_V, gate_W, stats, row, cols, mask, H: tl.constexpr,
 ):  # fmt: skip
     """Bias and contributions, each layer-normalised for itself, together; their moments go to ``stats``, if any."""
     f, i, o, g = load4(bias, cols, mask, H)
     uf, ui, uo, ug = load4(own, cols, mask, H)
     wf, wi, wo, wg = load4(below, cols, mask, H)
-    if DETECTS:
+    if above is not None:
         vf, vi, vo, vg = load4(above, cols, mask, H)
         sum_U, sum_V, sum_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)
         mean_V = sum_V / (4 * H)
@@ -153,10 +152,10 @@ def _normalised(
     uf, ui, uo, ug = _centred(uf, ui, uo, ug, mean_U, mask)
     wf, wi, wo, wg = _centred(wf, wi, wo, wg, mean_W, mask)
     square_U, square_W = uf * uf + ui * ui + uo * uo + ug * ug, wf * wf + wi * wi + wo * wo + wg * wg
-    if DETECTS:
+    if above is not None:
         squares_U, squares_V, squares_W = sum3(square_U, vf * vf + vi * vi + vo * vo + vg * vg, square_W)
         scale_V = _scale(squares_V, H)
-        f, i, o, g = _add_scaled(f, i, o, g, vf, vi, vo, vg, scale_V * zp, gain_V, cols, mask, H)
+        f, i, o, g = _add_scaled(f, i, o, g, vf, vi, vo, vg, scale_V * gate_V, gain_V, cols, mask, H)
         if stats is not None:
             tl.store(stats + row * STATS + OF_V, mean_V)
             tl.store(stats + row * STATS + OF_V + 1, scale_V)
@@ -169,7 +168,7 @@ def _normalised(
         tl.store(stats + row * STATS + OF_U + 1, scale_U)
         tl.store(stats + row * STATS + OF_W, mean_W)
         tl.store(stats + row * STATS + OF_W + 1, scale_W)
-    return _add_scaled(f, i, o, g, wf, wi, wo, wg, scale_W * zb, gain_W, cols, mask, H)
+    return _add_scaled(f, i, o, g, wf, wi, wo, wg, scale_W * gate_W, gain_W, cols, mask, H)
 
 
 @triton.jit
@@ -178,6 +177,15 @@ def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
     if kept is not None:
         return load(kept + row * H, cols, mask)
     return tl.full(cols.shape, ZONEOUT, tl.float32)
+
+
+@triton.jit
+def shares(zp, zb, FLUSH: tl.constexpr):
+    """alpha, beta and gamma of the polynomial that chooses the operation."""
+    flush = zp
+    if not FLUSH:
+        flush = 0.0
+    return flush + (1 - flush) * zb, (1 - flush) * zb, (1 - flush) * (1 - zb)
 
 
 @triton.jit
@@ -197,7 +205,7 @@ def cell_forward(
     t,
     B,
     own, own_row, own_step,  # (·, B, ·) U·h of this layer, one step ago
-    above, above_row, above_step,  # V·h of the layer above, one step ago
+    above, above_row, above_step,  # V·h of the layer above, one step ago; None without top-down input
     below, below_row, below_step,  # W·h of the layer below, now; in the first layer W·x, or a table for symbols
     index,  # (T, B) the row of that table
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
@@ -210,6 +218,7 @@ def cell_forward(
     c_log,  # (T+1, B, H)
     s, s_row,  # (T, B, ·) pre-activations of the gates, kept for the backward pass
     z,  # (T+1, B, D)
+    gate,  # (T+1, B, D) of the top-down input: z itself, or pending gates; None: always open
     s_z, probability,  # (T, B, D)
     dot_own, dot_above, dot_below,  # (T+1, B, D) what the detectors get from h, h above and h below
     u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
@@ -219,6 +228,9 @@ def cell_forward(
     D: tl.constexpr,  # detectors, one less than layers
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
+    FLUSH: tl.constexpr,
+    COPY: tl.constexpr,
+    PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -232,26 +244,29 @@ def cell_forward(
     if LAYER < D:
         zp = tl.load(z + row * D + LAYER)
     zb = 1.0
-    if LAYER > 0:
+    if LAYER > 0 and COPY:
         zb = tl.load(z + (row + B) * D + LAYER - 1)
 
     # (4)-(7): the three contributions
     own_at = own + step * own_step + b * own_row
     above_at = above
-    if LAYER < D:
+    gate_V = 1.0
+    if above is not None:
         above_at = above + step * above_step + b * above_row
+        if gate is not None:
+            gate_V = tl.load(gate + row * D + LAYER)
     below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
     if gain_U is not None:
         f, i, o, g = _normalised(
-            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, zp, zb, stats, row, cols, mask, H, LAYER < D
+            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, H
         )
     else:
         f, i, o, g = load4(bias, cols, mask, H)
         pf, pi, po, pg = load4(own_at, cols, mask, H)
         f, i, o, g = f + pf, i + pi, o + po, g + pg
-        if LAYER < D:
+        if above is not None:
             pf, pi, po, pg = load4(above_at, cols, mask, H)
-            f, i, o, g = f + zp * pf, i + zp * pi, o + zp * po, g + zp * pg
+            f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
         pf, pi, po, pg = load4(below_at, cols, mask, H)
         f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
         if s is not None:
@@ -260,7 +275,7 @@ def cell_forward(
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
 
     # (2), (3): the choice of operation, as a polynomial
-    alpha, beta, gamma = zp + (1 - zp) * zb, (1 - zp) * zb, (1 - zp) * (1 - zb)
+    alpha, beta, gamma = shares(zp, zb, FLUSH)
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
     h_old = load(h + row * H, cols, mask)
     c_new = alpha * i * g + (beta * f + gamma) * c_old
@@ -291,7 +306,9 @@ def cell_forward(
     if LAYER < D:
         at_z = row * D + LAYER
         pre = tl.load(dot_own + at_z) + tl.load(bias + 4 * H)
-        pre += zp * tl.load(dot_above + at_z) + zb * tl.load(dot_below + at_z)
+        pre += zb * tl.load(dot_below + at_z)
+        if above is not None:
+            pre += gate_V * tl.load(dot_above + at_z)
         p = tl.minimum(tl.maximum((tl.load(slope) * pre + 1) / 2, 0.0), 1.0)
         z_new = p
         if not SOFT:
@@ -304,6 +321,11 @@ def cell_forward(
         if forced is not None:
             given = tl.load(forced + at_z)
             z_new = tl.where(given == given, given, z_new)
+        if PENDING:
+            gate_new = z_new + (1 - z_new) * (1 - zb) * gate_V
+            if lengths is not None:
+                gate_new = tl.where(live, gate_new, gate_V)
+            tl.store(gate + at_z + B * D, gate_new)
         if lengths is not None:
             z_new = tl.where(live, z_new, zp)
         tl.store(z + at_z + B * D, z_new)
@@ -312,21 +334,21 @@ def cell_forward(
 
         # what this detector and its neighbours get from this h
         for_own = h_new * load(u_z, cols, mask)
-        if LAYER > 0:
+        if v_z is not None:
             for_below = h_new * load(v_z, cols, mask)
-            if LAYER + 1 < D:
+            if w_z is not None:
                 for_own, for_below, for_above = sum3(for_own, for_below, h_new * load(w_z, cols, mask))
                 tl.store(dot_below + at_z + 1, for_above)
             else:
                 for_own, for_below = sum2(for_own, for_below)
             tl.store(dot_above + at_z + B * D - 1, for_below)
-        elif LAYER + 1 < D:
+        elif w_z is not None:
             for_own, for_above = sum2(for_own, h_new * load(w_z, cols, mask))
             tl.store(dot_below + at_z + 1, for_above)
         else:
             for_own = tl.sum(for_own)
         tl.store(dot_own + at_z + B * D, for_own)
-    elif LAYER > 0:
+    elif v_z is not None:
         store_dot(dot_above + (row + B) * D + LAYER - 1, h_new, v_z, cols, mask)
 
 
@@ -346,7 +368,7 @@ def start(
     value = load(h + b * H, cols, mask)
     if LAYER < D:
         store_dot(dot_own + b * D + LAYER, value, u_z, cols, mask)
-    if LAYER > 0:
+    if v_z is not None:
         store_dot(dot_above + b * D + LAYER - 1, value, v_z, cols, mask)
 
 

@@ -15,6 +15,7 @@ from hmrnn.ops.cuda.kernels import (
     load4,
     row_below,
     share_kept,
+    shares,
     sigmoid,
     store4,
     sum2,
@@ -93,7 +94,7 @@ def cell_backward(
     slope, noise, forced, lengths, kept, seen,
     h,
     c_log,  # with layer norm row t+1 makes room for d·x̂, d being the gradient of the normalised c
-    z, s_z, probability, dot_above, dot_below, stats,
+    z, gate, s_z, probability, dot_above, dot_below, stats,
     u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
     d_s_z,  # (T+1, B, D) gradients of the detectors' pre-activations
     d_hidden,  # (T, B, H); with layer norm makes room for d
@@ -104,11 +105,15 @@ def cell_backward(
     d_h, d_c,  # (B, H) float32, carried from step to step
     d_before,  # (B, D) float32: of z, from this layer one step later
     d_now,  # (B, D) float32: of z, from the layer above now
+    d_gate_before, d_gate_now,  # (B, D) float32: the same of pending gates
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
+    FLUSH: tl.constexpr,
+    COPY: tl.constexpr,
+    PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
     STRAIGHT: tl.constexpr,
     PARTS: tl.constexpr,
@@ -125,22 +130,25 @@ def cell_backward(
     if LAYER < D:
         zp = tl.load(z + row * D + LAYER)
     zb = 1.0
-    if LAYER > 0:
+    if LAYER > 0 and COPY:
         zb = tl.load(z + (row + B) * D + LAYER - 1)
-    alpha, beta, gamma = zp + (1 - zp) * zb, (1 - zp) * zb, (1 - zp) * (1 - zb)
+    gate_V = 1.0
+    if above is not None and gate is not None:
+        gate_V = tl.load(gate + row * D + LAYER)
+    alpha, beta, gamma = shares(zp, zb, FLUSH)
 
     # the gates again, from what the forward pass kept
     if NORM:
         moments = stats + row * STATS
         own_at = own + step * own_step + b * own_row
         above_at = above
-        if LAYER < D:
+        if above is not None:
             above_at = above + step * above_step + b * above_row
         below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
         f, i, o, g = load4(bias, cols, mask, H)
         f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments + OF_U, cols, mask, H)
-        if LAYER < D:
-            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, zp, moments + OF_V, cols, mask, H)
+        if above is not None:
+            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, gate_V, moments + OF_V, cols, mask, H)
         f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, mask, H)
     else:
         f, i, o, g = load4(s + row * s_row, cols, mask, H)
@@ -168,33 +176,45 @@ def cell_backward(
     h_new = h_old
     if not NORM:
         h_new = load(h + (row + B) * H, cols, mask)
-    from_V = 0.0  # of z of the layer below, through V there one step later
-    if LAYER > 0:
+    from_V = 0.0  # of the gate of V in the layer below, one step later
+    if via_V is not None:
         at = d_s_z + at_z + B * D - 1
+        gate_below = 1.0
+        if gate is not None:
+            gate_below = tl.load(gate + (row + B) * D + LAYER - 1)
         if NORM:
             dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
-            dh += zb * tl.load(at) * load(v_z, cols, mask)
+            dh += gate_below * tl.load(at) * load(v_z, cols, mask)
         else:
             via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
-            dh += zb * via
-            from_V = tl.sum(via * h_new)
+            dh += gate_below * via
+            if gate is not None:
+                from_V = tl.sum(via * h_new)
     dz = 0.0
+    d_gate = 0.0  # of the gate of V at the next step
     if LAYER < D:
         z_new = tl.load(z + at_z + B * D)
         dz = tl.load(d_before + b * D + LAYER) + tl.load(d_now + b * D + LAYER)
         dz += tl.where(live, tl.load(d_boundaries + at_z), 0.0)
+        if PENDING:
+            d_gate = tl.load(d_gate_before + b * D + LAYER) + tl.load(d_gate_now + b * D + LAYER)
+            dz += tl.where(live, d_gate * (1 - (1 - zb) * gate_V), 0.0)
         at = d_s_z + at_z + 1
+        gate_W = 1.0  # of W in the layer above
+        if COPY:
+            gate_W = z_new
         in_W = seen
         if seen is not None:
             in_W = seen + b * H
         if NORM:
             dh += _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, None, cols, mask)
-            if LAYER + 1 < D:
-                dh += z_new * tl.load(at) * load(w_z, cols, mask)
+            if w_z is not None:
+                dh += gate_W * tl.load(at) * load(w_z, cols, mask)
         else:
             via = _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
-            dh += z_new * via
-            dz += tl.sum(via * h_new)
+            dh += gate_W * via
+            if COPY:
+                dz += tl.sum(via * h_new)
 
     # the boundary
     ds_z = 0.0
@@ -240,7 +260,15 @@ def cell_backward(
     by_gamma = d_c_new * c_old + dh * h_old
     d_zp, d_zb = sum2((1 - zb) * (by_alpha - by_gamma) - zb * by_beta, by_alpha + by_beta - by_gamma)
     d_zp += (1 - zb) * d_alpha
-    d_zb = (1 - zp) * (d_zb + d_alpha)
+    d_zb = d_zb + d_alpha
+    if FLUSH:
+        d_zb = (1 - zp) * d_zb
+    else:
+        d_zp = 0.0
+    d_gate_V = 0.0
+    if PENDING and LAYER < D:
+        d_gate_V = d_gate * (1 - z_new) * (1 - zb)
+        d_zb -= d_gate * (1 - z_new) * gate_V
     df = tl.where(live, beta * d_c_new * c_old * f * (1 - f), 0.0)
     di = tl.where(live, alpha * d_c_new * g * i * (1 - i), 0.0)
     do = tl.where(live, d_out * squashed * o * (1 - o), 0.0)
@@ -255,7 +283,7 @@ def cell_backward(
         dwf, dwi, dwo, dwg = _by_gain(df, di, do, dg, gain_W, cols, mask, H)
         all_U, all_W = duf + dui + duo + dug, dwf + dwi + dwo + dwg
         by_U, by_W = duf * xuf + dui * xui + duo * xuo + dug * xug, dwf * xwf + dwi * xwi + dwo * xwo + dwg * xwg
-        if LAYER < D:
+        if above is not None:
             xvf, xvi, xvo, xvg = _standardised(above_at, moments + OF_V, cols, mask, H)
             dvf, dvi, dvo, dvg = _by_gain(df, di, do, dg, gain_V, cols, mask, H)
             by_V = dvf * xvf + dvi * xvi + dvo * xvo + dvg * xvg
@@ -266,12 +294,12 @@ def cell_backward(
             total_U, along_U, total_W, along_W = sum4(all_U, by_U, all_W, by_W)
         tl.debug_barrier()  # gradients may lie where the contributions do
         out = slots + b * slot_row
-        if LAYER < D:
+        if above is not None:
             _unnormalise(
                 out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, total_V, along_V,
-                zp, moments + OF_V, cols, mask, H,
+                gate_V, moments + OF_V, cols, mask, H,
             )  # fmt: skip
-            d_zp += along_V + ds_z * tl.load(dot_above + at_z)
+            d_gate_V += along_V + ds_z * tl.load(dot_above + at_z)
             out += slot_step
         if LAYER > 0:
             _unnormalise(
@@ -300,16 +328,27 @@ def cell_backward(
     tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma) + d_kept, dc), mask=mask)
     tl.store(d_h + b * H + cols, tl.where(live, gamma * dh, dh), mask=mask)
     if LAYER < D:
+        if PENDING:
+            tl.store(d_gate_before + b * D + LAYER, tl.where(live, d_gate_V, d_gate))
+        elif gate is not None:
+            d_zp += d_gate_V
         tl.store(d_before + b * D + LAYER, tl.where(live, d_zp, dz))
     if LAYER > 0:
-        tl.store(d_now + b * D + LAYER - 1, tl.where(live, d_zb, 0.0) + from_V)
+        if not COPY:
+            d_zb = 0.0
+        d_zb = tl.where(live, d_zb, 0.0)
+        if PENDING:
+            tl.store(d_gate_now + b * D + LAYER - 1, from_V)
+        else:
+            d_zb += from_V
+        tl.store(d_now + b * D + LAYER - 1, d_zb)
 
 
 @triton.jit
 def finish(
-    B, h, z, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h, d_now,
-    H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    B, h, gate, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h, d_now, d_gate_now,
+    H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, PENDING: tl.constexpr, NORM: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the state before the first step, from what the first step used of it."""
     b = tl.program_id(0)
@@ -318,16 +357,23 @@ def finish(
     at_z = d_s_z + b * D + LAYER
     dh = load(d_h + b * H, cols, mask)
     dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
-    if LAYER > 0:
-        zb = tl.load(z + b * D + LAYER - 1)
-        from_V = 0.0
+    from_V = 0.0
+    if via_V is not None:
+        gate_below = 1.0
+        if gate is not None:
+            gate_below = tl.load(gate + b * D + LAYER - 1)
         if NORM:
             dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
-            dh += zb * tl.load(at_z - 1) * load(v_z, cols, mask)
+            dh += gate_below * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
             via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
-            dh += zb * via
-            from_V = tl.sum(via * load(h + b * H, cols, mask))
+            dh += gate_below * via
+            if gate is not None:
+                from_V = tl.sum(via * load(h + b * H, cols, mask))
+    if LAYER > 0:
+        if PENDING:
+            tl.store(d_gate_now + b * D + LAYER - 1, from_V)
+            from_V = 0.0
         tl.store(d_now + b * D + LAYER - 1, from_V)
     tl.debug_barrier()
     tl.store(d_h + b * H + cols, dh, mask=mask)

@@ -79,7 +79,7 @@ def column_sums(
     sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of d; with layer norm three more, WIDTH apart,
     stats,  # of d · gate · mean / deviation of the contributions U, V and W
     gate_V, gate_W, gate_step,
-    WIDTH: tl.constexpr, TOP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, TOP_DOWN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a bias, and what the gradients of gains need of it."""
     cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
@@ -96,8 +96,11 @@ def column_sums(
         if stats is not None:
             at = stats + r * STATS
             total_U += value * _mean(at + OF_U, None, across)
-            if not TOP:
-                total_V += value * _mean(at + OF_V, gate_V + r * gate_step, across)
+            if TOP_DOWN:
+                by_V = gate_V
+                if gate_V is not None:
+                    by_V = gate_V + r * gate_step
+                total_V += value * _mean(at + OF_V, by_V, across)
             by_W = gate_W
             if gate_W is not None:
                 by_W = gate_W + r * gate_step

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.estimators import Boundary, OnCopy
-from hmrnn.ops.interface import LayerWeights
+from hmrnn.ops.interface import LayerWeights, TopDown
 
 STATS = 16
 """Numbers that layer norm keeps of each row: at OF_STATS mean and 1/deviation of the contributions of U, V and W and of
@@ -43,6 +43,9 @@ class Spec:
     input_gradient: bool  # asked for, and needs a log of its own, as with layer norm
     precision: str  # of float32 products
     device: torch.device
+    flush: bool = True
+    gate: TopDown = "boundary"  # of the top-down input, see Options.gate
+    copy: bool = True
 
     @property
     def detectors(self) -> int:
@@ -107,7 +110,7 @@ class Layer:
         self.l, self.H, self.top = l, spec.sizes[l], l == spec.detectors
         self.gates = 4 * self.H
         self.reads: dict[str, int | None] = {}  # its matrices, and whose h each is multiplied with; None: x
-        if not self.top:
+        if not self.top and spec.gate != "none":
             self.reads["V"] = l + 1
         self.reads |= {"W": l - 1 if l > 0 else None, "U": l}
         self.input_sizes = {
@@ -115,7 +118,8 @@ class Layer:
         }
 
         # forwards: h times all the matrices that read it, side by side
-        readers = [("W", l + 1)] * (not self.top) + [("V", l - 1)] * (l > 0) + [("U", l)]  # W first, see multiply
+        read_down = l > 0 and spec.gate != "none"
+        readers = [("W", l + 1)] * (not self.top) + [("V", l - 1)] * read_down + [("U", l)]  # W first, see multiply
         self.columns: dict[tuple[str, int], int] = {}
         columns = 0
         for name, reader in readers:

@@ -73,6 +73,13 @@ class Lanes:
             yield
 
 
+def unflattened(flat: Sequence[Tensor], layers: int) -> Result:
+    """The result of a call from its tensors: hidden, boundaries, probabilities, h, c, z and, if any, pending gates."""
+    ends = flat[layers + 2 :]
+    state = State(tuple(ends[:layers]), tuple(ends[layers : 2 * layers]), *ends[2 * layers :])
+    return Result(tuple(flat[:layers]), flat[layers], flat[layers + 1], state)
+
+
 class Plan:
     """Buffers and launches for calls of one :class:`Spec`.
 
@@ -95,6 +102,8 @@ class Plan:
         self.live: Tensor | None = None  # (T, B)
         self.slope = new(1, dtype=f32)
         self.z, self.dot_own, self.dot_above, self.dot_below = (new(T + 1, *like_z, dtype=f32) for _ in range(4))
+        self.pending = new(T + 1, *like_z, dtype=f32) if spec.gate == "pending" else None
+        self.gate = {"boundary": self.z, "pending": self.pending}.get(spec.gate)  # of the top-down input
         self.probability, self.s_z = (new(T, *like_z, dtype=f32) for _ in range(2))
         self.forced = new(T, *like_z, dtype=f32) if spec.forced else None
         self.noise = new(T, *like_z, dtype=f32) if spec.noise else None
@@ -120,6 +129,9 @@ class Plan:
         if spec.training:
             self.d_boundaries, self.d_probabilities = (new(T, *like_z, dtype=f32) for _ in range(2))
             self.d_before, self.d_now = (new(*like_z, dtype=f32) for _ in range(2))
+            self.d_gate_before, self.d_gate_now = (
+                new(*like_z, dtype=f32) if spec.gate == "pending" else None for _ in range(2)
+            )
             if spec.forced and not spec.straight_through:
                 self.d_forced = new(T, *like_z, dtype=f32)
             self.d_s_z = new(T + 1, *like_z, dtype=f32)  # of the detectors' pre-activations; nothing after the end
@@ -133,8 +145,8 @@ class Plan:
         contributions = {"below": self.table, "below_row": row, "below_step": spec.batch * row}
         contributions |= {"above": None, "above_row": 0, "above_step": 0}
         for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
-            if 0 <= read <= spec.detectors:
-                source = self.layers[read]
+            source = self.layers[read] if 0 <= read <= spec.detectors else None
+            if source is not None and (name, l) in source.columns:
                 first = source.columns[name, l]
                 view = source.products[:, :, first : first + 4 * layer.H]
                 contributions |= {side: view, f"{side}_row": view.stride(1), f"{side}_step": source.product_step}
@@ -144,9 +156,10 @@ class Plan:
             "slope": self.slope, "noise": self.noise, "forced": self.forced, "lengths": self.lengths,
             "kept": layer.kept, "seen": layer.seen, "ZONEOUT": spec.zoneout,
             "h": layer.h, "c_log": layer.c_log, "s": layer.s, "s_row": aligned(layer.gates), "stats": layer.stats,
-            "z": self.z, "s_z": self.s_z, "probability": self.probability,
+            "z": self.z, "gate": self.gate, "s_z": self.s_z, "probability": self.probability,
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
             "D": spec.detectors, "SOFT": spec.boundary == "soft", "HOLD": spec.on_copy == "hold",
+            "FLUSH": spec.flush, "COPY": spec.copy, "PENDING": spec.gate == "pending",
             **self.kernels.block(layer.H),
         }  # fmt: skip
 
@@ -155,7 +168,7 @@ class Plan:
         l, layers = layer.l, self.layers
         return {
             "u_z": layer.detector.get("U"),
-            "v_z": layers[l - 1].detector["V"] if l > 0 else None,
+            "v_z": layers[l - 1].detector.get("V") if l > 0 else None,
             "w_z": None if layer.top else layers[l + 1].detector.get("W"),
         }
 
@@ -178,7 +191,8 @@ class Plan:
             **via, **slots, "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
             "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
-            "d_before": self.d_before, "d_now": self.d_now, "STRAIGHT": self.spec.straight_through, "PARTS": parts,
+            "d_before": self.d_before, "d_now": self.d_now, "d_gate_before": self.d_gate_before,
+            "d_gate_now": self.d_gate_now, "STRAIGHT": self.spec.straight_through, "PARTS": parts,
         }  # fmt: skip
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
@@ -203,6 +217,8 @@ class Plan:
             self.lengths.copy_(lengths)
             self.live = torch.arange(self.spec.steps, device=self.lengths.device)[:, None] < self.lengths
         pairs: Pairs = [(self.z[0], state.z)]
+        if self.pending is not None:
+            pairs.append((self.pending[0], state.pending))
         if self.index is not None and self.embedding is not None and indices is not None:
             self.index.copy_(indices if self.live is None else indices * self.live)
             pairs.append((self.embedding, source))
@@ -254,25 +270,28 @@ class Plan:
         end, layers = self.spec.steps, self.layers
         logs = [*(layer.h[1:] for layer in layers), self.z[1:], self.probability]
         ends = [*(layer.h[end] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
+        ends += [] if self.pending is None else [self.pending[end]]
         masked = [] if self.live is None else [log * self.live[..., None] for log in logs]
         plain = ends if masked else logs + ends
         copies = [torch.empty_like(a) for a in plain]
         copy_all(zip(copies, plain))
         flat, L = masked + copies, len(layers)
-        state = State(tuple(flat[L + 2 : 2 * L + 2]), tuple(flat[2 * L + 2 : -1]), flat[-1])
-        return Result(tuple(flat[:L]), flat[L], flat[L + 1], state)
+        return unflattened(flat, L)
 
     def load_gradients(self, of: Sequence[Tensor | None]) -> None:
-        """The gradients of hidden, boundaries, probabilities, h, c and z; None for what was not used."""
+        """The gradients of hidden, boundaries, probabilities, h, c, z and pending gates; None for what was not used."""
         layers = self.layers
         buffers = [*(layer.d_hidden for layer in layers), self.d_boundaries, self.d_probabilities]
         buffers += [*(layer.d_h for layer in layers), *(layer.d_c for layer in layers), self.d_before]
-        copy_all(zip(buffers, of))
+        buffers += [] if self.d_gate_before is None else [self.d_gate_before]
+        copy_all(zip(buffers, of, strict=True))
 
     def backward(self) -> None:
         """All launches of the backward pass, up to the weight gradients."""
         kernels, spec, B = self.kernels_backward, self.spec, self.spec.batch
-        copy_all((a, None) for a in (self.d_now, self.d_s_z[spec.steps], *(layer.back for layer in self.layers)))
+        zeros = [self.d_now, self.d_s_z[spec.steps], *(layer.back for layer in self.layers)]
+        zeros += [] if self.d_gate_now is None else [self.d_gate_now]
+        copy_all((a, None) for a in zeros)
         with self.lanes.forked():
             for t in reversed(range(spec.steps)):
                 for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
@@ -280,13 +299,17 @@ class Plan:
                         kernels.cell_backward[(B,)](t, **arguments)
                         given = layer.gradient_at(spec, t)
                         torch.bmm(given, layer.matrix, out=layer.back)
-        taken = ["B", "h", "z", "u_z", "v_z", "d_s_z", "d_h", "d_now", "H", "LAYER", "D", "PARTS", "BLOCK", "num_warps"]
+        taken = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
+        taken += ["PARTS", "BLOCK", "num_warps"]
         taken += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
         for arguments in self._backwards:
             kernels.finish[(B,)](**{name: arguments[name] for name in taken}, NORM=spec.norm)
 
     def state_gradients(self) -> list[Tensor | None]:
-        """Of h, c and z before the first step and of the forced boundaries; buffers of the plan's own: copy them."""
+        """Of h, c, z and pending gates before the first step and of the forced boundaries; buffers of the plan's own:
+        copy them."""
         layers = self.layers
-        d_z = self.d_before + self.d_now
-        return [*(layer.d_h for layer in layers), *(layer.d_c for layer in layers), d_z, self.d_forced]
+        d_z, d_pending = self.d_before + self.d_now, None
+        if self.d_gate_before is not None and self.d_gate_now is not None:
+            d_pending = self.d_gate_before + self.d_gate_now
+        return [*(layer.d_h for layer in layers), *(layer.d_c for layer in layers), d_z, d_pending, self.d_forced]

@@ -1,0 +1,111 @@
+"""The options of the cell on the cuda engine, in Triton's interpreter and on a GPU, against the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn.ops import Options, choose_engine
+from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.cuda.layer import Spec
+from interpreted import INTERPRETED, interpreter, poisoned, run_tests
+
+pytest.importorskip("triton", reason="Triton is not installed")
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_in_the_interpreter starts")
+NO_FLUSH = Case(flush=False, T=3, B=1)
+CASES = [
+    NO_FLUSH,
+    Case(flush=False, layer_norm=True, on_copy="hold", T=3, B=2, sizes=(3, 5, 4)),
+    Case(flush=False, top_down="pending", T=4, B=2, sizes=(3, 4, 2), forced="some", straight_through=True),
+    Case(flush=False, top_down="pending", layer_norm=True, T=4, B=3, sizes=(3, 4, 2, 3), lengths=True, symbols=4),
+    Case(flush=False, top_down="pending", boundary="soft", detector=0.3, on_copy="hold", T=3, B=1, sizes=(3, 4, 2)),
+    Case(flush=False, top_down="always", T=3, B=2, dropout=True),
+    Case(flush=False, top_down="always", layer_norm=True, on_copy="hold", T=3, B=1, zoneout="masks"),
+    Case(flush=False, top_down="none", T=3, B=1, on_copy="hold", forced="some"),
+    Case(flush=False, top_down="none", layer_norm=True, T=2, B=2, lengths=True, sizes=(3, 4, 2, 3)),
+    Case(top_down="always", T=3, B=1, lengths=True, sizes=(3, 5)),
+    Case(top_down="always", layer_norm=True, boundary="soft", detector=0.3, T=2, B=1),
+    Case(top_down="none", layer_norm=True, T=2, B=1, dropout=True, symbols=4),
+    Case(top_down="none", T=2, B=1, sizes=(3, 5)),
+    Case(copy=False, T=3, B=1, dropout=True),
+    Case(copy=False, layer_norm=True, T=2, B=2, on_copy="hold", forced="some"),
+    Case(copy=False, flush=False, top_down="always", T=2, B=1, lengths=True),
+    Case(copy=False, flush=False, top_down="none", layer_norm=True, T=2, B=1, dropout=True, sizes=(3, 5)),
+    Case(copy=False, flush=False, top_down="pending", boundary="soft", detector=0.3, T=2, B=1),
+]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+def test_in_the_interpreter() -> None:
+    assert run_tests(__file__) == len(CASES) + 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreter() -> Iterator[None]:
+    yield from interpreter() if INTERPRETED else iter([None])
+
+
+@interpreted
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
+    given = make(case)
+    error, name = worst(evaluate(cuda.hmlstm, given, torch.float32), expected(given))
+    assert error < 2e-5, f"{name}: {error}"
+
+
+@interpreted
+def test_pending_gates_without_a_gradient_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = make(Case(flush=False, top_down="pending", T=3, sizes=(3, 4, 2)))
+    want = expected(given, gradients=False)
+    monkeypatch.setattr(cuda, "STEPS_WITHOUT_GRADIENT", 2)
+    with torch.inference_mode():
+        error, name = worst(evaluate(cuda.hmlstm, given, torch.float32, gradients=False), want)
+    assert error < 2e-5, f"{name}: {error}"
+
+
+def test_graphs_are_kept_for_one_cell_alone() -> None:
+    spec = Spec(
+        steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",
+        on_copy="evaluate", forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False,
+        lengths=False, training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
+    )  # fmt: skip
+    changes = [{"flush": False}, {"gate": "pending"}, {"gate": "always"}, {"gate": "none"}, {"copy": False}]
+    assert len({spec, *(dataclasses.replace(spec, **change) for change in changes)}) == 6
+
+
+CELLS = [
+    {"flush": False},
+    {"flush": False, "top_down": "pending", "lengths": True},
+    {"flush": False, "top_down": "always"},
+    {"flush": False, "top_down": "none", "on_copy": "hold"},
+    {"top_down": "always"},
+    {"top_down": "none"},
+    {"copy": False},
+    {"copy": False, "flush": False, "top_down": "none"},
+]
+LARGER = Case(sizes=(64, 48, 80), T=20, B=9, input_size=24, forced="all", straight_through=True)
+ON_A_GPU = [dataclasses.replace(LARGER, **cell) for cell in CELLS]
+ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("case", ON_A_GPU, ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)], ids=str)
+def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launched, captured and replayed, every time with other inputs than just before."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")
+    monkeypatch.setattr(Spec, "new", poisoned)
+    cuda.forget()
+    if dtype != torch.float32:  # keeps every detector in its linear range, see test_cuda.py
+        case = dataclasses.replace(case, detector=0.05)
+    assert choose_engine("auto", torch.device("cuda"), Options(flush=case.flush), dtype) == "cuda"
+    problems = [make(case, dtype, "cuda", seed) for seed in range(2)]
+    wanted = [expected(given) for given in problems]
+    for call in (0, 1, 0):
+        error, name = worst(evaluate(cuda.hmlstm, problems[call], dtype), wanted[call])
+        assert error < tolerance, f"{name}: {error}"
