@@ -63,7 +63,7 @@ def test_with_advice_it_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^cannot write .*file/a\.svg: Not a directory; think$"):
         files.write(below, b"", advice="think")
     with pytest.raises(InputError, match="No such file or directory; give a path in a directory that exists"):
-        files.write(tmp_path / "nowhere" / "a.svg", b"", advice=files.ELSEWHERE)
+        files.write(tmp_path / "nowhere" / "a.svg", b"", advice=files.ADVICE)
 
 
 def test_a_picture_below_a_file(tmp_path: Path) -> None:

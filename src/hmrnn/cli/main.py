@@ -15,7 +15,7 @@ from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.target import train_arguments
 from hmrnn.cli.terminal import escaped
 from hmrnn.errors import InputError, did_you_mean
-from hmrnn.utils.signals import let_go_of_output
+from hmrnn.utils.signals import discard_stdout
 
 HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     except InputError as error:
         status = _fail(str(error))
     except BrokenPipeError:  # the reader of the output has gone (| head)
-        let_go_of_output()
+        discard_stdout()
         status = 0
     except OSError as error:
         if error.errno not in SYSTEM_ERRORS:
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             sys.stdout.flush()
         except OSError:  # the error was in writing the output: drop what is still in its buffer
-            let_go_of_output()
+            discard_stdout()
         what = f" {error.filename}" if error.filename else ""
         status = _fail(f"cannot read or write{what}: {error.strerror}")
     except KeyboardInterrupt:

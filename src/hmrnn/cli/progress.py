@@ -19,7 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.tasks.base import Task
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
-from hmrnn.utils.signals import let_go_of_output
+from hmrnn.utils.signals import discard_stdout
 
 
 def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
     try:
         console.print(_headline(trainer, run), soft_wrap=True)
     except OSError as error:
-        let_go_of_output()
+        discard_stdout()
         raise InputError(f"the output cannot be written ({error.strerror}), so training does not start") from error
     show = _printer(console)
     task = trainer.task
@@ -88,7 +88,7 @@ def _printer(console: Console) -> Callable[..., None]:
             console.print(text, style=style, soft_wrap=True)
         except OSError as error:
             failed = True
-            let_go_of_output()
+            discard_stdout()
             if running:
                 print(f"hmrnn: the output cannot be written ({error.strerror}), so training stops", file=sys.stderr)
                 signal.raise_signal(signal.SIGTERM)

@@ -36,7 +36,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     kind = check_figure_path(path)
     # Without dates the same figure gives the same file.
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)
-    with files.replacing(path, advice=files.ELSEWHERE) as file, styled():
+    with files.replacing(path, advice=files.ADVICE) as file, styled():
         figure.savefig(file, format=kind[1:], dpi=300, metadata=metadata)
     return path
 
@@ -76,4 +76,4 @@ def save_drawing(
         content = gif.gif(lines, prime=prime, seconds=seconds or gif.SECONDS)
     else:
         return save_figure(writing(lines, prime=prime), path)
-    return files.write(path, content, advice=files.ELSEWHERE)
+    return files.write(path, content, advice=files.ADVICE)

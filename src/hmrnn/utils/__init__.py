@@ -1,1 +1,1 @@
-"""Files, signals and devices: what every room needs of the operating system."""
+"""Files, signals and devices: the parts of the operating system that several rooms use."""

@@ -1,4 +1,4 @@
-"""The device to compute on: whether there is one of that name, and the one of this process."""
+"""The device to compute on: by name, and for a process started by torchrun."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hmrnn.errors import InputError
 
 
 def find_device(given: Any) -> torch.device:
-    """The device of that name, auto, cpu, cuda or cuda:N, or that device itself; InputError unless it can be used."""
+    """The device named auto, cpu, cuda or cuda:N, or given as torch.device; InputError unless it can be used."""
     if given == "auto":
         given = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -29,7 +29,7 @@ def find_device(given: Any) -> torch.device:
 
 
 def choose_device(name: str) -> torch.device:
-    """As :func:`find_device`, for the whole process; under torchrun each one takes the GPU of its local rank."""
+    """The device of this process, made the current one; under torchrun, cuda is the GPU of the local rank."""
     device = find_device(name)
     if device.type == "cuda":
         if device.index is None:
@@ -43,4 +43,4 @@ def _check_index(device: torch.device) -> None:
     count = torch.cuda.device_count()
     if device.index is not None and device.index >= count:
         there = "there is 1 GPU" if count == 1 else f"there are {count} GPUs"
-        raise InputError(f"the device is {str(device)!r}, but {there}, counted from cuda:0; choose one of them")
+        raise InputError(f"the device is {str(device)!r}, but {there}, counted from cuda:0; choose one of these")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders that one process holds."""
+"""Files that are written completely or not at all, and directories locked by one process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import IO, BinaryIO
 
 from hmrnn.errors import InputError
 
-ELSEWHERE = "give a path in a directory that exists and can be written to"
+ADVICE = "give a path in a directory that exists and can be written to"
 
 
 @contextlib.contextmanager
 def replacing(path: Path, *, advice: str | None = None, temporary: Path | None = None) -> Iterator[BinaryIO]:
-    """A file to write to: once it is complete and on the disk it takes the place of ``path``, or else it goes.
+    """A temporary file to write to, which replaces ``path`` when the block ends and is deleted if the block raises.
 
-    With ``advice`` an OSError becomes an InputError that says what to do; without, it is left to the caller.
-    ``temporary`` is what the file is called until then, on the same disk; if not given, a name beside ``path`` that no
-    other process takes.
+    Args:
+        path: the file to replace.
+        advice: the end of the InputError that replaces an OSError; None leaves the OSError.
+        temporary: the path of the temporary file, on the same disk; a unique name beside ``path`` by default.
     """
     temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -32,7 +33,7 @@ def replacing(path: Path, *, advice: str | None = None, temporary: Path | None =
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:
-            with contextlib.suppress(OSError):  # where it could not even be begun, that is what is told
+            with contextlib.suppress(OSError):  # if the file could not be created, that error is raised
                 temporary.unlink(missing_ok=True)
     except OSError as error:
         if advice is None:
@@ -41,16 +42,16 @@ def replacing(path: Path, *, advice: str | None = None, temporary: Path | None =
 
 
 def write(path: Path, content: bytes, *, advice: str | None = None, temporary: Path | None = None) -> Path:
-    """As :func:`replacing`, with all that the file is to hold. The path."""
+    """Write a file as :func:`replacing` does, and return the path."""
     with replacing(path, advice=advice, temporary=temporary) as file:
         file.write(content)
     return path
 
 
 def hold(folder: Path) -> IO[str]:
-    """Make ``folder`` and hold it for this process until what is returned is closed.
+    """Create ``folder`` and lock it for this process until the returned file is closed.
 
-    BlockingIOError if another process holds it, or has just removed it.
+    BlockingIOError if another process holds the lock or has just removed the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = open(folder / "lock", "a+")  # noqa: SIM115 (the caller closes it)

@@ -1,4 +1,4 @@
-"""What comes from outside: being asked to stop, where that is safe, and output that nobody takes any more."""
+"""Requests to stop, and standard output that is no longer read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[list[str]]:
-    """The names of the SIGINTs and SIGTERMs that have come; a second one of a kind has its usual effect.
+    """A list of the SIGINT and SIGTERM received so far; the second of each kind has its usual effect.
 
-    Signals reach the main thread alone: in another one nobody asks.
+    Only the main thread receives signals: in other threads the list stays empty.
     """
     asked: list[str] = []
     before: dict[signal.Signals, Any] = {}
@@ -34,10 +34,10 @@ def asked_to_stop() -> Iterator[list[str]]:
             signal.signal(number, handler)
 
 
-def let_go_of_output() -> None:
-    """After stdout could not be written: what is in its buffer is dropped, what is still to be said goes to stderr."""
+def discard_stdout() -> None:
+    """Drop what stdout could not write, and send further output to stderr."""
     if sys.stdout is sys.stderr:
         return
-    with contextlib.suppress(OSError, AttributeError), open(os.devnull, "w") as nowhere:  # it may be no file at all
+    with contextlib.suppress(OSError, AttributeError), open(os.devnull, "w") as nowhere:  # stdout may not be a file
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     sys.stdout = sys.stderr

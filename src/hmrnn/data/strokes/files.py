@@ -17,7 +17,7 @@ from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.data.strokes.iamondb import read_line
 from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays
 from hmrnn.errors import InputError
-from hmrnn.utils.files import ELSEWHERE, write
+from hmrnn.utils.files import ADVICE, write
 
 ENDINGS = (".npz", ".json", ".csv")
 _ARRAYS = ("offsets", "points", "dxy", "pen_up", "names", "texts", "split", "skipped")
@@ -186,7 +186,7 @@ def save_strokes(strokes: Strokes, path: str | Path) -> None:
         content = text.getvalue().encode()
     else:
         raise InputError(f"{path}: strokes are written as .npz, .json or .csv; use one of these endings")
-    write(path, content, advice=ELSEWHERE)
+    write(path, content, advice=ADVICE)
 
 
 def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
@@ -194,7 +194,7 @@ def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
     return np.split(strokes.coordinates(i), np.flatnonzero(strokes[i][:-1, 2]) + 1)
 
 
-def save_archive(file: StrokeFile, path: Path, *, advice: str | None = ELSEWHERE) -> None:
+def save_archive(file: StrokeFile, path: Path, *, advice: str | None = ADVICE) -> None:
     """Write a corpus as one compact archive; its steps must be 16-bit integers.
 
     ``advice`` is for the InputError if the path cannot be written; with None an OSError is raised.

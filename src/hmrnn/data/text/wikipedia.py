@@ -120,7 +120,7 @@ def _write(
     if target.exists():
         raise InputError(f"{target} exists already; remove it or choose another name")
     written = 0
-    with files.replacing(target, advice=files.ELSEWHERE) as file:
+    with files.replacing(target, advice=files.ADVICE) as file:
         for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
             written += file.write(text if characters is None else text[: characters - written])
             if written == characters:
@@ -186,8 +186,8 @@ def paragraphs(markup: str) -> Iterator[str]:
     text = html.unescape(markup)  # entities that were escaped twice, such as &amp;nbsp;
     for pattern in _WHOLE:
         text = pattern.sub("", text)
-    for pattern, shown in (*((pattern, "") for pattern in _INNERMOST), (_LINK, _shown)):
-        while (shorter := pattern.sub(shown, text)) != text:  # templates, tables and links are nested
+    for pattern in (*_INNERMOST, _LINK):
+        while (shorter := pattern.sub(_shown, text)) != text:  # templates, tables and links are nested
             text = shorter
     text = _PROSE_TAG.sub("", _ADDRESS.sub(lambda found: found[1] or "", text))
     text = _EMPHASIS.sub("", text)
@@ -199,8 +199,8 @@ def paragraphs(markup: str) -> Iterator[str]:
 
 
 def _shown(link: re.Match[str]) -> str:
-    """The visible part of [[article|shown]]."""
-    return "" if _NOT_SHOWN.match(link[1]) else link[1].rsplit("|", 1)[-1]
+    """The visible part of [[article|shown]]; nothing of templates and tables."""
+    return "" if link.re is not _LINK or _NOT_SHOWN.match(link[1]) else link[1].rsplit("|", 1)[-1]
 
 
 def _tidy(line: str) -> str:
