@@ -98,6 +98,53 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
     return Table(data, preset, WIKIPEDIA, rows)
 
 
+# two epochs of enwik8, nothing dropped; detectors start at word rates and are held there as in the preset text
+BRIEF = "--train.epochs 2 --train.batch-size 192 --train.learning-rate 0.002 --train.cool-down 0.9 --train.patience 99"
+BRIEF += " --train.skip-nonfinite --train.validation-symbols 1000000"
+WORDS = "--train.detector-rates 0.19 0.045 --regularise.rate-targets 0.19 0.045 --regularise.rate-weight 0"
+WORDS += " --regularise.rate-control 0.02 --regularise.surprise-weight 0.3 --regularise.surprise-kind expected"
+WORDS += " --regularise.surprise-margin 1"
+
+
+def hierarchy(sizes: str, output: int, more: str = "--model.no-flush") -> str:
+    """Flags of an HM-LSTM at word rates."""
+    return f"--model.hidden-size {sizes} --model.output-size {output} {WORDS} {more}"
+
+
+def cell() -> Table:
+    """One factor of the cell at a time, from an HM-LSTM without FLUSH at word rates."""
+    sizes, net = "768 1024 1024", "LN-HM-LSTM 768/1024/1024"
+    rows = {
+        name: Row(f"{net}{said}", hierarchy(sizes, 1024, more))
+        for name, said, more in (
+            ("base", ", no FLUSH", "--model.no-flush"),
+            ("flush", " as in the paper", ""),
+            ("pending", ", no FLUSH, top-down pending", "--model.no-flush --model.top-down pending"),
+            ("always", ", no FLUSH, top-down always", "--model.no-flush --model.top-down always"),
+            ("none", ", no FLUSH, no top-down", "--model.no-flush --model.top-down none"),
+            ("hold", ", no FLUSH, on_copy hold", "--model.no-flush --model.on-copy hold"),
+            ("dense", ", no FLUSH, no COPY", "--model.no-flush --model.no-copy"),
+            ("sample", ", no FLUSH, sampled boundaries", "--model.no-flush --model.boundary sample"),
+            ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --model.boundary soft"),
+        )
+    }
+    return Table("enwik8", "enwik8", BRIEF, rows, ("", "--boundaries"))
+
+
+def frontier() -> Table:
+    """Bits against multiply-adds: LN-LSTMs and HM-LSTMs without FLUSH at word rates, in several sizes."""
+    rows = {
+        f"ln-lstm-{size}": Row(
+            f"LN-LSTM 3x{size}",
+            f"--model.rnn ln-lstm {GAIN_LSTM} --model.hidden-size {size} --model.output-size {2 * size}",
+        )
+        for size in (256, 384, 512, 768, 1024)
+    }
+    for low, high in ((384, 512), (576, 768), (768, 1024), (1152, 1536)):
+        rows[f"hm-{low}"] = Row(f"LN-HM-LSTM {low}/{high}/{high}, no FLUSH", hierarchy(f"{low} {high} {high}", high))
+    return Table("enwik8", "enwik8", BRIEF, rows, ("", "--boundaries"))
+
+
 def long() -> Table:
     """LN-LSTM and HM-LSTM on Penn Treebank, 47 to 85 epochs: four settings for both, one for each, the best again."""
     rows = {}
@@ -277,6 +324,8 @@ TABLES = {
         ("--boundaries",),
     ),
     "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13),
+    "enwik8-cell": cell(),
+    "enwik8-frontier": frontier(),
     "text8": wikipedia("text8 made from enwik8", "text8", 3),
     "iamondb": handwriting("IAM-OnDB, the paper's protocol", "", ("", "--boundaries")),
     "iamondb-weight-drop": handwriting("IAM-OnDB, the paper's protocol", STROKES_DROPPED, ("", "--boundaries")),
