@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hmrnn.cli.bench import commit, hardware
+from hmrnn.cli.measure import commit, hardware
 
 HERE = Path(__file__).parent
 
