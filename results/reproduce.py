@@ -56,14 +56,14 @@ GAIN_FIRST = "--train.recurrent-gain 0.1"  # of rows from before these were comp
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
 STROKES_DROPPED = "--train.epochs 50 --train.cool-down 0.9 --regularise.weight-drop 0.1"
-HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --train.detector-feedback 0.3"
+HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --detectors.bounds 0.3 0.5"
 HM_STROKES += " --train.skip-nonfinite"
-HM_STROKES += " --regularise.rate-targets 0.85 0.15 --regularise.rate-weight 0 --regularise.rate-control 0.05"
+HM_STROKES += " --detectors.rates 0.85 0.15 --detectors.rate-weight 0 --detectors.rate-control 0.05"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
-PRIOR = "--regularise.rate-targets 0.22 0.05 --regularise.rate-weight 0.5"
+PRIOR = "--detectors.rates 0.22 0.05 --detectors.rate-weight 0.5"
 # rates that detectors start at and are held near
-HELD = "--train.detector-rates {0} --regularise.rate-targets {0} --regularise.rate-weight 0.2"
+HELD = "--detectors.rates {0} --detectors.start-at-rates --detectors.rate-weight 0.2"
 USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
 # what begins the name of a row, the network, and its flags
 NETWORKS = (
@@ -71,9 +71,9 @@ NETWORKS = (
     ("ln-lstm-", "LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
 )
 LARGE = f"--model.hidden-size 1024 --model.output-size 1024 --train.epochs 50 --train.cool-down 0.8 {USUAL}"
-UNCERTAIN = "--regularise.surprise-weight 1 --regularise.surprise-kind expected --regularise.surprise-lag 1"
+UNCERTAIN = "--detectors.pull-weight 1 --detectors.pull-to uncertainty --detectors.pull-delay 1"
 STEERED = f"--train.epochs 8 {GAIN}"
-STILL = "--train.slope-rate 0"
+STILL = "--detectors.slope 0 5"
 UNDROPPED = "--regularise.weight-drop 0 --regularise.dropout-output 0 --regularise.dropout-between 0"
 UNDROPPED += " --regularise.dropout-embedding 0"
 LESS = "--regularise.weight-drop 0.15 --regularise.dropout-output 0.15 --regularise.dropout-between 0.1"
@@ -92,7 +92,7 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
         (epochs_dropped, "-dropped", DROPPED, "; weight drop 0.15, output 0.15, between 0.05"),
     ):
         if number:
-            length, slopes = f"--train.epochs {number}", f"--train.slope-rate {2 / number:.2f} --train.slope-max 3"
+            length, slopes = f"--train.epochs {number}", f"--detectors.slope {2 / number:.2f} 3"
             rows["ln-lstm" + suffix] = Row(lstm + said, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
             rows["held" + suffix] = Row(hm + said, f"{length} {more} {USUAL} {slopes}")
     return Table(data, preset, WIKIPEDIA, rows)
@@ -229,7 +229,7 @@ def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> T
     rows = {
         "lstm": Row(f"LSTM 3x400{said}", f"--model.rnn lstm {more}"),
         "hm": Row(f"{hm}{said}", f"{HM_STROKES} {STILL} {more}"),
-        "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} --train.slope-rate 0.02 {more}"),
+        "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} --detectors.slope 0.02 3 {more}"),
     }
     return Table(data, "iamondb", STROKES, rows, evaluations)
 
@@ -243,12 +243,12 @@ TABLES = {
             "ln-cw-rnn-undropped": Row(
                 "LN-CW-RNN 3x512, nothing dropped, 14 epochs", f"--model.rnn cw-rnn --train.epochs 14 {UNDROPPED}"
             ),
-            "sample": Row(f"{HM}, sample", f"--model.boundary sample {STILL} {GAIN} --train.skip-nonfinite"),
+            "sample": Row(f"{HM}, sample", f"--detectors.estimator sample {STILL} {GAIN} --train.skip-nonfinite"),
             "sample-held": Row(
                 f"{HM}, sample, rates held at 0.9, 0.6",
-                f"--model.boundary sample {STILL} {USUAL} --train.skip-nonfinite",
+                f"--detectors.estimator sample {STILL} {USUAL} --train.skip-nonfinite",
             ),
-            "soft": Row(f"{HM}, soft", f"--model.boundary soft {STILL} {GAIN}"),
+            "soft": Row(f"{HM}, soft", f"--detectors.estimator soft {STILL} {GAIN}"),
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
@@ -286,12 +286,12 @@ TABLES = {
                 f"{HM}, rates held at 0.9, 0.6, weights averaged over 1000 updates",
                 f"{USUAL} --regularise.average 0.999",
             ),
-            "hold": Row(f"{HM}, rates held at 0.9, 0.6, on_copy hold", f"{USUAL} --model.on-copy hold"),
+            "hold": Row(f"{HM}, rates held at 0.9, 0.6, on_copy hold", f"{USUAL} --detectors.on-copy hold"),
             "plateau": Row(
                 f"{HM}, rates held at 0.9, 0.6, no cool-down, rate divided on a plateau",
                 f"{USUAL} --train.cool-down 0 --train.patience 1",
             ),
-            "bias": Row(f"{HM}, detectors' bias 1 at the start", f"{GAIN} --train.detector-bias 1"),
+            "bias": Row(f"{HM}, detectors' bias 1 at the start", f"{GAIN} --detectors.bias 1"),
             "no-layer-norm": Row(
                 "HM-LSTM 3x512, rates held at 0.9, 0.6", f"--model.no-layer-norm {HELD.format('0.9 0.6')}"
             ),
@@ -318,8 +318,8 @@ TABLES = {
                 f"{HM}, rate prior 0.9, 0.3, pulled to uncertainty", f"{STEERED} {HELD.format('0.9 0.3')} {UNCERTAIN}"
             ),
             "words-prior": Row(f"{HM}, rate prior 0.9, 0.21, not pulled", f"{STEERED} {HELD.format('0.9 0.21')}"),
-            "hold": Row(f"{HM}, hold", f"{GAIN_FIRST} --model.on-copy hold"),
-            "hold-prior": Row(f"{HM}, hold, rate prior 0.22, 0.05", f"{GAIN_FIRST} --model.on-copy hold {PRIOR}"),
+            "hold": Row(f"{HM}, hold", f"{GAIN_FIRST} --detectors.on-copy hold"),
+            "hold-prior": Row(f"{HM}, hold, rate prior 0.22, 0.05", f"{GAIN_FIRST} --detectors.on-copy hold {PRIOR}"),
         },
         ("--boundaries",),
     ),

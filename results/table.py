@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hmrnn.config import Config, from_json
 from hmrnn.training.detectors import condition
 
 HERE = Path(__file__).parent
@@ -55,7 +56,8 @@ def training(run: Path) -> float:
 
 def saved(run: Path, test: dict[str, Any]) -> str:
     """Updates saved; a network without detectors has no such thing, and soft boundaries leave nothing out."""
-    soft = json.loads((run / "config.json").read_text())["model"]["boundary"] == "soft"
+    config = from_json((run / "config.json").read_bytes(), Config, str(run))
+    soft = config.detectors.estimator == "soft"
     return f"{100 * test['saved']:.0f} %" if test["rates"] and not soft else "-"
 
 

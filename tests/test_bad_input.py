@@ -129,7 +129,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "negative rate": ("train story.txt --train.learning-rate -1", "--train.learning-rate must be positive; got -1.0"),
     "sizes": ("train story.txt --model.hidden-size 8 9", "must hold 1 or 3 sizes (--model.num-layers); got (8, 9)"),
     "no sizes": ("train story.txt --model.hidden-size", "--model.hidden-size must hold 1 or 3 sizes"),
-    "choice": ("train story.txt --model.boundary never", "expected one of step, sample, soft; got 'never'"),
+    "choice": ("train story.txt --detectors.estimator never", "expected one of step, sample, soft; got 'never'"),
     "not a number": ("train story.txt --train.epochs many", "--train.epochs: expected a whole number; got 'many'"),
     "no value": ("train story.txt --train.epochs", "--train.epochs: expected one argument"),
     "fractions": ("train story.txt --data.valid-fraction 0.99", "leave something for training; got 0.99 and 0.05"),

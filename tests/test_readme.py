@@ -17,7 +17,7 @@ import pytest
 import hmrnn
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import main as cli
-from hmrnn.config import DataConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import SECTIONS, Config
 from hmrnn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ SMALL = (
     "--train.length 20 --train.device cpu"
 )
 SETUP = ("source .venv/bin/activate",)
-PARTS = ("data", "model", "train", "regularise")
+PARTS = SECTIONS
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -183,8 +183,7 @@ def shown(value: Any) -> str:
 
 def fields() -> dict[str, Any]:
     """Every field of the config with its default."""
-    parts = {"data": DataConfig(), "model": ModelConfig(), "train": TrainConfig(), "regularise": RegulariseConfig()}
-    return {f"{part}.{name}": value for part, config in parts.items() for name, value in vars(config).items()}
+    return {f"{part}.{name}": value for part, config in vars(Config()).items() for name, value in vars(config).items()}
 
 
 def rows(page: Path, heading: str) -> list[list[str]]:

@@ -19,8 +19,7 @@ import pytest
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, RegulariseConfig, TrainConfig, to_json
-from hmrnn.config_use import idle, unused
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig, from_json
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.pretrained.load import load_text
 from hmrnn.pretrained.text import TextModel
@@ -43,26 +42,29 @@ def corpus(train: int = 220, valid: int = 63, seed: int = 0) -> Corpus:
 
 
 def config(**changes: Any) -> Config:
-    """A tiny config; ``changes`` are fields of its model, its regularisation or its training."""
+    """A tiny config; ``changes`` are fields of any of its sections but the data."""
     model = ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
     train = TrainConfig(
         epochs=2, batch_size=4, length=5, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
     )
-    parts = {kind: {f.name for f in dataclasses.fields(kind)} for kind in (ModelConfig, RegulariseConfig, TrainConfig)}
-    assert changes.keys() <= set().union(*parts.values()), changes
-    m, r, t = ({name: changes[name] for name in changes.keys() & names} for names in parts.values())
-    return Config(DataConfig(), dataclasses.replace(model, **m), dataclasses.replace(train, **t), RegulariseConfig(**r))
+    return changed(Config(DataConfig(), model, train), **changes)
+
+
+def changed(config: Config, **changes: Any) -> Config:
+    """``config`` with other values of fields of any section but the data."""
+    for name, section in list(vars(config).items())[1:]:
+        mine = {field.name: changes.pop(field.name) for field in dataclasses.fields(section) if field.name in changes}
+        config = dataclasses.replace(config, **{name: dataclasses.replace(section, **mine)})
+    assert not changes, changes
+    return config
 
 
 def flags(config: Config) -> list[str]:
-    """The command-line flags that turn the preset for text files into ``config``, and no report.
-
-    Settings that its network does not have, or that do nothing, are left out.
-    """
+    """The command-line flags that turn the preset for text files into ``config``, and no report."""
     result = ["--no-report"]
-    for part in ("model", "train", "regularise"):
+    for part in ("model", "train", "regularise", *(["detectors"] if config.model.detectors else [])):
         for name, value in dataclasses.asdict(getattr(config, part)).items():
-            if f"{part}.{name}" in unused(config.model) | idle(config):
+            if value is None:
                 continue
             flag = f"--{part}.{name.replace('_', '-')}"
             if isinstance(value, bool):
@@ -158,12 +160,12 @@ OF_A_MACHINE = {"path", "device", "precision", "checkpoint_every", "log_every", 
 
 def differences(run: Path, config: Config) -> set[str]:
     """Settings of a recorded run that ``config`` has otherwise, apart from those of a machine and the seed."""
-    given = json.loads(to_json(config))
+    recorded = from_json((run / "config.json").read_bytes(), Config, str(run))
     return {
         f"{part}.{field}"
-        for part, settings in json.loads((run / "config.json").read_text()).items()
+        for part, settings in dataclasses.asdict(recorded).items()
         for field, value in settings.items()
-        if field not in OF_A_MACHINE and given[part][field] != value
+        if field not in OF_A_MACHINE and value is not None and getattr(getattr(config, part), field) != value
     }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
@@ -34,22 +34,17 @@ def corpus(train: int = 18, valid: int = 5, seed: int = 0) -> StrokeCorpus:
 
 
 def config(**changes: Any) -> Config:
-    """A tiny config; ``changes`` are fields of its model or its training."""
+    """A tiny config; ``changes`` are fields of any of its sections but the data."""
     model = ModelConfig(hidden_size=(6, 5, 4), output_size=5, layer_norm=False, mixtures=2)
     train = TrainConfig(epochs=2, batch_size=4, learning_rate=0.02, log_every=2, checkpoint_every=1e9, device="cpu")
-    of_model = {field.name for field in dataclasses.fields(ModelConfig)} & changes.keys()
-    return Config(
-        DataConfig(format="strokes"),
-        dataclasses.replace(model, **{name: changes[name] for name in of_model}),
-        dataclasses.replace(train, **{name: value for name, value in changes.items() if name not in of_model}),
-    )
+    return tiny.changed(Config(DataConfig(format="strokes"), model, train), **changes)
 
 
 def model(seed: int = 0, **changes: Any) -> StrokeModel:
     """An untrained model."""
     torch.manual_seed(seed)
     chosen = config(**changes)
-    return StrokeModel(HandwritingModel(chosen.model).eval(), corpus().scale, chosen)
+    return StrokeModel(HandwritingModel(chosen.model, detectors=chosen.detectors).eval(), corpus().scale, chosen)
 
 
 def save(directory: Path, model: StrokeModel) -> Path:

@@ -1,56 +1,67 @@
-"""Every setting of a run, in dataclasses: they are the command-line flags and the config.json of a checkpoint."""
+"""The settings of a run as dataclasses. They are the flags of ``hmrnn train`` and the config.json of a checkpoint.
+
+A setting is named "section.field", such as "train.epochs"; errors use these names. Settings that the chosen network or
+data do not have are ignored where they are sizes or schedules, and refused where someone turned something on.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from hmrnn.config_use import STROKE_FORMATS, unused
 from hmrnn.errors import InputError
 
 T = TypeVar("T")
 Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten"]
-SurpriseKind = Literal["rise", "expected"]
+STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
+"""The formats of pen strokes; all others are text."""
+PullTo = Literal["rise", "uncertainty"]
+LARGEST = 2**31
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """What is read."""
+    """The data to read."""
 
     format: Format = "text"
     """manual: the Python manual inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols
     separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M.
     strokes: pen strokes in .npz, .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting."""
     path: tuple[str, ...] = ()
-    """Files, or one directory; .xz, .gz and .bz2 are unpacked on the fly. Not used by "manual" and "handwritten"."""
+    """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
-    """Model the bytes of the files instead of their characters."""
+    """Model the bytes of the files instead of their characters (format text or manual)."""
     valid_fraction: float = 0.05
-    """Share of the symbols, or lines of strokes, kept for validation, for formats without a split of their own."""
+    """Share of the symbols, or lines of strokes, for validation. Not used by formats that come with a split."""
     test_fraction: float = 0.05
-    """Share of the symbols, or lines of strokes, kept for the test, after the validation part."""
+    """Share of the symbols, or lines of strokes, for the test, after the validation part."""
     unseen: Literal["replace", "error"] = "replace"
-    """A symbol of the validation or test part that training never showed: replace it by the unknown symbol, or stop."""
+    """What to do with a validation or test symbol that the training part lacks: replace it by the unknown symbol, or
+    stop with an error."""
     remove_spaces: bool = False
-    """Take the spaces out of the text (line ends stay), for finding words: evaluate --boundaries scores them."""
+    """Remove the spaces of a text (line ends stay), to see whether the model finds the words."""
     min_points: int | None = None
-    """Lines of strokes with fewer points are left out; if not given, 300 of iamondb (as in the paper), 2 of others."""
+    """Strokes: leave out lines with fewer points. Default: 300 for iamondb (as in the paper), 2 for others."""
     split: Literal["paper", "official"] = "paper"
-    """Of iamondb. paper: 90 % of the lines, 5 % and 5 %, drawn by a seed. official: by its lists of forms."""
+    """iamondb: "paper" draws 90 %, 5 % and 5 % of the lines by a seed; "official" takes the lists of forms."""
     split_seed: int = 1
-    """Draws the lines of strokes that are kept for validation and test."""
+    """Strokes: seed of the split into training, validation and test lines."""
     lines: int = 3000
-    """Lines of built-in handwriting."""
+    """handwritten: number of lines."""
     cache: str | None = None
-    """Where encoded corpora are kept; HMRNN_CACHE or ~/.cache/hmrnn if not given."""
+    """Directory of encoded corpora. Default: HMRNN_CACHE, or ~/.cache/hmrnn."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether symbols are read, not points of strokes."""
+        return self.format not in STROKE_FORMATS
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work."""
+        """Raise InputError if a value cannot work."""
         valid, test = self.valid_fraction, self.test_fraction
         if not 0 < valid < 1 or not 0 < test < 1 or valid + test >= 1:
             raise InputError(
@@ -58,53 +69,64 @@ class DataConfig:
                 f"got {valid} and {test}"
             )
         if self.min_points is not None and self.min_points < 2:
-            raise InputError(
-                f"data.min_points must be at least 2, one to read and one to predict; got {self.min_points}"
-            )
+            raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
         if self.lines < 3:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
         _check_seed("data.split_seed", self.split_seed)
+        for name, wrong, formats in (
+            ("path", self.path and self.format in ("manual", "handwritten"), "files, and these data are built in"),
+            ("bytes", self.bytes and self.format not in ("manual", "text"), "data.format manual or text"),
+            ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
+            ("min_points", self.min_points is not None and self.is_text, "strokes"),
+            ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
+        ):
+            if wrong:
+                raise InputError(f"data.{name} is for {formats}; data.format is {self.format}, so leave it out")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What is built: embedding -> HM-LSTM -> gated output module -> softmax."""
+    """The model: embedding, recurrent network, gated output module, softmax or mixture."""
 
     rnn: Literal["hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn"] = "hm-lstm"
-    """The recurrent network: the HM-LSTM or a baseline. hrnn is an HM-LSTM that is told where words and lines end."""
+    """The recurrent network: hm-lstm, or a baseline. hrnn is an HM-LSTM that is given the ends of words and lines."""
     embedding_size: int = 128
-    """Size of the vector a symbol is read as. Not used by strokes, whose points are read as they are."""
+    """Text: size of a symbol's embedding."""
     hidden_size: tuple[int, ...] = (512,)
-    """Size of every layer, or one size per layer, the lowest first."""
+    """Size of all layers, or one size per layer, the lowest first."""
     num_layers: int = 3
     """Number of layers."""
     output_size: int = 512
     """Size of the output embedding (equation 12)."""
     layer_norm: bool = True
-    """Layer normalisation inside the recurrence, of hm-lstm, hrnn and cw-rnn; ln-lstm always has it, the rest never."""
-    boundary: Literal["step", "sample", "soft"] = "step"
-    """How a detector decides: a threshold, a Bernoulli draw, or not at all (its real value is used)."""
-    on_copy: Literal["hold", "evaluate"] = "evaluate"
-    """What a detector says when its layer copies: nothing, or what equation 4 has left."""
+    """hm-lstm, hrnn, cw-rnn: layer normalisation. ln-lstm always has it; lstm, gru and leaky never have it."""
     flush: bool = True
-    """A boundary erases the cell (FLUSH), as in the paper; off, it keeps it."""
+    """hm-lstm, hrnn: a boundary erases the cell (FLUSH), as in the paper; off: the cell is kept."""
     top_down: Literal["boundary", "pending", "always", "none"] = "boundary"
-    """When a layer reads the layer above: at the step after its own boundary (as in the paper), from its boundary until
-    it next moves, at every step, or never."""
+    """hm-lstm, hrnn: when a layer reads the layer above. boundary: at the step after its own boundary, as in the paper.
+    pending: from its boundary until it next moves. always: at every step. none: never."""
     copy: bool = True
-    """A layer stands still (COPY) until the layer below ends a segment, as in the paper; off, it moves every step."""
+    """hm-lstm, hrnn: a layer copies its state until the layer below ends a segment, as in the paper; off: it moves at
+    every step."""
     modules: int = 4
-    """Clockwork modules of a layer, with periods 1, 2, 4 and so on; only cw-rnn has them."""
+    """cw-rnn: modules per layer, with periods 1, 2, 4 and so on."""
     time_constant: float = 64.0
-    """Steps that the slowest unit of a layer of leaky remembers; those of the others lie between 1 and this."""
+    """leaky: time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
     mixtures: int = 20
-    """Gaussians that predict the next point of strokes. Not used by text."""
+    """Strokes: number of Gaussians in the prediction of the next point."""
+
+    @property
+    def detectors(self) -> int:
+        """Number of boundary detectors."""
+        return self.num_layers - 1 if self.rnn in ("hm-lstm", "hrnn") else 0
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work."""
-        counts = ("embedding_size", "num_layers", "output_size", "mixtures", "modules", "time_constant")
-        _check_counts({f"model.{name}": getattr(self, name) for name in counts})
-        _check_counts({f"model.hidden_size[{i}]": size for i, size in enumerate(self.hidden_size)})
+        """Raise InputError if a value cannot work."""
+        _check_counts(
+            "model", self, "embedding_size", "num_layers", "output_size", "mixtures", "modules", "time_constant"
+        )
+        for i, size in enumerate(self.hidden_size):
+            _check_count(f"model.hidden_size[{i}]", size)
         if len(self.hidden_size) not in (1, self.num_layers):
             raise InputError(
                 f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
@@ -112,86 +134,124 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DetectorConfig:
+    """The boundary detectors: how they decide, how often they fire and where. Networks without detectors ignore it."""
+
+    estimator: Literal["step", "sample", "soft"] = "step"
+    """How a detector decides: "step" by a threshold, "sample" by a Bernoulli draw; "soft" uses its probability."""
+    on_copy: Literal["hold", "evaluate"] = "evaluate"
+    """What a detector gives where its layer copies: "hold" gives 0, "evaluate" what is left of equation 4."""
+    slope: tuple[float, float] = (0.0, 5.0)
+    """Slope annealing, growth per epoch and maximum: a = min(maximum, 1 + growth * epoch). Growth 0 keeps a = 1."""
+    rates: tuple[float, ...] = ()
+    """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. The settings
+    below say how the detectors get there. Empty: no targets. hm-lstm only."""
+    start_at_rates: bool = False
+    """Set the detectors' biases before the first update so that they fire at these rates on the first batch. With layer
+    norm the detectors above the first may start lower: a positive bias there makes the gradient explode."""
+    bias: tuple[float, ...] = ()
+    """Initial bias of the detectors: one for all, or one per detector. Default: zero. hm-lstm only."""
+    rate_weight: float = 1.0
+    """Rate prior: weight of the squared distance between rates and target rates, added to the loss in nats."""
+    rate_control: float = 0.0
+    """Rate control: after each update a detector's bias moves by this share (such as 0.05) of what it lacks to reach
+    its target rate on that batch, and the gradient no longer moves it. The share falls with the learning rate. It
+    brings back detectors that never fire, which the prior cannot."""
+    pull_to: PullTo = "rise"
+    """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
+    uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only."""
+    pull_weight: float = 0.0
+    """Weight of a loss that pulls each detector to those steps, as many as its target rate says. 0: no pull."""
+    pull_delay: Literal[0, 1] = 0
+    """0: the boundary belongs before the symbol that surprises. 1: on it, once it has been read."""
+    pull_margin: float = 0.0
+    """Weight (such as 1) of a pull beyond the threshold, to probabilities of 0.1 and 0.9. Without it pre-activations
+    may gather at the threshold, where rounding decides."""
+    bounds: tuple[float, float] = (1.0, 0.0)
+    """Bounds on the gradient that a boundary passes to the previous one of its detector: through V (above 1 it can grow
+    without limit) and through U (needed without layer norm in sequences of hundreds of steps). 0: no bound."""
+
+    @property
+    def needs_probabilities(self) -> bool:
+        """Whether training needs the detectors' probabilities, not only their boundaries."""
+        return self.rate_control > 0 or (self.pull_weight > 0 and self.pull_margin > 0)
+
+    def check(self) -> None:
+        """Raise InputError if a value cannot work."""
+        _check_not_negative("detectors", self, "slope", "rate_weight", "pull_weight", "pull_margin", "bounds")
+        _check_share("detectors", self, "rate_control")
+        if not self.slope[1] > 0:
+            raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")
+        if not all(0 <= rate <= 1 for rate in self.rates):
+            raise InputError(f"detectors.rates must lie between 0 and 1; got {self.rates}")
+        for name in ("start_at_rates", "rate_control", "pull_weight"):
+            if getattr(self, name) and not self.rates:
+                raise InputError(f"detectors.{name} needs detectors.rates; give the rates")
+        if self.start_at_rates and self.bias:
+            raise InputError(
+                "detectors.start_at_rates sets the biases that detectors.bias gives; leave one of them out"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How it is trained."""
+    """Training."""
 
     epochs: int = 50
-    """Passes over the training part, at most."""
+    """Largest number of passes over the training part."""
     batch_size: int = 64
-    """Streams read in parallel; across all processes under torchrun."""
+    """Sequences read in parallel, in all processes of torchrun together."""
     length: int = 100
-    """Steps of truncated backpropagation; the state is carried over."""
+    """Text: steps of truncated backpropagation; the state is carried over."""
     learning_rate: float = 0.002
-    """Adam's rate at the start."""
+    """Initial learning rate of Adam."""
     divide_rate_by: float = 50.0
-    """Divides the rate when validation has stopped improving; after divisions are used up, training stops."""
+    """Divisor of the learning rate when validation stops improving."""
     divisions: int = 1
-    """How often the rate is divided before the next plateau ends the run."""
+    """How often the learning rate is divided before the next plateau ends the run."""
     cool_down: float = 0.0
-    """Share of all updates, at the end, over which the rate falls to zero in a straight line."""
+    """Share of all updates, at the end, over which the learning rate falls linearly to zero."""
     patience: int = 1
     """Validations without improvement that make a plateau."""
     min_improvement: float = 0.0
-    """Bits per character, or nats per sequence of strokes, by which a validation must beat the best one to count."""
+    """Smallest improvement of a validation that counts, in bits per symbol or nats per sequence of strokes."""
     clip_norm: float = 1.0
-    """The norm of the gradient is clipped at this; 0 leaves it alone."""
-    slope_rate: float = 0.0
-    """Slope annealing: a = min(slope_max, 1 + slope_rate * epoch). 0 keeps a = 1."""
-    slope_max: float = 5.0
-    """Where slope annealing ends."""
+    """Largest norm of the gradient; 0: no clipping."""
     validate_every: int = 0
-    """Updates between validations; 0: once at the end of each epoch."""
+    """Updates between validations; 0: at the end of each epoch."""
     validation_symbols: int = 0
-    """Symbols of the validation part that are read each time; 0: all of them."""
+    """Text: symbols of the validation part to read each time; 0: all."""
     accumulate: int = 1
-    """Parts in which a batch is computed, to save memory; the update is that of the whole batch, but each has
-    draws and pulls at detectors of its own."""
+    """Parts in which a batch is computed, to save memory. Random draws and rates of detectors are those of a part."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the matrix products: float32, or bfloat16 by autocast."""
     engine: str = "auto"
-    """Which implementation of the recurrence runs; auto takes the fastest that can."""
+    """Implementation of the recurrence; auto: the fastest that can run."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 ...; auto takes a GPU if there is one."""
+    """cpu, cuda, cuda:1 ...; auto: a GPU if there is one."""
     threads: int = 0
-    """CPU threads; 0 leaves PyTorch's choice."""
+    """CPU threads; 0: PyTorch's default."""
     seed: int = 1
-    """Fixes the weights, the draws and so the whole run."""
+    """Seed of the weights and of all random draws."""
     log_every: int = 50
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: float = 60.0
-    """Seconds between checkpoints, beside the one at every validation."""
-    detector_bias: tuple[float, ...] = ()
-    """Bias that the detectors start with: one for all, or one per detector, the lowest first; empty: zero."""
-    detector_rates: tuple[float, ...] = ()
-    """Boundary rates that the detectors start with, one per detector, the lowest first: before the first update their
-    biases are set so that they fire so often on the first batch, or less with layer norm above the first layer, where
-    a positive bias makes the gradient explode. Empty: as their weights have it."""
-    recurrent_gain: float = 0.3
-    """What layer norm multiplies the contributions of U and V by when training begins; that of W begins at 1. A preset
-    whose network is ln-lstm takes 1, unless another is asked for."""
-    detector_feedback: float = 1.0
-    """Bound on how much of its gradient a boundary hands to the one before it through V: above 1 it can grow without
-    end; 0: no bound. Networks without detectors have nothing to bound."""
-    detector_recurrence: float = 0.0
-    """The same for what it hands on through the cell that it resets, by U: needed without layer norm, where sequences
-    are hundreds of steps long; 0: no bound."""
+    """Seconds between checkpoints, in addition to one after each validation."""
+    recurrent_gain: float | None = None
+    """Initial gain of layer norm on the contributions of U and V. Default: 0.3 for hm-lstm and hrnn, 1 for ln-lstm."""
     skip_nonfinite: bool = False
-    """Leave out updates whose loss or gradient is not finite, and count them; otherwise they end the run."""
+    """Skip and count updates whose loss or gradient is not finite; otherwise they end the run."""
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work."""
-        counts = ("epochs", "batch_size", "length", "patience", "accumulate", "log_every")
-        _check_counts({f"train.{name}": getattr(self, name) for name in counts})
-        for name in ("learning_rate", "slope_max", "divide_rate_by"):
+        """Raise InputError if a value cannot work."""
+        _check_counts("train", self, "epochs", "batch_size", "length", "patience", "accumulate", "log_every")
+        for name in ("learning_rate", "divide_rate_by"):
             if not getattr(self, name) > 0:
                 raise InputError(f"train.{name} must be positive; got {getattr(self, name)}")
         _check_not_negative(
-            "train", self, "clip_norm", "slope_rate", "min_improvement", "cool_down", "divisions", "validate_every",
-            "validation_symbols", "threads", "checkpoint_every", "detector_feedback", "recurrent_gain",
-            "detector_recurrence",
+            "train", self, "clip_norm", "min_improvement", "cool_down", "divisions", "validate_every",
+            "validation_symbols", "threads", "checkpoint_every", "recurrent_gain",
         )  # fmt: skip
-        if self.detector_rates and self.detector_bias:
-            raise InputError("train.detector_rates finds the biases that train.detector_bias gives; leave one empty")
         if self.validation_symbols == 1:
             raise InputError("train.validation_symbols must be 0, for all, or at least 2; got 1")
         if not self.cool_down <= 1:
@@ -205,124 +265,162 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RegulariseConfig:
-    """What keeps a model from learning its training part by heart; nothing, unless it is asked for."""
+    """Regularisation; off by default."""
 
     weight_drop: float = 0.0
-    """Share of the recurrent weights (U, V) that are zero in an update, but for the detectors' rows (DropConnect)."""
+    """DropConnect: share of the recurrent weights (U, V) set to zero in an update, except the detectors' rows."""
     dropout_embedding: float = 0.0
-    """Share of the embedding that is zero, for each sequence of an update."""
+    """Text: share of the embedding set to zero, per sequence of an update."""
     dropout_between: float = 0.0
-    """Share of a layer's units that the gates of the layer above do not see, for each sequence of an update."""
+    """Share of a layer's units that the gates of the layer above do not see, per sequence of an update."""
     dropout_output: float = 0.0
-    """Share of the units of all layers that the output module does not see, for each sequence of an update."""
+    """Share of all layers' units that the output module does not see, per sequence of an update."""
     shift: bool = False
-    """Begin every epoch at another place of the text, so that it is not always cut in the same places. Text only."""
+    """Text: start every epoch at a random position, so that the text is cut at other places each time."""
     zoneout: float = 0.0
-    """Share of the cells that stay as they were when their layer moves, drawn at every step."""
+    """hm-lstm, hrnn, ln-lstm: share of the cells that keep their value at an update, drawn at every step."""
     weight_decay: float = 0.0
-    """Times the rate, this share of every matrix is taken off in an update; the detectors' rows are left alone."""
+    """Decoupled weight decay: each update takes this share, times the learning rate, off every matrix except the
+    detectors' rows."""
     average: float = 0.0
-    """Validation and the best model take the mean of the weights over all updates, each of which counts this many times
-    as much as the next one (such as 0.999); 0: the weights as they are."""
-    rate_targets: tuple[float, ...] = ()
-    """Rate prior: the boundary rates to pull the detectors to, one per detector, the lowest first; empty: none."""
-    rate_weight: float = 1.0
-    """Weight of the rate prior, which is the squared distance between rates and targets, beside the loss in nats."""
-    rate_control: float = 0.0
-    """After each update, this share (such as 0.05) of what a detector's bias lacks for its target rate on that batch is
-    added to it, and nothing else moves it; brings back a detector that the prior's gradient no longer reaches. It falls
-    as the learning rate does: no batch pulls at detectors that have settled."""
-    surprise_weight: float = 0.0
-    """Weight of a loss that pulls the detectors to where the model's own surprise rises most, as often as rate_targets
-    say; no boundary is shown."""
-    surprise_kind: SurpriseKind = "rise"
-    """Of that pull. rise: where a symbol surprises more than the one before it. expected: where the model is most
-    uncertain of what follows, mostly by the surprise that it expects (the entropy of its prediction); text only."""
-    surprise_lag: Literal[0, 1] = 0
-    """Of that pull. 0: boundaries come before the symbol that surprises. 1: on it, when it has been read."""
-    surprise_margin: float = 0.0
-    """Of that pull. Weight (such as 1) of a pull beyond the threshold, without which pre-activations may gather there
-    and cut elsewhere in another precision; 0: none."""
-
-    @property
-    def pulls(self) -> bool:
-        """Whether anything draws detectors to ``rate_targets``."""
-        return self.rate_weight > 0 or self.rate_control > 0 or self.surprise_weight > 0
+    """Decay (such as 0.999) of a moving average of the weights, which is validated and saved as the best model; 0: no
+    average."""
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work."""
-        _check_not_negative("regularise", self, "weight_decay", "rate_weight", "surprise_weight", "surprise_margin")
+        """Raise InputError if a value cannot work."""
+        _check_not_negative("regularise", self, "weight_decay")
         dropped = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "zoneout")
-        for name in (*dropped, "average", "rate_control"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"regularise.{name} must be at least 0 and less than 1; got {getattr(self, name)}")
+        _check_share("regularise", self, *dropped, "average")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A run: what is read, what is built, how it is trained."""
+    """All settings of a run."""
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
-
-    def setting(self, name: str) -> Any:
-        """The value of a setting by its full name, such as "train.epochs"."""
-        part, _, field = name.partition(".")
-        return getattr(getattr(self, part), field)
+    detectors: DetectorConfig = dataclasses.field(default_factory=DetectorConfig)
 
     def check(self) -> None:
-        """Raise InputError on values that cannot work, alone or beside each other."""
-        m, t, d, r = self.model, self.train, self.data, self.regularise
-        for name, part in (("data", d), ("model", m), ("train", t), ("regularise", r)):
-            part.check()
-            _check_finite(name, part)
-        if r.surprise_kind == "expected" and d.format in STROKE_FORMATS:
-            raise InputError("regularise.surprise_kind expected is for text; the mixtures of strokes have no entropy")
-        if r.shift and d.format in STROKE_FORMATS:
-            raise InputError("regularise.shift is for text; lines of strokes are read whole, so leave it off")
-        for name, rates in (("regularise.rate_targets", r.rate_targets), ("train.detector_rates", t.detector_rates)):
-            if len(rates) not in (0, m.num_layers - 1) or not all(0 <= rate <= 1 for rate in rates):
+        """Raise InputError if a value cannot work, alone or together with the others."""
+        m, d, r = self.model, self.detectors, self.regularise
+        if m.rnn != "hm-lstm" or m.num_layers == 1:
+            for name in ("rates", "bias", "start_at_rates", "rate_control", "pull_weight"):
+                if getattr(d, name):
+                    raise InputError(
+                        f"detectors.{name} is for hm-lstm with two or more layers, not for {m.rnn} with "
+                        f"{m.num_layers}; leave it out"
+                    )
+        for name in SECTIONS:
+            section = getattr(self, name)
+            section.check()
+            _check_finite(name, section)
+        if not self.data.is_text:
+            if d.pull_to == "uncertainty" and d.pull_weight > 0:
+                raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")
+            for name in ("shift", "dropout_embedding"):
+                if getattr(r, name):
+                    raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
+        if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
+            raise InputError(f"regularise.zoneout is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out")
+        for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
+            if len(values := getattr(d, name)) not in allowed:
                 raise InputError(
-                    f"{name} must hold {m.num_layers - 1} rates between 0 and 1, one per detector, or none; got {rates}"
+                    f"detectors.{name} must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector "
+                    f"first, or none; got {values}"
                 )
-        if len(t.detector_bias) not in (0, 1, m.num_layers - 1) or not all(map(math.isfinite, t.detector_bias)):
-            raise InputError(
-                f"train.detector_bias must hold one number for all detectors, {m.num_layers - 1}, one each, or none; "
-                f"got {t.detector_bias}"
-            )
-        lacking = unused(m)
-        wants = ("rate_targets", "rate_control", "surprise_weight")
-        for name in (*(f"regularise.{want}" for want in wants), "train.detector_bias", "train.detector_rates"):
-            if name in lacking and (value := self.setting(name)):
-                raise InputError(f"{name} is {value}, which is for {lacking[name]}, not for this {m.rnn}; leave it out")
-        if (r.surprise_weight > 0 or r.rate_control > 0) and not r.rate_targets:
-            raise InputError(
-                "regularise.rate_control and regularise.surprise_weight need regularise.rate_targets; give the rates"
-            )
 
 
-def _check_counts(values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise InputError(f"{name} must be at least 1; got {value}")
-        if value > 2**31:
-            raise InputError(f"{name} must be at most {2**31}; got {value}")
+SECTIONS = tuple(field.name for field in dataclasses.fields(Config))
+OLD_NAMES = {
+    "model.boundary": "detectors.estimator",
+    "model.on_copy": "detectors.on_copy",
+    "train.slope_rate": "detectors.slope",
+    "train.slope_max": "detectors.slope",
+    "train.detector_bias": "detectors.bias",
+    "train.detector_rates": "detectors.rates",
+    "train.detector_feedback": "detectors.bounds",
+    "train.detector_recurrence": "detectors.bounds",
+    "regularise.rate_targets": "detectors.rates",
+    "regularise.rate_weight": "detectors.rate_weight",
+    "regularise.rate_control": "detectors.rate_control",
+    "regularise.surprise_weight": "detectors.pull_weight",
+    "regularise.surprise_kind": "detectors.pull_to",
+    "regularise.surprise_lag": "detectors.pull_delay",
+    "regularise.surprise_margin": "detectors.pull_margin",
+}
+"""Settings that were renamed, with their new names."""
 
 
-def _check_finite(part: str, config: Any) -> None:
-    """JSON has no infinity: a run with one could not be read again."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{part}.{field.name} must be finite; got {value}")
+def upgrade(plain: Any) -> Any:
+    """A stored config with today's names of its settings; anything else is returned unchanged.
+
+    Rates to start at that differ from the target rates are lost: they had an effect before the first update only.
+    """
+    if (
+        not isinstance(plain, dict)
+        or "detectors" in plain
+        or not all(isinstance(part, dict) for part in plain.values())
+    ):
+        return plain
+    result = {name: dict(part) for name, part in plain.items()}
+    old = {
+        name: result[section].pop(field)
+        for name, (section, field) in ((name, name.split(".")) for name in OLD_NAMES)
+        if field in result.get(section, {})
+    }
+    if not old:
+        return plain
+    new = {OLD_NAMES[name].split(".")[1]: value for name, value in old.items()}
+    slope, bounds = DetectorConfig.slope, DetectorConfig.bounds
+    new["slope"] = [old.get("train.slope_rate", slope[0]), old.get("train.slope_max", slope[1])]
+    new["bounds"] = [old.get("train.detector_feedback", bounds[0]), old.get("train.detector_recurrence", bounds[1])]
+    start, targets = old.get("train.detector_rates", []), old.get("regularise.rate_targets", [])
+    new |= {"rates": targets or start, "start_at_rates": bool(start)}
+    if start and not targets:
+        new["rate_weight"] = 0.0
+    if new.get("pull_to") == "expected":
+        new["pull_to"] = "uncertainty"
+    return result | {"detectors": new}
 
 
-def _check_not_negative(part: str, config: Any, *names: str) -> None:
+def _values(section: Any, name: str) -> Iterator[float]:
+    """The numbers that a setting holds; none if it is None."""
+    value = getattr(section, name)
+    yield from value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _check_count(name: str, value: float) -> None:
+    if not 1 <= value <= LARGEST:
+        raise InputError(f"{name} must be at {'least 1' if value < 1 else f'most {LARGEST}'}; got {value}")
+
+
+def _check_counts(part: str, section: Any, *names: str) -> None:
     for name in names:
-        if not getattr(config, name) >= 0:
-            raise InputError(f"{part}.{name} must not be negative; got {getattr(config, name)}")
+        _check_count(f"{part}.{name}", getattr(section, name))
+
+
+def _check_finite(part: str, section: Any) -> None:
+    """JSON has no infinity, so a run with one could not be read again."""
+    for field in dataclasses.fields(section):
+        for value in _values(section, field.name):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{part}.{field.name} must be finite; got {value}")
+
+
+def _check_not_negative(part: str, section: Any, *names: str) -> None:
+    for name in names:
+        for value in _values(section, name):
+            if not value >= 0:
+                raise InputError(f"{part}.{name} must not be negative; got {value}")
+
+
+def _check_share(part: str, section: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(section, name) < 1:
+            raise InputError(f"{part}.{name} must be at least 0 and less than 1; got {getattr(section, name)}")
 
 
 def _check_seed(name: str, seed: int) -> None:
@@ -336,21 +434,27 @@ def to_json(value: Any) -> bytes:
 
 
 def from_json(data: bytes, kind: type[T], source: str) -> T:
-    """The ``kind`` that ``data`` holds; InputError names ``source`` and the field where it does not fit."""
+    """The ``kind`` that ``data`` holds; a Config may have the names of earlier versions.
+
+    InputError names ``source`` and the field that does not fit.
+    """
     try:
         plain = msgspec.json.decode(data)
+        if kind is Config:
+            plain = upgrade(plain)
         found: T = msgspec.convert(plain, kind)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
-    if unknown := _unknown(plain, found):
-        raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown[0]}")
+    if unknown := next(_unknown(plain, found), None):
+        raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown}")
     return found
 
 
-def _unknown(plain: Any, found: Any, prefix: str = "") -> list[str]:
-    """Names in ``plain`` that the dataclasses of ``found`` do not have, which msgspec would pass over."""
-    if not dataclasses.is_dataclass(found):
-        return []
-    fields = {field.name for field in dataclasses.fields(found)}
-    inside = (_unknown(plain[name], getattr(found, name), f"{prefix}{name}.") for name in plain if name in fields)
-    return [prefix + name for name in plain if name not in fields] + list(itertools.chain.from_iterable(inside))
+def _unknown(plain: Any, found: Any, prefix: str = "") -> Iterator[str]:
+    """Names in ``plain`` that the dataclasses of ``found`` do not have; msgspec ignores them."""
+    if dataclasses.is_dataclass(found):
+        for name in plain:
+            if name not in {field.name for field in dataclasses.fields(found)}:
+                yield prefix + name
+            else:
+                yield from _unknown(plain[name], getattr(found, name), f"{prefix}{name}.")

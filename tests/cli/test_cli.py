@@ -297,7 +297,7 @@ def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys
     """
     number = signal.SIGINT
     out = tmp_path / "a run"
-    config = tiny.config(epochs=1000, log_every=1, boundary="sample", length=10, batch_size=16)
+    config = tiny.config(epochs=1000, log_every=1, estimator="sample", length=10, batch_size=16)
     command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(out), *tiny.flags(config)]
     process = subprocess.Popen(
         command,

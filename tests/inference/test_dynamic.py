@@ -29,7 +29,7 @@ FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)
 def model(seed: int = 5, engine: str = "auto", **changes: Any) -> LanguageModel:
     """Detectors that fire often and weights that make the symbols differ."""
     torch.manual_seed(seed)
-    network = make_model(tiny.config(**changes).model, tiny.VOCABULARY, engine)
+    network = make_model(tiny.config(**changes), tiny.VOCABULARY, engine)
     assert isinstance(network, LanguageModel)
     with torch.no_grad():
         for weight in network.parameters():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tiny
 import tiny_strokes
-from hmrnn.config import DataConfig
+from hmrnn.config import DataConfig, DetectorConfig
 from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation, cut, evaluate
@@ -31,7 +31,7 @@ SYMBOLS = tiny.corpus(train=300).train
 def network() -> LanguageModel:
     """Detectors that fire often and weights that make the symbols differ."""
     torch.manual_seed(5)
-    network = LanguageModel(9, tiny.config(boundary="step").model)
+    network = LanguageModel(9, tiny.config().model)
     with torch.no_grad():
         for weight in network.parameters():
             weight *= 1.5
@@ -85,14 +85,14 @@ def test_the_measures_are_alive(network: LanguageModel) -> None:
 
 
 def test_soft_boundaries_save_nothing() -> None:
-    soft = tiny.trainer(tiny.config(boundary="soft"))
+    soft = tiny.trainer(tiny.config(estimator="soft"))
     result = evaluate(soft.model, soft.task.corpus.valid)
     assert all(0 < rate < 1 for rate in result.rates)
     assert result.updates == (1.0, 1.0, 1.0)
     assert result.saved == 0
     assert soft.validate().updates == (1.0, 1.0, 1.0)  # which the report shows
     corpus = tiny_strokes.corpus()
-    strokes = tiny_strokes.model(boundary="soft").network
+    strokes = tiny_strokes.model(estimator="soft").network
     assert evaluate_strokes(strokes, corpus.valid, corpus.scale).saved == 0
 
 
@@ -184,7 +184,7 @@ def test_every_module_is_left_in_the_mode_that_it_was_in(what: str, tmp_path: Pa
 
 def test_sampled_boundaries_are_decided_by_likelihood() -> None:
     torch.manual_seed(0)
-    network = LanguageModel(9, tiny.config(boundary="sample").model)
+    network = LanguageModel(9, tiny.config().model, detectors=DetectorConfig(estimator="sample"))
     assert evaluate(network, SYMBOLS[:60]) == evaluate(network, SYMBOLS[:60])
     assert network.training
 

@@ -1,6 +1,7 @@
 """How a network makes a Segmentation of sequences of symbols."""
 
 import math
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -9,14 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from hmrnn import InputError, Operation
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.inference.read import segment, segment_many
 from hmrnn.nn.models import LanguageModel
 
 
-def network(**options: object) -> LanguageModel:
+def network(estimator: Any = "step", **options: object) -> LanguageModel:
     sizes = {"embedding_size": 6, "hidden_size": (12, 10, 8), "num_layers": 3, "output_size": 9}
-    return LanguageModel(11, ModelConfig(**{**sizes, **options}))  # type: ignore[arg-type]
+    detectors = DetectorConfig(estimator=estimator)
+    return LanguageModel(11, ModelConfig(**{**sizes, **options}), detectors=detectors)  # type: ignore[arg-type]
 
 
 def indices(T: int = 60) -> np.ndarray:
@@ -49,14 +51,14 @@ def test_segment_is_the_forward_pass(chunk: int, on_copy: str) -> None:
 
 
 def test_segment_rounds_soft_boundaries() -> None:
-    model = network(boundary="soft")
+    model = network(estimator="soft")
     result = segment(model, indices(), "x" * 60)
     np.testing.assert_array_equal(result.boundaries, result.probabilities > 0.5)
     assert 0 < result.boundaries.mean() < 1
 
 
 def test_segment_leaves_the_network_as_it_was() -> None:
-    model = network(boundary="sample").train()
+    model = network(estimator="sample").train()
     model.output.eval()
     before = [module.training for module in model.modules()]
     first, second = (segment(model, indices(), "x" * 60) for _ in range(2))

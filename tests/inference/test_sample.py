@@ -2,22 +2,25 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hmrnn import InputError, Operation
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.inference.sample import Reader, probabilities, sample, stream
 from hmrnn.nn.models import LanguageModel
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
 
 
-def network(**options: object) -> LanguageModel:
+def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:
     sizes = {"embedding_size": 6, "hidden_size": (12, 10, 8), "num_layers": 3, "output_size": 9}
-    return LanguageModel(11, ModelConfig(**{**sizes, **options}), engine="reference")  # type: ignore[arg-type]
+    detectors = DetectorConfig(estimator=estimator, on_copy=on_copy)
+    config = ModelConfig(**{**sizes, **options})
+    return LanguageModel(11, config, engine="reference", detectors=detectors)  # type: ignore[arg-type]
 
 
 def indices(T: int = 60) -> np.ndarray:
@@ -28,7 +31,7 @@ def indices(T: int = 60) -> np.ndarray:
 @pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
 @pytest.mark.parametrize("layer_norm", [True, False])
 def test_streamed_logits_are_those_of_the_forward_pass(boundary: str, on_copy: str, layer_norm: bool) -> None:
-    model = network(boundary=boundary, on_copy=on_copy, layer_norm=layer_norm).double()
+    model = network(estimator=boundary, on_copy=on_copy, layer_norm=layer_norm).double()
     x = indices()
     with torch.no_grad():
         logits, out, state = model(torch.from_numpy(x)[:, None])
@@ -131,7 +134,7 @@ def test_the_same_seed_gives_the_same_symbols() -> None:
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_the_global_generator_is_left_alone(seed: int | None) -> None:
-    model = network(boundary="sample").train()
+    model = network(estimator="sample").train()
     before = torch.get_rng_state()
     list(stream(model, [1], 3, seed=seed))
     assert torch.equal(torch.get_rng_state(), before)
@@ -177,7 +180,7 @@ def test_symbols_come_as_they_are_drawn() -> None:
 
 
 def test_a_training_network_is_left_as_it_was_between_two_symbols() -> None:
-    model = network(boundary="sample").train()
+    model = network(estimator="sample").train()
     drawn = []
     for symbol in stream(model, [1, 2], 30, seed=5):
         assert torch.is_grad_enabled()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.distributions import Mixture
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
@@ -58,7 +58,9 @@ def test_gradient_reaches_every_parameter(layer_norm: bool, on_copy: str) -> Non
     Under layer norm V's rows share their mean and spread, and what is left without a gradient is those rows' gains.
     """
     dead = "gain_V" if layer_norm else "V"
-    model = LanguageModel(SYMBOLS, dataclasses.replace(CONFIG, layer_norm=layer_norm, on_copy=on_copy))
+    model = LanguageModel(
+        SYMBOLS, dataclasses.replace(CONFIG, layer_norm=layer_norm), detectors=DetectorConfig(on_copy=on_copy)
+    )
     symbols = torch.cat([torch.arange(SYMBOLS)[:, None].expand(-1, B), torch.randint(SYMBOLS, (T, B))])
     logits, _, _ = model(symbols)
     F.cross_entropy(logits[:-1].flatten(0, 1), symbols[1:].flatten()).backward()
@@ -71,8 +73,9 @@ def test_gradient_reaches_every_parameter(layer_norm: bool, on_copy: str) -> Non
 
 
 def test_settings_reach_the_network() -> None:
-    config = ModelConfig(hidden_size=(5,), num_layers=2, layer_norm=False, boundary="soft", on_copy="hold")
-    rnn = LanguageModel(SYMBOLS, config, engine="reference").rnn
+    config = ModelConfig(hidden_size=(5,), num_layers=2, layer_norm=False)
+    detectors = DetectorConfig(estimator="soft", on_copy="hold")
+    rnn = LanguageModel(SYMBOLS, config, engine="reference", detectors=detectors).rnn
     assert (rnn.hidden_sizes, rnn.layer_norm, rnn.boundary, rnn.on_copy, rnn.engine) == (
         (5, 5), False, "soft", "hold", "reference",
     )  # fmt: skip

@@ -90,7 +90,7 @@ def test_every_kind_is_here() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
     """The slope is annealed all the same, for the detectors of those that have some."""
-    end = tiny.run(tmp_path / "run", config(kind, slope_rate=0.5, epochs=1))
+    end = tiny.run(tmp_path / "run", config(kind, slope=(0.5, 5.0), epochs=1))
     assert end["reason"] == "all 1 epochs are done"
     metrics = tiny.read_metrics(tmp_path / "run" / "metrics.jsonl")
     trained, valid = (next(line for line in metrics if line["event"] == event) for event in ("train", "valid"))
@@ -110,7 +110,7 @@ def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
-    model = make_model(config(kind).model, tiny.VOCABULARY).double().train()
+    model = make_model(config(kind), tiny.VOCABULARY).double().train()
     symbols = torch.randint(9, (20,))
     with torch.no_grad():
         expected = model.eval()(symbols[:, None])[0][-1, 0]

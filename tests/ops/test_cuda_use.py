@@ -247,8 +247,8 @@ def test_in_inference_mode() -> None:
 
 
 PULLED = {
-    "rate_targets": (0.4, 0.2), "rate_weight": 0.2, "rate_control": 0.05, "surprise_weight": 0.5,
-    "surprise_kind": "expected", "surprise_lag": 1,
+    "rates": (0.4, 0.2), "rate_weight": 0.2, "rate_control": 0.05, "pull_weight": 0.5,
+    "pull_to": "uncertainty", "pull_delay": 1,
 }  # fmt: skip
 
 
@@ -290,7 +290,7 @@ def test_weight_drop_leaves_the_weights_of_pytorchs_networks_where_they_are(rnn:
 @pytest.mark.parametrize("boundary", ["step", "sample"])
 @pytest.mark.parametrize("step", [1, 2, 3, 9], ids=["run once", "run twice", "captured", "replayed"])
 def test_an_update_that_is_not_finite_changes_nothing(step: int, boundary: str) -> None:
-    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, boundary=boundary, epochs=9, **PULLED)
+    config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, estimator=boundary, epochs=9, **PULLED)
     trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
     while trainer.progress.step < step:
         trainer.step()

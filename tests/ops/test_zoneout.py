@@ -82,7 +82,7 @@ def test_a_run_with_it() -> None:
     for _ in range(3):
         trainer.step()
     assert trainer.validate().measure > 0
-    with pytest.raises(InputError, match=r"regularise\.zoneout is 0\.2, but a LSTM has nothing to drop there"):
+    with pytest.raises(InputError, match=r"regularise\.zoneout is for hm-lstm, hrnn and ln-lstm; model\.rnn is lstm"):
         tiny.trainer(
             dataclasses.replace(tiny.config(zoneout=0.2), model=dataclasses.replace(tiny.config().model, rnn="lstm"))
         )

@@ -32,7 +32,7 @@ TEXT = "abc de fgh a hhg cab de de a"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, whose slope 16 bits cannot hold exactly."""
     directory = tmp_path_factory.mktemp("run")
-    tiny.run(directory, tiny.config(layer_norm=True, slope_rate=0.3))
+    tiny.run(directory, tiny.config(layer_norm=True, slope=(0.3, 5.0)))
     return directory
 
 

@@ -27,7 +27,9 @@ SEED = 7
 
 def test_thirty_kills(record: Record, tmp_path: Path) -> None:
     """SIGKILL at 30 random moments, each time resumed: weights, optimizer, state and metrics as if nothing had been."""
-    config = tiny.config(boundary="sample", epochs=40, validate_every=6, checkpoint_every=0.0, log_every=3, average=0.9)
+    config = tiny.config(
+        estimator="sample", epochs=40, validate_every=6, checkpoint_every=0.0, log_every=3, average=0.9
+    )
     text, rng = tiny.corpus(), random.Random(SEED)
     tiny.run(tmp_path / "whole", config, text=text)
     moments = [kills.BEGINNING, kills.FIRST, *(rng.choice(range(kills.FIRST)) for _ in range(28))]

@@ -13,7 +13,7 @@ import torch
 
 import tiny_strokes
 from hmrnn import checkpoint
-from hmrnn.config import RegulariseConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch
@@ -153,7 +153,7 @@ def test_training_improves_the_likelihood(rnn: str, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    config = tiny_strokes.config(boundary="sample")
+    config = tiny_strokes.config(estimator="sample")
     run(tmp_path / "whole", config)
     saving = dataclasses.replace(config, train=dataclasses.replace(config.train, checkpoint_every=0.0))
     run(tmp_path / "parts", saving, stop=7)
@@ -203,8 +203,8 @@ def test_parts_of_a_batch_count_by_their_points(accumulate: int) -> None:
 
     def rates(accumulate: int, control: float, updates: int) -> tuple[list[float], list[float]]:
         config = tiny_strokes.config(batch_size=8, accumulate=accumulate, epochs=99, learning_rate=1e-9)
-        aims = RegulariseConfig(rate_targets=(0.3, 0.1), rate_weight=0.0, rate_control=control)
-        trainer = Trainer(dataclasses.replace(config, regularise=aims), tiny_strokes.corpus(train=9), CPU)
+        aims = DetectorConfig(rates=(0.3, 0.1), rate_weight=0.0, rate_control=control)
+        trainer = Trainer(dataclasses.replace(config, detectors=aims), tiny_strokes.corpus(train=9), CPU)
         for _ in range(updates):
             trainer.step()
         means = trainer.window_means()

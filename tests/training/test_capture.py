@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -252,9 +251,7 @@ def test_captured_clockwork_updates_take_no_more_memory_with_time() -> None:
 
 def written(kind: str) -> tuple[Tensor, list[Tensor], int]:
     """Losses and boundary rates, summed up, and weights after 20 updates of handwriting; how many graphs there are."""
-    config = tiny_strokes.config(accumulate=2, epochs=9, detector_rates=(0.4, 0.2))
-    held = dataclasses.replace(config.regularise, rate_targets=(0.4, 0.2), rate_control=0.05)
-    config = dataclasses.replace(config, regularise=held)
+    config = tiny_strokes.config(accumulate=2, epochs=9, rates=(0.4, 0.2), start_at_rates=True, rate_control=0.05)
     trainer = Trainer(config, tiny_strokes.corpus(), torch.device("cpu" if kind == "cpu" else "cuda"))
     if kind == "run":
         trainer.captured = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
 def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
     rates = {}
     for targets in ((0.9, 0.8), (0.1, 0.05)):
-        trainer = tiny.trainer(tiny.config(rate_targets=targets, rate_weight=30.0, learning_rate=0.01))
+        trainer = tiny.trainer(tiny.config(rates=targets, rate_weight=30.0, learning_rate=0.01))
         for _ in range(60):
             trainer.step()
         trainer.window_means()
@@ -70,7 +71,7 @@ def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
         rates[targets] = trainer.window_means()[1]
     for targets, got in rates.items():
         assert got == pytest.approx(targets, abs=0.15), targets
-    plain, pulled = (tiny.trainer(tiny.config(**c)) for c in ({}, {"rate_targets": (1.0, 1.0), "rate_weight": 9.0}))
+    plain, pulled = (tiny.trainer(tiny.config(**c)) for c in ({}, {"rates": (1.0, 1.0), "rate_weight": 9.0}))
     for trainer in (plain, pulled):
         trainer.step()
     assert plain.window_means() == pulled.window_means()
@@ -160,7 +161,7 @@ def test_without_the_bound_a_gradient_grows_by_the_cells_that_are_kept() -> None
 
 
 def test_feedback_stays_bounded_while_training() -> None:
-    trainer = tiny.trainer(tiny.config(detector_feedback=0.2, slope_rate=1.0, learning_rate=0.1))
+    trainer = tiny.trainer(tiny.config(bounds=(0.2, 0.0), slope=(1.0, 5.0), learning_rate=0.1))
     free = tiny.trainer(tiny.config(learning_rate=0.1))
     rows = [V.data_ptr() for V in trainer.model.rnn.V]
     for _ in range(trainer.task.chunks + 3):  # into the second epoch, where a = 2
@@ -178,40 +179,44 @@ def test_conditions_of_detectors() -> None:
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005, 2) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
-        "if it stays so, start again with rates that are held: --regularise.rate-targets 0.9 0.6 "
-        "--regularise.rate-weight 0.2 --train.detector-rates 0.9 0.6"
+        "if it stays so, start again with rates that are held: detectors.rates 0.9 0.6 "
+        "detectors.rate_weight 0.2 detectors.start_at_rates"
     )
     assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99, 2)
     assert advice(1, 0.25, 2) == "the detector of layer 1 finds segments again, at rate 0.2500"
 
 
+def flags_of(settings: str) -> list[str]:
+    """Names and values of settings as command-line flags."""
+    words = settings.split()
+    return [f"--{word.replace('_', '-')}" if re.match("[a-z]+[.]", word) else word for word in words]
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_is_advised_can_be_done(preset: str) -> None:
     """Whatever the preset has, and whatever the run that was told so had."""
-    free = ["--regularise.rate-weight", "0", "--regularise.rate-control", "0", "--regularise.surprise-weight", "0"]
+    free = flags_of("detectors.rate_weight 0 detectors.rate_control 0 detectors.pull_weight 0")
     for layers in (2, 3, 5):
-        flags = advice(1, 0.0, layers - 1).partition("held: ")[2].split()
+        flags = flags_of(advice(1, 0.0, layers - 1).partition("held: ")[2])
         for run in (["--model.num-layers", str(layers)], ["--model.num-layers", str(layers), *free]):
             arguments = train_arguments([preset, *run, *flags])
             arguments.check()
-            assert len(arguments.train.detector_rates) == layers - 1
-            assert arguments.regularise.rate_targets == arguments.train.detector_rates
-            assert arguments.regularise.rate_weight == 0.2
-    if PRESETS[preset].regularise.rate_targets:
-        stronger = advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0].split()
+            assert len(arguments.detectors.rates) == layers - 1
+            assert arguments.detectors.start_at_rates
+            assert arguments.detectors.rate_weight == 0.2
+    if PRESETS[preset].detectors.rates:
+        stronger = flags_of(advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0])
         arguments = train_arguments([preset, *stronger])
         arguments.check()
-        assert arguments.regularise.rate_targets
-        assert arguments.regularise.rate_control == 0.1
-    flags, without = advice(1, 0.0, 2, biased=True).partition("held: ")[2].split(", without ")
-    with pytest.raises(InputError, match="leave one empty"):
-        train_arguments([preset, without, "1", *flags.split()]).check()
-    train_arguments([preset, *flags.split()]).check()
-    assert flags in " ".join(GUIDE.read_text().split())
+        assert arguments.detectors.rates
+        assert arguments.detectors.rate_control == 0.1
+    settings, without = advice(1, 0.0, 2, biased=True).partition("held: ")[2].split(", without ")
+    with pytest.raises(InputError, match="leave one of them out"):
+        train_arguments([preset, *flags_of(f"{without} 1 {settings}")]).check()
 
 
 def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
-    given = advice(2, 0.0, 0).partition("fewer layers: ")[2].split()
+    given = flags_of(advice(2, 0.0, 0).partition("start again with ")[2])
     arguments = train_arguments(["ptb", "--model.rnn", "hrnn", *given])
     arguments.check()
     assert arguments.model.num_layers == 2
@@ -222,7 +227,7 @@ def test_training_says_once_that_a_detector_is_dead(
     validate_every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At the end of the first epoch, wherever validations are."""
-    config = tiny.config(detector_bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
+    config = tiny.config(bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
@@ -240,7 +245,7 @@ def test_training_says_once_that_a_detector_is_dead(
 
 
 def test_detectors_that_come_back() -> None:
-    trainer = tiny.trainer(tiny.config(detector_bias=(3.0, -3.0), learning_rate=1e-5))
+    trainer = tiny.trainer(tiny.config(bias=(3.0, -3.0), learning_rate=1e-5))
 
     def changes() -> list[tuple[int, str]]:
         trainer.step()

@@ -32,16 +32,16 @@ def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 DETECTORS: dict[str, dict[str, Any]] = {
-    "alive": {"detector_bias": (0.1, 5.0)},
+    "alive": {"bias": (0.1, 5.0)},
     "controlled": {  # as real values, whose lack of a mean is the mean lack of all parts
-        "boundary": "soft", "detector_bias": (0.1, 5.0), "rate_targets": (0.4, 0.99), "rate_weight": 0.0,
+        "estimator": "soft", "bias": (0.1, 5.0), "rates": (0.4, 0.99), "rate_weight": 0.0,
         "rate_control": 0.02,
     },
 }  # fmt: skip
 
 
 CHANGES: dict[str, Any] = {
-    "epochs": 3, "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope_rate": 0.5,
+    "epochs": 3, "batch_size": 16, "length": 10, "accumulate": 2, "log_every": 3, "slope": (0.5, 5.0),
     "weight_decay": 0.3, "average": 0.9,
 }  # fmt: skip
 

@@ -23,8 +23,8 @@ EVERYTHING: dict[str, Any] = {
     "weight_decay": 0.5,
     "average": 0.9,
     "accumulate": 2,
-    "boundary": "sample",
-    "detector_feedback": 0.1,
+    "estimator": "sample",
+    "bounds": (0.1, 0.0),
 }
 
 
@@ -84,7 +84,7 @@ def test_a_run_stops_with_the_step_the_layer_and_advice(
 ) -> None:
     trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=4)), RunDirectory(tmp_path)
     spoil(trainer, parameter, factor, lambda step: step >= 7)
-    advice = r"; start again with a lower train\.learning_rate or train\.clip_norm, or .* by --train\.skip-nonfinite"
+    advice = r"; start again with a lower train\.learning_rate or train\.clip_norm, or .* by train\.skip_nonfinite"
     with here.open(), pytest.raises(InputError, match=message + advice) as info:
         list(train(trainer, here))
     assert f"the last checkpoint in {tmp_path} is intact, and --resume goes on from it" in str(info.value)
@@ -95,14 +95,14 @@ def test_a_run_stops_with_the_step_the_layer_and_advice(
 def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
     trainer, here = tiny.trainer(tiny.config(validate_every=5, log_every=1)), RunDirectory(tmp_path)
     spoil(trainer, "rnn.W.1", math.nan, lambda step: True)
-    with here.open(), pytest.raises(InputError, match=r"at step 1; start again .* by --train\.skip-nonfinite$"):
+    with here.open(), pytest.raises(InputError, match=r"at step 1; start again .* by train\.skip_nonfinite$"):
         list(train(trainer, here))
 
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize(
     ("rnn", "lower"),
-    [("hm-lstm", "train.detector_bias, train.recurrent_gain or train.detector_feedback"),
+    [("hm-lstm", "detectors.bias, train.recurrent_gain or detectors.bounds"),
      ("lstm", "train.learning_rate or train.clip_norm")],
 )  # fmt: skip
 def test_before_the_first_step_no_smaller_step_is_advised(

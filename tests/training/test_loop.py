@@ -65,7 +65,7 @@ def test_streams_need_one_chunk() -> None:
 @pytest.mark.parametrize("clip_norm", [0.05, 0.0])
 def test_two_updates_by_hand(clip_norm: float) -> None:
     """The state goes over to the next chunk without its gradient; the gradient is clipped; Adam does the rest."""
-    config = tiny.config(clip_norm=clip_norm, detector_feedback=0.0)
+    config = tiny.config(clip_norm=clip_norm, bounds=(0.0, 0.0))
     trainer = tiny.trainer(config)
     model = copy.deepcopy(trainer.model)
     trainer.step()
@@ -97,7 +97,7 @@ def test_two_updates_by_hand(clip_norm: float) -> None:
 
 
 def test_state_starts_anew_with_each_epoch() -> None:
-    trainer = tiny.trainer(tiny.config(slope_rate=0.5, slope_max=1.8))
+    trainer = tiny.trainer(tiny.config(slope=(0.5, 1.8)))
     chunks = trainer.task.chunks
     slopes = []
     for _ in range(2 * chunks + 1):
@@ -118,7 +118,7 @@ def test_state_starts_anew_with_each_epoch() -> None:
 
 @pytest.mark.parametrize("boundary", ["step", "soft"])
 def test_accumulation_gives_the_update_of_the_whole_batch(boundary: str) -> None:
-    whole, parts = (tiny.trainer(tiny.config(accumulate=k, boundary=boundary, layer_norm=True)) for k in (1, 4))
+    whole, parts = (tiny.trainer(tiny.config(accumulate=k, estimator=boundary, layer_norm=True)) for k in (1, 4))
     for trainer in (whole, parts):
         trainer.model.double()
         trainer.state = trainer.model.rnn.initial_state(len(trainer.state.z))
@@ -154,7 +154,7 @@ def test_training_learns(tmp_path: Path) -> None:
 
 
 def test_metrics_say_what_happened(tmp_path: Path) -> None:
-    config = tiny.config(slope_rate=0.5)
+    config = tiny.config(slope=(0.5, 5.0))
     tiny.run(tmp_path, config)
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [(line["event"], line["step"]) for line in lines] == [
@@ -178,7 +178,7 @@ def test_metrics_say_what_happened(tmp_path: Path) -> None:
 def test_a_seed_repeats_a_run_bit_for_bit(tmp_path: Path) -> None:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         torch.manual_seed(99 if name == "b" else 7)  # what came before must not matter
-        tiny.run(tmp_path / name, tiny.config(boundary="sample", seed=seed, epochs=1))
+        tiny.run(tmp_path / name, tiny.config(estimator="sample", seed=seed, epochs=1))
     a, b, c = (tiny.contents(tmp_path / name) for name in "abc")
     assert a == b
     assert a["best-00000010/model.safetensors"] != c["best-00000010/model.safetensors"]

@@ -173,25 +173,25 @@ def test_settings_reach_the_model() -> None:
     )  # fmt: skip
     plain = tiny.trainer(tiny.config()).model
     assert plain.rnn.weight_drop == plain.rnn.dropout == plain.output.dropout == plain.dropout_embedding == 0
-    changed, same = (tiny.trainer(tiny.config(**c)).model.state_dict() for c in ({"detector_bias": (0.5, -2.0)}, {}))
+    changed, same = (tiny.trainer(tiny.config(**c)).model.state_dict() for c in ({"bias": (0.5, -2.0)}, {}))
     for name, weight in same.items():
         if name in ("rnn.b.0", "rnn.b.1"):
             assert changed[name][-1] == (0.5 if name[-1] == "0" else -2.0)
             assert torch.equal(changed[name][:-1], weight[:-1])
         else:
             assert torch.equal(changed[name], weight)
-    rnn = tiny.trainer(tiny.config(detector_bias=(0.25,))).model.rnn
+    rnn = tiny.trainer(tiny.config(bias=(0.25,))).model.rnn
     assert [b[-1].item() for b in rnn.b[:2]] == [0.25, 0.25]
     with pytest.raises(InputError, match=r"expected a bias for all detectors or 2, one each; got \(1.0, 2.0, 3.0\)"):
         rnn.set_detector_bias((1.0, 2.0, 3.0))
 
 
 def test_settings_that_a_model_has_no_use_for() -> None:
-    for name, values in (("detector_bias", (0.5,)), ("detector_rates", (0.5, 0.1)), ("rate_targets", (0.5, 0.1))):
+    for name, values in (("bias", (0.5,)), ("rates", (0.5, 0.1))):
         for rnn in ("gru", "hrnn"):
-            with pytest.raises(InputError, match=rf"{name} is \(0.5.*\), which is for .* hm-lstm, not for this {rnn}"):
+            with pytest.raises(InputError, match=rf"detectors\.{name} is for hm-lstm .*, not for {rnn}"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
-    tiny.trainer(tiny.config(rnn="gru", detector_feedback=1.0))  # a default, so no reason to complain
+    tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))  # ignored
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
@@ -283,7 +283,7 @@ def test_validation_and_the_best_model_take_the_average(tmp_path: Path) -> None:
 def test_a_config_that_leaves_settings_out_has_their_defaults() -> None:
     config = tiny.config()
     old = json.loads(to_json(config))
-    del old["regularise"], old["train"]["detector_bias"]
+    del old["regularise"], old["train"]["seed"], old["detectors"]["bias"]
     assert from_json(json.dumps(old).encode(), Config, "here") == config
 
 

@@ -30,15 +30,15 @@ def after(step: int, event: str = "step") -> Any:
 
 RECIPES: dict[str, dict[str, Any]] = {
     "step": {},
-    "sample": {"boundary": "sample"},
-    "soft, layer norm, hold": {"boundary": "soft", "layer_norm": True, "on_copy": "hold"},
-    "annealing": {"slope_rate": 0.7},
+    "sample": {"estimator": "sample"},
+    "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold"},
+    "annealing": {"slope": (0.7, 5.0)},
     "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
     "cool-down": {"cool_down": 0.8},
     "bf16": {"precision": "bf16"},
     "regularised": {
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
-        "weight_decay": 0.5, "average": 0.9, "rate_targets": (0.3, 0.1), "detector_bias": (0.2, -0.1), "accumulate": 2,
+        "weight_decay": 0.5, "average": 0.9, "rates": (0.3, 0.1), "bias": (0.2, -0.1), "accumulate": 2,
         "shift": True, "rate_control": 0.2,
     },
 }  # fmt: skip
@@ -76,7 +76,7 @@ def test_resume_goes_on_exactly_where_it_was(tmp_path: Path, changes: dict[str, 
 @pytest.mark.parametrize("crash", [after(8, "train"), after(13), after(10, "valid"), after(12, "train")])
 def test_a_crash_costs_nothing_but_time(tmp_path: Path, crash: Any) -> None:
     """The process dies after lines that the last checkpoint does not know of: they are neither lost nor doubled."""
-    config = tiny.config(boundary="sample", validate_every=5)
+    config = tiny.config(estimator="sample", validate_every=5)
     tiny.run(tmp_path / "whole", config)
     tiny.run(tmp_path / "parts", config, crash=crash)
     before = len(read_metrics(tmp_path / "parts" / "metrics.jsonl"))
@@ -122,9 +122,9 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
 
 
 def test_more_epochs_go_on_after_the_end(tmp_path: Path) -> None:
-    tiny.run(tmp_path / "whole", tiny.config(epochs=2, boundary="sample"))
-    tiny.run(tmp_path / "parts", tiny.config(epochs=1, boundary="sample"))
-    end = tiny.run(tmp_path / "parts", tiny.config(epochs=2, boundary="sample"), resume=True)
+    tiny.run(tmp_path / "whole", tiny.config(epochs=2, estimator="sample"))
+    tiny.run(tmp_path / "parts", tiny.config(epochs=1, estimator="sample"))
+    end = tiny.run(tmp_path / "parts", tiny.config(epochs=2, estimator="sample"), resume=True)
     assert end["step"] == 20
     whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
     del whole["last-00000010/training.json"], parts["last-00000010/training.json"]  # one says that the run has ended
@@ -285,7 +285,7 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
 
 @pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
 def test_the_slope_is_told_alike_after_a_stop(tmp_path: Path, rnn: str) -> None:
-    config = tiny.config(rnn=rnn, slope_rate=0.5, log_every=2)
+    config = tiny.config(rnn=rnn, slope=(0.5, 5.0), log_every=2)
     tiny.run(tmp_path, config, stop=after(15))
     tiny.run(tmp_path, config, resume=True)
     slopes = {line["step"]: line["slope"] for line in read_metrics(tmp_path / "metrics.jsonl") if "slope" in line}

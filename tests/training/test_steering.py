@@ -40,9 +40,7 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy:
     rates = {}
     ways = (("prior", 20, {"rate_weight": 30.0}), ("control", 80, {"rate_weight": 0.0, "rate_control": 0.2}))
     for name, updates, how in ways:
-        config = tiny.config(
-            rate_targets=(0.3, 0.2), detector_bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how
-        )
+        config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how)
         trainer = tiny.trainer(config)
         places = [b.data_ptr() for b in trainer.model.rnn.b]
         for _ in range(updates):
@@ -57,7 +55,7 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy:
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"layer_norm": True, "recurrent_gain": 0.1}, {"boundary": "soft"}, {"accumulate": 2}]
+    "how", [{}, {"layer_norm": True, "recurrent_gain": 0.1}, {"estimator": "soft"}, {"accumulate": 2}]
 )
 def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) -> None:
     """Their biases are all that is changed, once, before the first update.
@@ -66,7 +64,9 @@ def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) ->
     """
     text = tiny.corpus(train=4000)
     trainer, plain = (
-        tiny.trainer(tiny.config(batch_size=40, length=20, detector_rates=rates, **how), text)
+        tiny.trainer(
+            tiny.config(batch_size=40, length=20, rates=rates, start_at_rates=bool(rates), rate_weight=0.0, **how), text
+        )
         for rates in ((0.7, 0.3), ())
     )
     before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
@@ -85,7 +85,9 @@ def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) ->
 def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() -> None:
     """There the gradient would be multiplied by 316 at every step until something comes from below."""
     text = tiny.corpus(train=4000)
-    config = tiny.config(batch_size=40, length=20, detector_rates=(0.3, 0.95), layer_norm=True)
+    config = tiny.config(
+        batch_size=40, length=20, rates=(0.3, 0.95), start_at_rates=True, rate_weight=0.0, layer_norm=True
+    )
     trainer = tiny.trainer(config, text)
     with mock.patch.object(trainer, "update"):
         trainer.step()
@@ -98,7 +100,7 @@ def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() 
 
 
 def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
-    config = tiny.config(detector_rates=(0.7, 0.3))
+    config = tiny.config(rates=(0.7, 0.3), start_at_rates=True, rate_weight=0.0)
     tiny.run(tmp_path / "whole", config)
     tiny.run(tmp_path / "parts", config, stop=lambda event: event["step"] == 3)
     tiny.run(tmp_path / "parts", config, resume=True)
@@ -172,7 +174,7 @@ def test_the_pull_of_surprise_by_hand() -> None:
     assert whole.item() == pytest.approx(5 / 10)  # every step that is a rise, and none
     expected = torch.tensor([[1.0, 1.0], [3.0, 1.0], [4.0, 1.0], [2.0, 9.0], [1.5, 9.0]])
     reading = Loss(z.sum(), z, rnn.initial_state(2), active, surprise, expected)
-    (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "expected"), z)
+    (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "uncertainty"), z)
     assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
 
 
@@ -184,14 +186,14 @@ def test_a_margin_pulls_on_beyond_the_threshold(margin: float) -> None:
     for _ in range(200):
         z, p = decide(hard_sigmoid(s, 1.0), "step"), hard_sigmoid(s.detach(), 1.0)
         reading = Loss(z.sum(), z, HMLSTM(1, 2).initial_state(1), None, surprise, surprise, p)
-        (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.6,), 0, "expected", margin), s)
+        (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.6,), 0, "uncertainty", margin), s)
         s = (s - gradient).detach().requires_grad_()
     assert s.flatten().sign().tolist() == [1, -1, 1, -1, 1]
     torch.testing.assert_close(s.abs(), torch.full_like(s, 0.8 if margin > 0 else 0.01), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("boundary", ["step", "sample"])
-@pytest.mark.parametrize("kind", ["rise", "expected"])
+@pytest.mark.parametrize("kind", ["rise", "uncertainty"])
 def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary, kind: str) -> None:
     """Else a GPU would have to be waited for, and no update could be captured. Tensors without numbers tell."""
     rnn = HMLSTM(1, 2, boundary=boundary)
@@ -207,7 +209,7 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
 
 def test_control_falls_as_the_learning_rate_does() -> None:
     """Here over the last half of the updates."""
-    config = tiny.config(rate_targets=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
+    config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
     trainer = tiny.trainer(config)
     updates = trainer.task.chunks
     with mock.patch("hmrnn.training.trainer.control_rates") as control:
@@ -220,7 +222,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
 
 
 def test_control_falls_where_the_learning_rate_is_divided() -> None:
-    config = tiny.config(rate_targets=(0.3, 0.2), rate_control=0.05, patience=1, divide_rate_by=10, divisions=1)
+    config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, patience=1, divide_rate_by=10, divisions=1)
     trainer = tiny.trainer(config)
     trainer.judge(1.0)
     trainer.judge(1.0)  # no better: a plateau
@@ -231,7 +233,7 @@ def test_control_falls_where_the_learning_rate_is_divided() -> None:
 
 @pytest.mark.parametrize("control", [0.0, 0.05])
 def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
-    trainer = tiny.trainer(tiny.config(rate_targets=(0.3, 0.2), rate_weight=5.0, rate_control=control))
+    trainer = tiny.trainer(tiny.config(rates=(0.3, 0.2), rate_weight=5.0, rate_control=control))
     with mock.patch("hmrnn.training.trainer.control_rates"):
         before = [b.detach().clone() for b in trainer.model.rnn.b]
         for _ in range(5):
@@ -271,15 +273,15 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
     return levels[0].f1, levels[1].precision
 
 
-@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("expected", 0.0), ("expected", 0.5)])
+@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.0), ("uncertainty", 0.5)])
 def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
     f1, precision = where_words_end(
         180,
-        rate_targets=(0.375, 0.1),
+        rates=(0.375, 0.1),
         rate_weight=1.0,
-        surprise_weight=1.0,
-        surprise_kind=kind,
-        surprise_margin=margin,
+        pull_weight=1.0,
+        pull_to=kind,
+        pull_margin=margin,
     )
     assert f1 > 0.95
     if margin == 0:  # one end in four, and nobody can tell which: with a margin too unlikely a place to fire at all

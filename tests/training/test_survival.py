@@ -27,7 +27,7 @@ FREQUENT: dict[str, Any] = {
     "epochs": 2,
     "validate_every": 4,
     "checkpoint_every": 0.0,
-    "boundary": "sample",
+    "estimator": "sample",
     "log_every": 2,
 }
 

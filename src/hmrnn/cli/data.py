@@ -9,7 +9,7 @@ from pathlib import Path
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DataArguments
 from hmrnn.cli.target import preset_for
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.config import STROKE_FORMATS
 from hmrnn.data import clean_wikipedia, load_corpus, load_strokes, write_archive
 from hmrnn.data.text.wikipedia import wikipedia_prose
 from hmrnn.errors import InputError

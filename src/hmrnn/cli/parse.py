@@ -37,7 +37,7 @@ def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) ->
 
 
 def flag(setting: str) -> str:
-    """The flag of a setting: ``train.slope_rate`` -> ``--train.slope-rate``."""
+    """The flag of a setting: ``train.log_every`` -> ``--train.log-every``."""
     return f"--{setting.replace('_', '-')}"
 
 
@@ -143,7 +143,8 @@ def _add(group: Any, setting: _Setting) -> None:
         group.add_argument(flag(name), *off, dest=name, action=_Switch, nargs=0, **more)
         return
     if typing.get_origin(kind) is tuple:
-        kind, more["nargs"] = typing.get_args(kind)[0], "*"
+        parts = typing.get_args(kind)
+        kind, more["nargs"] = parts[0], "*" if ... in parts else len(parts)
     if typing.get_origin(kind) is Literal:
         metavar = metavar or f"{{{','.join(map(str, typing.get_args(kind)))}}}"
     more |= {"type": _converter(kind), "metavar": metavar or _METAVARS[kind]}

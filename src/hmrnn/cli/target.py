@@ -7,14 +7,15 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hmrnn.cli.arguments import TrainArguments
-from hmrnn.cli.parse import build, flag, parse, print_help
-from hmrnn.config import Config
-from hmrnn.config_use import idle, unused
+from hmrnn.cli.parse import build, parse, print_help
+from hmrnn.config import OLD_NAMES, Config, DetectorConfig
 from hmrnn.errors import InputError, did_you_mean
-from hmrnn.presets import PRESETS, fit
+from hmrnn.presets import PRESETS
+
+C = TypeVar("C", bound=Config)
 
 
 def preset_for(target: str) -> tuple[str, Config]:
@@ -65,9 +66,9 @@ def train_arguments(words: list[str]) -> TrainArguments:
             f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a file of text or strokes as its first argument"
         )
     name, config = preset_for(words[0])
-    given = parse(TrainArguments, words, "hmrnn train")
+    given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
     out = given["out"] = given.get("out") or f"runs/{name}"
-    arguments = fit(build(_arguments(config), given), config, given.keys())
+    arguments = fit(build(_arguments(config), given), config)
     if arguments.resume:  # the flags change the config of the run, not of the preset
         from hmrnn.training.rundir import RunDirectory
 
@@ -77,7 +78,6 @@ def train_arguments(words: list[str]) -> TrainArguments:
         if config.data.path:  # the file may have moved
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)
-    _check_given(arguments.config, given)
     return arguments
 
 
@@ -85,13 +85,36 @@ def _arguments(config: Config) -> TrainArguments:
     return TrainArguments(*(getattr(config, field.name) for field in dataclasses.fields(Config)))
 
 
-def _check_given(config: Config, given: dict[str, Any]) -> None:
-    """Raise InputError if a flag sets what this network does not have or what has no effect; off is allowed."""
-    rnn = config.model.rnn
-    lacking = {name: f"is for {what}, not for this {rnn}; leave it out" for name, what in unused(config.model).items()}
-    for name, why in (idle(config) | lacking).items():
-        value = config.setting(name)
-        off = name == "model.layer_norm" and rnn == "ln-lstm"  # which always has it, so only "off" sets something
-        if name in given and bool(value) != off:
-            part, _, field = name.partition(".")
-            raise InputError(f"{flag(f'{part}.no_{field}' if value is False else name)} {why}")
+def fit(config: C, preset: Config) -> C:
+    """``config``, which was made from ``preset`` by flags, with detector settings that suit its network.
+
+    The rates of a preset are for the two detectors of three layers. Fewer layers take the first of them, more continue
+    in the ratio of the last two, and a network that finds no boundaries has neither rates nor pulls. InputError if a
+    flag sets detectors of a network that has none.
+    """
+    model, detectors, given = config.model, config.detectors, preset.detectors
+    if model.detectors == 0:
+        for field in dataclasses.fields(detectors):
+            if getattr(detectors, field.name) != getattr(given, field.name):
+                raise InputError(
+                    f"detectors.{field.name} is for networks with detectors, which {model.rnn} with {model.num_layers} "
+                    "layers has not; leave it out"
+                )
+        return dataclasses.replace(config, detectors=DetectorConfig())
+    rates = detectors.rates
+    if rates == given.rates:
+        rates = _as_many(rates, model.detectors if model.rnn == "hm-lstm" else 0)
+    off: dict[str, Any] = (
+        {"start_at_rates": False, "rate_control": 0.0, "pull_weight": 0.0} if given.rates and not rates else {}
+    )
+    off = {name: value for name, value in off.items() if getattr(detectors, name) == getattr(given, name)}
+    return dataclasses.replace(config, detectors=dataclasses.replace(detectors, rates=rates, **off))
+
+
+def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """The first ``count`` rates; missing ones continue in the ratio of the last two."""
+    if not rates:
+        return ()
+    ratio = rates[-1] / rates[-2]
+    further = (round(rates[-1] * ratio**k, 4) for k in range(1, count - len(rates) + 1))
+    return (*rates[:count], *further)

@@ -13,8 +13,7 @@ import torch
 from hmrnn.cli import display, progress
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
-from hmrnn.config import Config
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
 from hmrnn.errors import InputError
 from hmrnn.training.loop import processes, read_metrics

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_values
 from hmrnn.nn.distributions import Mixture, head_size
@@ -76,6 +76,7 @@ class LanguageModel(nn.Module):
         engine: which implementation of the recurrence runs.
         given: (num_symbols, num_layers - 1) the boundaries that each symbol brings with it, NaN where the detector
             decides (``Vocabulary.boundaries``); needed by "hrnn".
+        detectors: how the detectors of "hm-lstm" and "hrnn" decide.
 
     Example::
 
@@ -89,14 +90,20 @@ class LanguageModel(nn.Module):
     """(symbols, L-1): the boundaries that a symbol brings with it, NaN where the detector decides; None if all do."""
 
     def __init__(
-        self, num_symbols: int, config: ModelConfig, *, engine: str = "auto", given: np.ndarray | None = None
+        self,
+        num_symbols: int,
+        config: ModelConfig,
+        *,
+        engine: str = "auto",
+        given: np.ndarray | None = None,
+        detectors: DetectorConfig | None = None,
     ) -> None:
         super().__init__()
         self.num_symbols = num_symbols
         self.config = config
         self.embedding = nn.Embedding(num_symbols, config.embedding_size)
         self.dropout_embedding = 0.0  # share of each sequence's embedding that the network does not see, while training
-        self.rnn = make_rnn(config.embedding_size, config, engine)
+        self.rnn = make_rnn(config.embedding_size, config, engine, detectors)
         expected = (num_symbols, self.rnn.num_boundaries)
         if config.rnn == "hrnn" if given is None else given.shape != expected:
             got = "none" if given is None else f"shape {given.shape}"
@@ -141,6 +148,7 @@ class HandwritingModel(nn.Module):
     Args:
         config: sizes and options; ``mixtures`` is the number of Gaussians.
         engine: which implementation of the recurrence runs.
+        detectors: how the detectors of "hm-lstm" decide.
 
     Example::
 
@@ -150,12 +158,12 @@ class HandwritingModel(nn.Module):
         torch.Size([100, 8, 5, 2])
     """
 
-    def __init__(self, config: ModelConfig, *, engine: str = "auto") -> None:
+    def __init__(self, config: ModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None) -> None:
         super().__init__()
         self.config = config
         if config.rnn == "hrnn":
             raise InputError("model.rnn hrnn is told where words and lines of a text end; strokes have neither")
-        self.rnn = make_rnn(POINT_SIZE, config, engine)
+        self.rnn = make_rnn(POINT_SIZE, config, engine, detectors)
         self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
         self.density = nn.Linear(config.output_size, head_size(config.mixtures))
 

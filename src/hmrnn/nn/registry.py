@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
@@ -16,9 +16,12 @@ from hmrnn.nn.hmlstm import HMLSTM
 RNN: TypeAlias = HMLSTM | Baseline
 
 
-def make_rnn(input_size: int, config: ModelConfig, engine: str = "auto") -> RNN:
+def make_rnn(
+    input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
+) -> RNN:
     """The network of ``config``; "hrnn" is an HM-LSTM, whose boundaries the caller gives."""
     sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers
+    detectors = detectors or DetectorConfig()
     match config.rnn:
         case "lstm":
             return LSTM(input_size, sizes, count, engine=engine)
@@ -38,8 +41,8 @@ def make_rnn(input_size: int, config: ModelConfig, engine: str = "auto") -> RNN:
                 sizes,
                 count,
                 layer_norm=config.layer_norm,
-                boundary=config.boundary,
-                on_copy=config.on_copy,
+                boundary=detectors.estimator,
+                on_copy=detectors.on_copy,
                 flush=config.flush,
                 top_down=config.top_down,
                 copy=config.copy,

@@ -62,7 +62,7 @@ def locate(source: str | Path) -> Path:
 
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
     """The network that a checkpoint describes, without its weights."""
-    network = make_model(saved.config.model, saved.reads, engine)
+    network = make_model(saved.config, saved.reads, engine)
     if isinstance(network.rnn, HMLSTM | LayerNormLSTM):
         network.rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
     return network

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from hmrnn.checkpoint import Reads
-from hmrnn.config import Config, ModelConfig
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.tasks.base import Task
 from hmrnn.tasks.strokes import StrokeTask
@@ -24,6 +23,6 @@ def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, wo
     return _TASKS[modality](config, data, device, rank, world)
 
 
-def make_model(config: ModelConfig, reads: Reads, engine: str = "auto") -> LanguageModel | HandwritingModel:
+def make_model(config: Config, reads: Reads, engine: str = "auto") -> LanguageModel | HandwritingModel:
     """A new model of ``config`` for the data that ``reads`` describes."""
     return _TASKS[reads.modality].make_model(config, reads, engine)  # type: ignore[arg-type]

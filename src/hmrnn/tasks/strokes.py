@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.checkpoint import Reads
-from hmrnn.config import Config, ModelConfig
+from hmrnn.config import Config
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
@@ -29,7 +29,7 @@ class StrokeTask:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.reads: Reads = data.scale
-        self.model = self.make_model(config.model, data.scale, t.engine).to(device)
+        self.model = self.make_model(config, data.scale, t.engine).to(device)
         self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed)
         self.chunks = len(self.batches)
         rows = t.batch_size // world
@@ -41,8 +41,8 @@ class StrokeTask:
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
 
     @staticmethod
-    def make_model(config: ModelConfig, scale: Scale, engine: str) -> HandwritingModel:
-        return HandwritingModel(config, engine=engine)
+    def make_model(config: Config, scale: Scale, engine: str) -> HandwritingModel:
+        return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
@@ -51,8 +51,7 @@ class StrokeTask:
         """Nats per point, by the mean number of points of a batch, so that every line counts as in the measure."""
         log_density, active, out, state = read_batch(network, batch)
         loss = -log_density.sum() / (self.per_row * active.shape[1])
-        r = self.config.regularise
-        likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
+        likely = chances(out, self.model.rnn) if self.config.detectors.needs_probabilities else None
         return Loss(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
 
     def measure(self, loss: float) -> float:

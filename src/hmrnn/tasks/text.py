@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.checkpoint import Reads
-from hmrnn.config import Config, ModelConfig
+from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
@@ -66,7 +66,7 @@ class TextTask:
         self.config, self.corpus, self.share = config, data, (rank, world)
         self.reads: Reads = data.vocabulary
         self.per = self.symbol = data.vocabulary.unit
-        self.model = self.make_model(config.model, data.vocabulary, t.engine).to(device)
+        self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
         rows = t.batch_size // world
         self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
         self.chunks = self.streams.chunks
@@ -74,9 +74,10 @@ class TextTask:
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
 
     @staticmethod
-    def make_model(config: ModelConfig, vocabulary: Vocabulary, engine: str) -> LanguageModel:
-        given = vocabulary.boundaries(config.num_layers - 1) if config.rnn == "hrnn" else None
-        return LanguageModel(len(vocabulary), config, engine=engine, given=given)
+    def make_model(config: Config, vocabulary: Vocabulary, engine: str) -> LanguageModel:
+        model = config.model
+        given = vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None
+        return LanguageModel(len(vocabulary), model, engine=engine, given=given, detectors=config.detectors)
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         if self.config.regularise.shift:
@@ -89,13 +90,13 @@ class TextTask:
         logits, out, state = network(inputs, state)
         logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
         surprise = expected = None
-        r = self.config.regularise
-        if r.surprise_weight > 0:
+        d = self.config.detectors
+        if d.pull_weight > 0:
             surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-            if r.surprise_kind == "expected":
+            if d.pull_to == "uncertainty":
                 expected = entropy(logits.detach()).view_as(targets)
         loss = F.cross_entropy(logits, wanted)
-        likely = chances(out, self.model.rnn) if r.rate_control > 0 or r.surprise_margin > 0 else None
+        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
         return Loss(loss, out.boundaries, state, None, surprise, expected, likely)
 
     def measure(self, loss: float) -> float:

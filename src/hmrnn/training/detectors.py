@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.analysis.scores import uncertainty
-from hmrnn.config import Config, RegulariseConfig, SurpriseKind
+from hmrnn.config import Config, DetectorConfig, PullTo
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.tasks.base import Loss
@@ -23,7 +23,7 @@ WIDEST, BELOW_ZERO = 8.0, -0.05
 
 def prepare(model: Any, config: Config) -> None:
     """Set up a new model as a config asks: its dropout, its gains, and the bias and the feedback of its detectors."""
-    r, t, bias = config.regularise, config.train, config.train.detector_bias
+    r, d, gain = config.regularise, config.detectors, config.train.recurrent_gain
     for name, value, part, attribute in (
         ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
         ("regularise.dropout_between", r.dropout_between, model.rnn, "dropout"),
@@ -35,10 +35,10 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"{name} is {value}, but a {type(part).__name__} has nothing to drop there; set it to 0")
         if hasattr(part, attribute):
             setattr(part, attribute, value)
-    if bias:
-        model.rnn.set_detector_bias(bias)
-    start_gains(model, t.recurrent_gain)
-    bound_feedback(model, t.detector_feedback, t.detector_recurrence)
+    if d.bias:
+        model.rnn.set_detector_bias(d.bias)
+    start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
+    bound_feedback(model, *d.bounds)
 
 
 @torch.no_grad()
@@ -108,14 +108,14 @@ def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor
 
 
 def surprise_pull(
-    reading: Loss, targets: Sequence[float], lag: int, kind: SurpriseKind = "rise", margin: float = 0.0
+    reading: Loss, targets: Sequence[float], lag: int, kind: PullTo = "rise", margin: float = 0.0
 ) -> Tensor:
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
 
     The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
-    where it is not. With ``kind`` "expected" these are the steps at which the model is most uncertain of what follows.
-    With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee it; with 1 on that
-    symbol, which it has then read. The gradient reaches the detectors through z at every step.
+    where it is not. With ``kind`` "uncertainty" these are the steps at which the model is least certain of what
+    follows. With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee it; with
+    1 on that symbol, which it has then read. The gradient reaches the detectors through z at every step.
 
     A detector on the right side of its threshold is left there, and all pre-activations may shrink onto it, where a
     rounding decides (results/english-tries). ``margin`` is the weight of a pull that goes on, to chances of 0.1 and
@@ -145,12 +145,11 @@ def surprise_pull(
     return pull
 
 
-def detector_pull(reading: Loss, rates: Tensor, r: RegulariseConfig) -> Tensor:
+def detector_pull(reading: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
     """What is added to the loss for the detectors' sake."""
-    pull = rate_prior(rates, r.rate_targets, r.rate_weight)
-    if r.surprise_weight > 0:
-        surprising = surprise_pull(reading, r.rate_targets, r.surprise_lag, r.surprise_kind, r.surprise_margin)
-        pull = pull + r.surprise_weight * surprising
+    pull = rate_prior(rates, d.rates, d.rate_weight)
+    if d.pull_weight > 0:
+        pull = pull + d.pull_weight * surprise_pull(reading, d.rates, d.pull_delay, d.pull_to, d.pull_margin)
     return pull
 
 
@@ -259,10 +258,10 @@ def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: 
     if condition(rate) == "alive":
         return f"the detector of layer {layer} {what}"
     rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-    means = f"rates that are held: --regularise.rate-targets {rates} --regularise.rate-weight 0.2 "
-    means += f"--train.detector-rates {rates}{', without --train.detector-bias' if biased else ''}"
+    means = f"rates that are held: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
+    means += ", without detectors.bias" * biased
     if held:
-        means = "a stronger hold, such as --regularise.rate-control 0.1, or with other --regularise.rate-targets"
+        means = "a stronger hold, such as detectors.rate_control 0.1, or with other detectors.rates"
     elif not detectors:
-        means = f"fewer layers: --model.num-layers {layer}"
+        means = f"model.num_layers {layer}"
     return f"the detector of layer {layer} {what}; if it stays so, start again with {means}"

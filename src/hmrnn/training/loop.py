@@ -50,10 +50,10 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         if wrong or not math.isfinite(measure):
             trouble = f"{f'the weight {wrong[0]}' if wrong else 'the validation'} is not finite at step {p.step}"
         if trouble is not None:
-            skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by --train.skip-nonfinite"
+            skip = "" if t.skip_nonfinite or wrong else ", or leave such updates out by train.skip_nonfinite"
             lower = "train.learning_rate or train.clip_norm"
             if not wrong and trainer.watch.from_the_start(p.step) and trainer.model.rnn.num_boundaries:
-                lower = "train.detector_bias, train.recurrent_gain or train.detector_feedback"  # no step has been made
+                lower = "detectors.bias, train.recurrent_gain or detectors.bounds"  # no step has been made
             advice = f"start again with a lower {lower}{skip}"
             if run.states():
                 advice += f" (the last checkpoint in {run.path} is intact, and --resume goes on from it)"

@@ -82,13 +82,13 @@ class Trainer:
 
     def step(self) -> None:
         """The next update."""
-        p, t = self.progress, self.config.train
-        if p.step == 0 and t.detector_rates:
-            start_rates(self.model, self._first_rates, t.detector_rates)
+        p, t, d = self.progress, self.config.train, self.config.detectors
+        if p.step == 0 and d.start_at_rates:
+            start_rates(self.model, self._first_rates, d.rates)
         if p.chunk == 0:
             for a in states.named(self.state).values():
                 a.zero_()
-            self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
+            self.model.rnn.slope = annealed_slope(p.epoch, *d.slope)
         if t.cool_down > 0:
             self._set_rate()
         (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
@@ -104,7 +104,7 @@ class Trainer:
         If its loss or gradient is not finite, the update is noted by ``watch``, and nothing else changes. Reads and
         writes tensors that stay where they are, and waits for a GPU at no place of its own, so that it can be captured.
         """
-        t, r = self.config.train, self.config.regularise
+        t, r, d = self.config.train, self.config.regularise, self.config.detectors
         self.optimizer.zero_grad()
         carried = []
         loss = torch.zeros_like(self.window[:1])
@@ -115,7 +115,7 @@ class Trainer:
             with self._sync(last), self._autocast():
                 reading = self.task.loss(self.network, part, state)
                 rates = reading.rates()
-                pull = detector_pull(reading, rates, r) if r.rate_targets else 0.0
+                pull = detector_pull(reading, rates, d) if d.rates else 0.0
             with self._sync(last):
                 ((reading.value + pull) / t.accumulate).backward()
             carried.append(reading.state.detach())
@@ -123,9 +123,9 @@ class Trainer:
             weight = reading.weight()
             steps += weight
             total += rates.detach() * weight
-            if r.rate_control > 0:
-                lacking += lacking_bias(reading, r.rate_targets, self.model.rnn) * weight
-        if r.rate_control > 0:
+            if d.rate_control > 0:
+                lacking += lacking_bias(reading, d.rates, self.model.rnn) * weight
+        if d.rate_control > 0:
             leave_to_control(self.model.rnn)
         if reading.active is not None:  # shares of a batch, and of processes, hold more of it or less
             steps = self._mean(steps).clamp(min=1)
@@ -146,9 +146,9 @@ class Trainer:
         rate = self.optimizer.param_groups[0]["lr"]
         if r.weight_decay > 0:
             decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
-        bound_feedback(self.model, t.detector_feedback, t.detector_recurrence, good)
-        if r.rate_control > 0:
-            control_rates(self.model.rnn, self._mean(lacking / steps), r.rate_control * (rate / t.learning_rate), good)
+        bound_feedback(self.model, *d.bounds, good)
+        if d.rate_control > 0:
+            control_rates(self.model.rnn, self._mean(lacking / steps), d.rate_control * (rate / t.learning_rate), good)
         if self.average is not None:
             self.average.update(good)
 
@@ -194,7 +194,7 @@ class Trainer:
         now = [_condition(rate, old) if free else "alive" for rate, old, free in zip(rates, before, self._free())]
         self.progress.conditions = now
         settable = len(sums) if self.config.model.rnn == "hm-lstm" else 0
-        held, biased = bool(self.config.regularise.rate_targets), bool(self.config.train.detector_bias)
+        held, biased = bool(self.config.detectors.rates), bool(self.config.detectors.bias)
         return [
             {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, held, biased)}
             for l, (rate, old, new) in enumerate(zip(rates, before, now), start=1)
@@ -296,7 +296,7 @@ class Trainer:
         """Take up settings that may have been changed since the checkpoint, and what it does not hold."""
         p, t = self.progress, self.config.train
         if p.chunk > 0:  # a network without detectors does not keep it
-            self.model.rnn.slope = annealed_slope(p.epoch, t.slope_rate, t.slope_max)
+            self.model.rnn.slope = annealed_slope(p.epoch, *self.config.detectors.slope)
         if not t.skip_nonfinite and self.watch.skipped():  # by a run that left such updates out
             self.count_skipped()
         validated = t.validate_every == 0 or p.step % t.validate_every == 0

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import Config, DataConfig
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.data.archives import Progress, count_progress
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.strokes import iamondb, synthetic

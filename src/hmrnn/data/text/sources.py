@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import DataConfig
-from hmrnn.config_use import STROKE_FORMATS
+from hmrnn.config import STROKE_FORMATS, DataConfig
 from hmrnn.data.archives import PACKED, Report, is_packed, read_blocks
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
