@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ import pytest
 import torch
 
 import tiny
+from hmrnn.cli import parse
 from hmrnn.cli import train as commands
 from hmrnn.cli.target import train_arguments
-from hmrnn.config import ModelConfig
+from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
@@ -188,8 +188,7 @@ def test_conditions_of_detectors() -> None:
 
 def flags_of(settings: str) -> list[str]:
     """Names and values of settings as command-line flags."""
-    words = settings.split()
-    return [f"--{word.replace('_', '-')}" if re.match("[a-z]+[.]", word) else word for word in words]
+    return parse.with_flags(settings, parse.flags_of(Config)).split()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -240,7 +239,7 @@ def test_training_says_once_that_a_detector_is_dead(
     assert validated == ([10, 20, 30] if validate_every == 0 else [4, 8, 12, 16, 20, 24, 28, 30])
     shown = capsys.readouterr().out
     for line in found:
-        assert f"epoch 1.00  {line['message']}\n" in shown
+        assert f"epoch 1.00  {' '.join(flags_of(line['message']))}\n" in shown
         assert line["message"] == advice(line["layer"], line["rate"], 2, biased=True)
 
 
