@@ -18,7 +18,9 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
 from hmrnn.config import Config, DataConfig, from_json, to_json
-from hmrnn.data import load_corpus, load_strokes
+from hmrnn.data import load_corpus, load_strokes, read_strokes
 from hmrnn.data.strokes.files import save_archive, save_strokes
 from hmrnn.data.strokes.iamondb import read_line
 from hmrnn.data.strokes.strokes import StrokeFile, Strokes
@@ -206,6 +208,48 @@ def stroke_archives(folder: Path) -> Target:
     return run
 
 
+LITERALS = (
+    "None", "True", "False", "...", "0", "1", "-1", "3", "5", "5L", "0x5", "1_0", "2.0", "1e999", "nan", "2j", "9" * 20,
+    "9" * 5000, "''", "'a'", "'<f4'", "'<f8'", "'>i2'", "'|b1'", "'|S0'", "'|S3'", "'<U2'", "'|O'", "'|V8'", "'<c16'",
+    "'<f3'", "'f4,f4'", "'(9,)f4'", "'<U999999999'", "'<m8[s]'", "'\\n'", "b'<f4'", "u'<f4'", "f'<f4'", "'<f4", '"<f4"',
+    "'<f4' '<f4'", "()", "(,)", "(1)", "(1,)", "(5, 2)", "(2, 5)", "(10,)", "(True,)", "(True, True)", "(-5, -2)",
+    "(5.0, 2.0)", "(5, None)", "((5,), 2)", "('5',)", "(0, 99999999999)", f"({'1,' * 70})", "[5, 2]", "{5, 2}", "{}",
+    "{'a': 1}", "[('x', '<f4')]", "[[]]", "(" * 60_000, "(" * 5000, "[" * 500 + "]" * 500, "lambda: 0",
+    "__import__('os')", "5 if 1 else 2", "1 + 4", "\0", "\n", "\t5", "# ", "é", "\\", "}", "{",
+)  # fmt: skip
+"""Values for the header of an .npy file: Python literals of every kind, and text that is none."""
+
+
+def array_headers(folder: Path) -> Target:
+    """.npz files whose arrays have headers of any content."""
+    arrays = {"offsets": ("'<i8'", "(3,)", np.array([0, 3, 5], "<i8")), "pen_up": ("'|u1'", "(5,)", bytes(5)),
+              "points": ("'<f8'", "(5, 2)", np.arange(10.0)), "names": ("'|S1'", "(2,)", b"ab")}  # fmt: skip
+
+    def run(rng: random.Random) -> None:
+        damaged = rng.choice(sorted(arrays))
+        with zipfile.ZipFile(folder / "a.npz", "w") as file:
+            for name, (descr, shape, body) in arrays.items():
+                fields = {"descr": descr, "fortran_order": "False", "shape": shape}
+                header, version = "", 1
+                if name == damaged:
+                    version = rng.choice((1, 2, 2, 2, 2, 2, 2, 3, 255))
+                    body = rng.choice((body, body, bytes(1), bytes(rng.randrange(99))))
+                    for field in rng.sample(sorted(fields), rng.choice((0, 1, 1, 1, 2, 3))):
+                        fields[rng.choice((field, field, field, "other"))] = rng.choice(LITERALS)
+                    header = rng.choice(("", "", "", "", "", "", "", rng.choice(LITERALS)))
+                header = header or "{" + ", ".join(f"'{key}': {value}" for key, value in fields.items()) + ", }\n"
+                written = header.encode()[: 65535 if version < 2 else None]
+                size = len(written) + (rng.choice((0, 0, 0, 0, 0, 0, 0, -1, 1, 99)) if name == damaged else 0)
+                length = struct.pack("<H" if version < 2 else "<I", max(0, min(size, 65535 if version < 2 else size)))
+                data = b"\x93NUMPY" + bytes([version, 0]) + length + written + bytes(body)
+                if name == damaged and rng.randrange(8) == 0:
+                    data = mutate(rng, data)
+                file.writestr(f"{name}.npy", data)
+        assert np.isfinite(read_strokes(folder / "a.npz").steps).all()
+
+    return run
+
+
 def line_files() -> list[bytes]:
     """Line files of IAM-OnDB, made up."""
     points = "".join(f'<Point x="{100 + 7 * k % 90}" y="{50 + k}" time="{k}.5"/>\n' for k in range(9))
@@ -281,6 +325,7 @@ def configs(folder: Path) -> Target:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     "text loader": texts,
     "stroke archives": stroke_archives,
+    "array headers": array_headers,
     "XML": xml,
     "checkpoint directories": checkpoints,
     "config JSON": configs,
