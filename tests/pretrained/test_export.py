@@ -166,7 +166,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"wrote {out}: {size:,} bytes; its card, {out}/README.md, is yours to complete\n"
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert tiny.hmrnn("export", "-m", run, "--out", out) == 2
-    assert capsys.readouterr().err == f"hmrnn: {out} exists and is left alone; choose another --out\n"
+    assert capsys.readouterr().err == f"hmrnn: {out} exists already; choose another directory\n"
     assert before == {path.name: path.read_bytes() for path in out.iterdir()}
     (tmp_path / "file").write_text("")
     assert tiny.hmrnn("export", "-m", run, "--out", tmp_path / "file" / "below") == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DataArguments
 from hmrnn.cli.target import preset_for
+from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
 from hmrnn.data import clean_wikipedia, load_corpus, load_strokes, write_archive
 from hmrnn.data.text.wikipedia import wikipedia_prose
@@ -24,12 +25,12 @@ def run(arguments: DataArguments) -> int:
     if wanted.format in STROKE_FORMATS:
         if arguments.archive:
             lines = write_archive(wanted, arguments.archive, progress)
-            print(f"wrote {arguments.archive}: {lines:,} lines")
-        print(load_strokes(wanted, progress))
+            say(f"wrote {arguments.archive}: {lines:,} lines")
+        say(str(load_strokes(wanted, progress)))
     elif arguments.archive:
         raise InputError("--archive is for pen strokes; text is kept in its own files")
     else:
-        print(display.corpus_table(load_corpus(wanted, progress=progress)))
+        say(display.corpus_table(load_corpus(wanted, progress=progress)))
     return 0
 
 
@@ -41,5 +42,5 @@ def _from_dump(arguments: DataArguments) -> int:
     else:
         out = arguments.out or "prose.txt"
         count = wikipedia_prose(str(arguments.prose_from), out, progress=progress)
-    print(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
+    say(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
     return 0

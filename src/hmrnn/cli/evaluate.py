@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from hmrnn.analysis import gold, scores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import EvaluateArguments
+from hmrnn.cli.terminal import escaped, say
 from hmrnn.data import Strokes, read_strokes, read_symbols_and_spaces
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.strokes import counted
@@ -54,11 +55,11 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
         _print_json(result, rows, text=what, streams=streams, warmup=warmup)
         return
     how = f"{streams} streams, each but the first after {warmup} symbols of warm-up" if streams > 1 else "one stream"
-    print(display.evaluation_table(result, what, how, model.vocabulary.unit))
+    say(display.evaluation_table(result, what, how, model.vocabulary.unit))
     for tolerance in scores.TOLERANCES if rows else ():
         where = " or ".join(dict.fromkeys(row.convention for row in rows))
-        print(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
-        print(scores.table(rows, tolerance))
+        say(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
+        say(scores.table(rows, tolerance))
 
 
 def _symbols(model: TextModel, arguments: EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:
@@ -84,13 +85,13 @@ def _dynamic(model: TextModel, symbols: np.ndarray, what: str, arguments: Evalua
     if arguments.json:
         _print_json(result, [], text=what, streams=1, dynamic=dataclasses.asdict(how))
         return
-    print(
+    say(
         f"dynamic evaluation: learning rate {how.learning_rate:g}, decay {how.decay:g}, "
         f"segments of {how.segment_length}"
     )
-    print(display.evaluation_table(result, what, "one stream", model.vocabulary.unit))
+    say(display.evaluation_table(result, what, "one stream", model.vocabulary.unit))
     if result.skipped:
-        print(f"segments skipped, as their gradient was not finite  {result.skipped}")
+        say(f"segments skipped, as their gradient was not finite  {result.skipped}")
 
 
 def _text_rows(
@@ -117,9 +118,9 @@ def _strokes(model: StrokeModel, arguments: EvaluateArguments) -> None:
     if arguments.json:
         _print_json(result, rows, strokes=what, per_point=result.per_point)
         return
-    print(display.stroke_evaluation_table(result, what))
+    say(display.stroke_evaluation_table(result, what))
     for tolerance in scores.TOLERANCES if rows else ():
-        print(f"\nsegment ends {display.near_pen_ups(tolerance)}:\n{scores.table(rows, tolerance)}")
+        say(f"\nsegment ends {display.near_pen_ups(tolerance)}:\n{scores.table(rows, tolerance)}")
 
 
 def _lines(paths: Sequence[str]) -> Strokes:
@@ -129,7 +130,10 @@ def _lines(paths: Sequence[str]) -> Strokes:
     strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), ", ".join(paths))
     if short:
         named = short[0] + (" and others" if len(short) > 1 else "")
-        print(f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {named}", file=sys.stderr)
+        print(
+            f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {escaped(named)}",
+            file=sys.stderr,
+        )
     return strokes
 
 
@@ -147,4 +151,4 @@ def _print_json(result: Any, rows: list[scores.Row], **more: Any) -> None:
     record = {**dataclasses.asdict(result), "saved": result.saved, **more}
     if rows:
         record["boundaries"] = [row.to_dict() for row in rows]
-    print(msgspec.json.encode(record).decode())
+    say(msgspec.json.encode(record).decode())

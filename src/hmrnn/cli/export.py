@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hmrnn.cli.arguments import ExportArguments
+from hmrnn.cli.terminal import say
 from hmrnn.pretrained.export import CARD, carried, export
 from hmrnn.pretrained.load import locate
 
@@ -12,5 +13,5 @@ def run(arguments: ExportArguments) -> int:
     size = sum(path.stat().st_size for path in out.iterdir())
     own = carried(locate(arguments.model)) is not None
     card = f"its card is that of {arguments.model}" if own else f"its card, {out / CARD}, is yours to complete"
-    print(f"wrote {out}: {size:,} bytes; {card}")
+    say(f"wrote {out}: {size:,} bytes; {card}")
     return 0

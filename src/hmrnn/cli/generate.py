@@ -10,7 +10,7 @@ import numpy as np
 
 from hmrnn.cli import inputs
 from hmrnn.cli.arguments import GenerateArguments
-from hmrnn.cli.terminal import for_output
+from hmrnn.cli.terminal import for_output, say
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
@@ -70,6 +70,6 @@ def _strokes(model: StrokeModel, arguments: GenerateArguments) -> None:
         save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:
         save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
-    print(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
+    say(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
     if warning := scribble(model.network, model.scale, lines):
         print(warning, file=sys.stderr)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import KINDS, PlotArguments
+from hmrnn.cli.terminal import say
 from hmrnn.errors import InputError
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import check_figure_path, save_figure
@@ -29,5 +30,5 @@ def run(arguments: PlotArguments) -> int:
         found = model.segment(given, progress=display.show_progress("segmenting"))
         figure = model.figure(name, given, found, arguments.levels)
     save_figure(figure, Path(arguments.out))
-    print(f"wrote {arguments.out}")
+    say(f"wrote {arguments.out}")
     return 0

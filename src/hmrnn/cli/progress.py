@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hmrnn.cli.parse import flags_of, with_flags
+from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.tasks.base import Task
@@ -28,7 +29,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         return collections.deque(events, maxlen=1).pop()
     console = _Console(highlight=False, markup=False)
     try:
-        console.print(_headline(trainer, run), soft_wrap=True)
+        console.print(escaped(_headline(trainer, run), keep="\n"), soft_wrap=True)
     except OSError as error:
         discard_stdout()
         raise InputError(f"the output cannot be written ({error.strerror}), so training does not start") from error
@@ -85,7 +86,7 @@ def _printer(console: Console) -> Callable[..., None]:
         if failed:
             return
         try:
-            console.print(text, style=style, soft_wrap=True)
+            console.print(escaped(text), style=style, soft_wrap=True)
         except OSError as error:
             failed = True
             discard_stdout()

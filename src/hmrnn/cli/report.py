@@ -77,7 +77,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
     train = [line for line in metrics if line["event"] == "train"]
     if not valid:
         raise InputError("a report needs a run that has been validated at least once")
-    unit, per = model.measure
+    unit, per = ("bits", model.reads.unit) if "bits" in valid[0] else ("nats", "sequence")
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))

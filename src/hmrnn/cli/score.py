@@ -8,7 +8,7 @@ import msgspec
 
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import ScoreArguments
-from hmrnn.cli.terminal import for_output
+from hmrnn.cli.terminal import say
 from hmrnn.pretrained.load import load_text
 from hmrnn.pretrained.text import TextModel
 from hmrnn.utils.devices import choose_device
@@ -37,4 +37,4 @@ def _score_lines(model: TextModel, lines: list[str], *, as_json: bool) -> None:
             record = {"text": shown, "symbols": found.symbols if found else 0, "bits": bits}
             print(msgspec.json.encode(record).decode())
         else:
-            print(f"{'-' if bits is None else f'{bits:.4f}'}\t{for_output(shown)}")
+            say(f"{'-' if bits is None else f'{bits:.4f}'}\t{shown}")

@@ -9,6 +9,7 @@ from typing import cast
 
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import SegmentArguments
+from hmrnn.cli.terminal import say
 from hmrnn.inference.jobs import Job
 from hmrnn.pretrained.text import TextModel
 
@@ -41,5 +42,5 @@ def _stream(model: TextModel, arguments: SegmentArguments) -> int:
         print(f"stopped by {stopped}; everything is saved. Resume with the same command and --resume")
         return 128 + signal.Signals[stopped]
     for target in job.targets if job.joins else ():
-        print(f"{'wrote' if job.wrote else 'already complete:'} {target}")
+        say(f"{'wrote' if job.wrote else 'already complete:'} {target}")
     return 0

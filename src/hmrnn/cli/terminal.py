@@ -9,13 +9,18 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """``text`` with control characters, line separators, bidi marks and lone surrogates as backslash escapes.
+    r"""``text`` with control characters, line separators, bidi marks and lone surrogates as escapes such as \u001b.
 
     Characters of ``keep``, such as line feeds, are left as they are.
     """
-    return _UNSAFE.sub(lambda c: c[0] if c[0] in keep else c[0].encode("unicode_escape").decode(), text)
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
 
 
 def for_output(text: str) -> str:
-    """``text`` as commands print it: unchanged into a file or a pipe; escaped on a terminal, but for \\n and \\t."""
+    r"""``text`` as commands print it: unchanged into a file or a pipe; escaped on a terminal, but for \n and \t."""
     return escaped(text, keep="\n\t") if sys.stdout.isatty() else text
+
+
+def say(text: str) -> None:
+    """Print a line that may hold names or text from files."""
+    print(for_output(text))

@@ -1,4 +1,4 @@
-"""A finished run -> a checkpoint to hand on: without what training needs, in half precision if wished, with a card."""
+"""export(...): write the model of a run as a checkpoint without training state, with a card for its readers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
 def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     """Write the model of a run or checkpoint directory to the new directory ``out``, which :func:`hmrnn.load` reads.
 
-    With ``half`` the weights are rounded to 16 bits, which halves the file; once loaded, a model computes in 32 bits as
-    ever. Of the corpus only the names of its files are kept. The card says what the model is: that of ``source`` if it
-    has one, else one with what is known. It is not under the checksums of the checkpoint, so that its maker can
-    complete it.
+    With ``half`` the weights are rounded to 16 bits, which halves the file; a loaded model computes in 32 bits either
+    way. Of the paths of the corpus only the file names are kept. The card, README.md, is that of ``source`` if it has
+    one, or a new one with the facts of the checkpoint. It has no checksum, so that it can be edited.
     """
     directory, out = locate(source), Path(out)
     if out.exists():
-        raise InputError(f"{out} exists and is left alone; choose another --out")
-    load(directory)  # what cannot be loaded is not handed on
+        raise InputError(f"{out} exists already; choose another directory")
+    load(directory)  # refuses a model that cannot be loaded
     saved = checkpoint.read(directory)
     weights = {name: _half(name, weight) for name, weight in saved.weights.items()} if half else saved.weights
     ready = Checkpoint(_without_places(saved.config), saved.reads, weights)
@@ -41,30 +40,30 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
         checkpoint.write(out, ready)
         (out / CARD).write_bytes(text)
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
+        raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
     return out
 
 
 def _half(name: str, weight: Tensor) -> Tensor:
-    """In 16 bits; single numbers, such as the slope, stay as they are."""
+    """``weight`` in 16 bits; scalars, such as the slope, are not rounded."""
     if weight.dim() == 0 or not weight.is_floating_point():
         return weight
     rounded = weight.half()
     if not torch.isfinite(rounded).all():
         raise InputError(
-            f"{name} holds values that 16 bits cannot hold (beyond 65504, or not finite); leave out --half"
+            f"{name} holds values that 16 bits cannot hold (beyond 65504, or not finite); export it in full precision"
         )
     return rounded
 
 
 def _without_places(config: Config) -> Config:
-    """Where the data were is of no use elsewhere; what they were called is."""
+    """``config`` with the names of the data files instead of their paths, and without the cache."""
     names = tuple(Path(path).name for path in config.data.path)
     return dataclasses.replace(config, data=dataclasses.replace(config.data, path=names, cache=None))
 
 
 def _validation(directory: Path) -> str | None:
-    """What the run of a checkpoint noted when it was written."""
+    """The validation result of a checkpoint, from the metrics of its run; None if they are not there."""
     metrics = directory.parent / "metrics.jsonl"
     if not checkpoint.NAME.fullmatch(directory.name) or not metrics.exists():
         return None
@@ -78,16 +77,16 @@ def _validation(directory: Path) -> str | None:
 
 
 def carried(directory: Path) -> bytes | None:
-    """The card that a model already has."""
+    """The card of a model, if it has one."""
     path = directory / CARD
     try:
         return path.read_bytes() if path.is_file() else None
     except OSError as error:
-        raise InputError(f"the card {path} cannot be read: {error.strerror}; mend or remove it") from error
+        raise InputError(f"the card {path} cannot be read: {error.strerror}; repair or remove it") from error
 
 
 def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
-    """What is known of a model without asking anyone; the rest is for its maker to add."""
+    """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
     model, data, train = saved.config.model, saved.config.data, saved.config.train
     sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
     weights = [weight for weight in saved.weights.values() if weight.dim() > 0]
@@ -103,6 +102,6 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
     return (
         f"# {name}\n\nA model for hmrnn. `hmrnn.load` reads the folder that this card is in.\n\n"
         f"| | |\n|---|---|\n{rows}\n"
-        "Still to be said here: where the data come from, their licence and that of the weights, what the model is\n"
-        "for, and how well it does on data that it was not trained on.\n"
+        "To be added here: the source of the data, their licence and that of the weights, the intended use, and\n"
+        "results on data that the model was not trained on.\n"
     )

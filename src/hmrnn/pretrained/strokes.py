@@ -31,7 +31,6 @@ class StrokeModel(Model):
     """
 
     figures = ("5",)
-    measure = ("nats", "sequence")
 
     network: HandwritingModel
     scale: Scale

@@ -42,11 +42,6 @@ class TextModel(Model):
     def reads(self) -> Vocabulary:
         return self.vocabulary
 
-    @property
-    def measure(self) -> tuple[str, str]:
-        """Unit and reference of its loss: bits per character or byte."""
-        return "bits", self.vocabulary.unit
-
     def segment(self, text: str, *, progress: Progress = None) -> Segmentation:
         """The segments that the detectors find in ``text``, at every level."""
         indices = self._encode(text, "segment")
