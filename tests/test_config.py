@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tiny
-from hmrnn.cli.target import fit
+from hmrnn.cli.settings import fit
 from hmrnn.config import (
     OLD_NAMES,
     SECTIONS,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli.target import train_arguments
+from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tiny
-from hmrnn.cli.target import train_arguments
+from hmrnn.cli.settings import train_arguments
 from hmrnn.config import OLD_NAMES
 from hmrnn.training.rundir import RunDirectory
 

@@ -13,7 +13,7 @@ import torch
 import tiny
 from hmrnn.cli import parse
 from hmrnn.cli import train as commands
-from hmrnn.cli.target import train_arguments
+from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, flags_of, option
+from hmrnn.cli.target import preset_for
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.pretrained import bundled
@@ -86,7 +87,8 @@ class TrainArguments(Config, Arguments):
     def config(self) -> Config:
         return Config(*(getattr(self, field.name) for field in dataclasses.fields(Config)))
 
-    def flags(self) -> dict[str, str]:
+    @staticmethod
+    def flags() -> dict[str, str]:
         return flags_of(Config)
 
     def check(self) -> None:
@@ -356,8 +358,6 @@ class DataArguments(Arguments):
         if self.text8_from is not None and self.prose_from is not None:
             raise InputError("--text8-from and --prose-from were both given; give one of them")
         if self.text8_from is None and self.prose_from is None:
-            from hmrnn.cli.target import preset_for
-
             preset_for(self.name)
 
 

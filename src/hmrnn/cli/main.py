@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from hmrnn import __version__
-from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
 from hmrnn.cli.parse import parse, with_flags
-from hmrnn.cli.target import train_arguments
+from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import escaped
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.utils.signals import discard_stdout
@@ -99,12 +99,14 @@ def run(words: list[str]) -> int:
             f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)"
             f"{did_you_mean(name, ARGUMENTS)}"
         )
-    arguments = parsed(name, rest)
+    flags = TrainArguments.flags() if name == "train" else {}
     try:
+        arguments = parsed(name, rest)
+        flags = arguments.flags()
         arguments.check()
         return importlib.import_module(f"hmrnn.cli.{name}").run(arguments)
     except InputError as error:
-        raise InputError(with_flags(str(error), arguments.flags())) from error
+        raise InputError(with_flags(str(error), flags)) from error
 
 
 def parsed(name: str, words: list[str]) -> Any:

@@ -1,0 +1,83 @@
+"""The settings of ``hmrnn train``: those of a preset or of a resumed run, changed by the flags."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hmrnn.cli.arguments import TrainArguments
+from hmrnn.cli.parse import build, parse, print_help
+from hmrnn.cli.target import preset_for
+from hmrnn.config import OLD_NAMES, Config, DetectorConfig
+from hmrnn.errors import InputError
+from hmrnn.presets import PRESETS
+
+C = TypeVar("C", bound=Config)
+
+
+def train_arguments(words: list[str]) -> TrainArguments:
+    """The arguments of ``hmrnn train``: those of the preset or of the resumed run, changed by the flags."""
+    if words and words[0] in ("-h", "--help"):
+        print(
+            "The options of hmrnn train, with the defaults of the preset ptb. Presets:", ", ".join(PRESETS), end="\n\n"
+        )
+        print_help(TrainArguments, "hmrnn train", PRESETS["ptb"])
+        raise SystemExit(0)
+    if not words or words[0].startswith("-"):
+        raise InputError(
+            f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a file of text or strokes as its first argument"
+        )
+    name, config = preset_for(words[0])
+    given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
+    out = given["out"] = given.get("out") or f"runs/{name}"
+    arguments = fit(build(_arguments(config), given), config)
+    if arguments.resume:  # the flags change the config of the run, not of the preset
+        from hmrnn.training.rundir import RunDirectory
+
+        stored = RunDirectory(Path(out)).config()
+        if stored.data.format != config.data.format:
+            raise InputError(f"the run in {out} reads {stored.data.format}, not {words[0]}; choose another --out")
+        if config.data.path:  # the file may have moved
+            stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
+        arguments = build(_arguments(stored), given)
+    return arguments
+
+
+def _arguments(config: Config) -> TrainArguments:
+    return TrainArguments(*(getattr(config, field.name) for field in dataclasses.fields(Config)))
+
+
+def fit(config: C, preset: Config) -> C:
+    """``config``, which was made from ``preset`` by flags, with detector settings that suit its network.
+
+    The rates of a preset are for the two detectors of three layers. Fewer layers take the first of them, more continue
+    in the ratio of the last two, and a network that finds no boundaries has neither rates nor pulls. InputError if a
+    flag sets detectors of a network that has none.
+    """
+    model, detectors, given = config.model, config.detectors, preset.detectors
+    if model.detectors == 0:
+        for field in dataclasses.fields(detectors):
+            if getattr(detectors, field.name) != getattr(given, field.name):
+                raise InputError(
+                    f"detectors.{field.name} is for networks with detectors, which {model.rnn} with {model.num_layers} "
+                    "layers has not; leave it out"
+                )
+        return dataclasses.replace(config, detectors=DetectorConfig())
+    rates = detectors.rates
+    if rates == given.rates:
+        rates = _as_many(rates, model.detectors if model.rnn == "hm-lstm" else 0)
+    off: dict[str, Any] = (
+        {"start_at_rates": False, "rate_control": 0.0, "pull_weight": 0.0} if given.rates and not rates else {}
+    )
+    off = {name: value for name, value in off.items() if getattr(detectors, name) == getattr(given, name)}
+    return dataclasses.replace(config, detectors=dataclasses.replace(detectors, rates=rates, **off))
+
+
+def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """The first ``count`` rates; missing ones continue in the ratio of the last two."""
+    if not rates:
+        return ()
+    ratio = rates[-1] / rates[-2]
+    further = (round(rates[-1] * ratio**k, 4) for k in range(1, count - len(rates) + 1))
+    return (*rates[:count], *further)
