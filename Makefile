@@ -8,17 +8,25 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test stress lint clean
+.PHONY: demo test pytest stress mutations lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
 
-test: $(VENV)/installed-test $(if $(filter $(PINNED),$(TORCH)),lint)
+test: $(VENV)/installed-test
+	$(MAKE) --no-print-directory --jobs=2 pytest $(if $(filter $(PINNED),$(TORCH)),lint)
+
+pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
 stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
+	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
+
+# Small faults in the source, each of which some test must notice; takes about 15 minutes.
+mutations: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python tests/stress/mutations.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

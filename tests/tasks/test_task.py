@@ -87,7 +87,7 @@ def test_sequences_without_a_carried_state(tmp_path: Path, capsys: pytest.Captur
     config = tiny.config(epochs=2, log_every=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
-        assert commands.run_to_end(config, RunDirectory(tmp_path / "whole"), again="") == 0
+        assert commands.run_to_end(config, RunDirectory(tmp_path / "whole"), report=False, again="") == 0
     shown = capsys.readouterr().out
     assert "words: 12 of them\n" in shown
     assert "nats/sequence, " in shown

@@ -229,7 +229,7 @@ def test_training_says_once_that_a_detector_is_dead(
     config = tiny.config(bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
-        assert commands.run_to_end(config, RunDirectory(tmp_path), again="") == 0
+        assert commands.run_to_end(config, RunDirectory(tmp_path), report=False, again="") == 0
     lines = read_metrics(tmp_path / "metrics.jsonl")
     found = [line for line in lines if line["event"] == "detector"]
     assert [(line["step"], line["layer"], line["condition"], line["rate"]) for line in found] == [
