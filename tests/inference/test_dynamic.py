@@ -17,9 +17,8 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
-from hmrnn.inference.evaluate import evaluate, read_through
+from hmrnn.inference.evaluate import Piece, evaluate, read_text
 from hmrnn.nn.models import LanguageModel
-from hmrnn.nn.output import Output
 from hmrnn.tasks.registry import make_model
 
 SYMBOLS = tiny.corpus(train=101).train
@@ -49,10 +48,10 @@ def losses(network: LanguageModel, symbols: np.ndarray, dynamic: Dynamic) -> np.
     """Of predicting every symbol but the first, in nats."""
     found = np.full(len(symbols) - 1, np.nan)
 
-    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
-        assert counted.all()
-        assert np.isnan(found[at]).all()
-        found[at] = losses.numpy()
+    def note(piece: Piece, nats: Tensor) -> None:
+        assert piece.counted.all()
+        assert np.isnan(found[piece.at]).all()
+        found[piece.at] = nats.numpy()
 
     read_dynamically(network, symbols, note, dynamic)
     return found
@@ -172,7 +171,7 @@ def test_the_network_is_left_as_it_was_when_something_fails() -> None:
     network = model()
     before, seen = weights(network), []
 
-    def stop(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
+    def stop(*_: object) -> None:
         seen.append(weights(network))
         if len(seen) == 3:
             raise KeyboardInterrupt
@@ -295,8 +294,6 @@ def test_flags_that_do_not_go_together(
 def test_ordinary_evaluation_reads_the_same_symbols(place: Path) -> None:
     """The two count the same positions, each once."""
     seen: list[np.ndarray] = []
-    read_through(model(), SYMBOLS, lambda at, *_: seen.append(at), chunk=20)
-    one = np.concatenate(seen)[:, 0]
-    seen.clear()
-    read_dynamically(model(), SYMBOLS, lambda at, *_: seen.append(at), FAST)
+    one = np.concatenate([piece.at for piece in read_text(model(), SYMBOLS, chunk=20)])[:, 0]
+    read_dynamically(model(), SYMBOLS, lambda piece, _: seen.append(piece.at), FAST)
     assert np.array_equal(one, np.concatenate(seen)[:, 0])

@@ -17,8 +17,7 @@ import tiny_strokes
 from hmrnn.config import DataConfig, DetectorConfig
 from hmrnn.data import save_strokes
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import Evaluation, cut, evaluate
-from hmrnn.inference.evaluate_strokes import evaluate_strokes
+from hmrnn.inference.evaluate import Evaluation, cut, evaluate, evaluate_strokes
 from hmrnn.inference.jobs import Job
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel

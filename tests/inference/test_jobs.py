@@ -23,7 +23,7 @@ from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.inference import jobs as segment_stream
 from hmrnn.inference.jobs import Job
-from hmrnn.inference.read import segment
+from hmrnn.inference.segment import segment
 from hmrnn.nn.models import LanguageModel
 
 
@@ -281,7 +281,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--streams", "2") == 0
     assert "wrote found/a.txt.jsonl" in capsys.readouterr().out
     assert tiny.hmrnn("segment", "-m", "run", "--stream", "a.txt", "--out", "found", "--resume") == 0
-    assert "nothing left to do: found/a.txt.jsonl" in capsys.readouterr().out
+    assert "already complete: found/a.txt.jsonl" in capsys.readouterr().out
     assert "".join(line["text"] for line in lines(tmp_path / "found" / "a.txt.jsonl")) == tiny.text(300)
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank, said in (("1", ""), ("0", "wrote shared/a.txt.jsonl\n")):

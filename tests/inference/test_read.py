@@ -1,114 +1,149 @@
-"""How a network makes a Segmentation of sequences of symbols."""
+"""Reading: chunks with a carried state are one pass, the model is left as it was, a Reader takes the same steps."""
 
+from __future__ import annotations
+
+import itertools
 import math
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
-from hmrnn import InputError, Operation
-from hmrnn.config import DetectorConfig, ModelConfig
-from hmrnn.inference.read import segment, segment_many
-from hmrnn.nn.models import LanguageModel
+import tiny
+import tiny_strokes
+from hmrnn import checkpoint
+from hmrnn.errors import InputError
+from hmrnn.inference.read import Model, Reader, read
+from hmrnn.tasks.registry import make_model
 
-
-def network(estimator: Any = "step", **options: object) -> LanguageModel:
-    sizes = {"embedding_size": 6, "hidden_size": (12, 10, 8), "num_layers": 3, "output_size": 9}
-    detectors = DetectorConfig(estimator=estimator)
-    return LanguageModel(11, ModelConfig(**{**sizes, **options}), detectors=detectors)  # type: ignore[arg-type]
+T, B = 23, 3
 
 
-def indices(T: int = 60) -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 11, T)
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 60, 512])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-def test_segment_is_the_forward_pass(chunk: int, on_copy: str) -> None:
-    model = network(on_copy=on_copy)
-    x = indices()
-    symbols = [chr(97 + i) for i in x]
-    result = segment(model, x, symbols, chunk=chunk)
+def made(kind: str, **changes: object) -> tuple[Model, torch.Tensor]:
+    """A model in float64 and an input (T, B, ...)."""
+    torch.manual_seed(3)
+    if kind == "strokes":
+        model = make_model(tiny_strokes.config(**changes), tiny_strokes.corpus().scale)
+        points = torch.randn(T, B, 3, dtype=torch.float64)
+        points[..., 2] = (points[..., 2] > 1).double()
+        return model.double(), points
+    model = make_model(tiny.config(**changes), tiny.VOCABULARY)
     with torch.no_grad():
-        logits, out, _ = model.eval()(torch.from_numpy(x)[:, None])
-    assert result.symbols == tuple(symbols)
-    assert set(result.operations.ravel()) == set(Operation)  # all three happen, so that the comparison says something
-    np.testing.assert_array_equal(result.boundaries, out.boundaries[:, 0].numpy())
-    np.testing.assert_array_equal(result.operations, out.operations[:, 0].numpy())
-    np.testing.assert_allclose(result.probabilities, out.probabilities[:, 0].numpy(), atol=1e-6)
-    norms = np.stack([np.linalg.norm(h[:, 0].numpy(), axis=-1) for h in out.hidden], axis=1)
-    np.testing.assert_allclose(result.norms, norms, rtol=1e-5)
-    bits = F.cross_entropy(logits[:-1, 0], torch.from_numpy(x[1:]), reduction="none") / math.log(2)
-    assert result.bits is not None
-    assert math.isnan(result.bits[0])
-    np.testing.assert_allclose(result.bits[1:], bits.numpy(), rtol=1e-5)
-    assert result.boundaries.dtype == result.operations.dtype == np.uint8
-    if on_copy == "hold":
-        assert not result.boundaries[result.operations[:, :-1] == Operation.COPY].any()
+        model.embedding.weight *= 3
+    return model.double(), torch.randint(9, (T, B))
 
 
-def test_segment_rounds_soft_boundaries() -> None:
-    model = network(estimator="soft")
-    result = segment(model, indices(), "x" * 60)
-    np.testing.assert_array_equal(result.boundaries, result.probabilities > 0.5)
-    assert 0 < result.boundaries.mean() < 1
+@pytest.mark.parametrize("kind", ["text", "strokes"])
+@pytest.mark.parametrize("chunk", [1, 5, T])
+def test_chunks_are_one_pass(kind: str, chunk: int) -> None:
+    model, x = made(kind)
+    with torch.no_grad():
+        prediction, out, state = model.eval().predict(x)
+    following = x.roll(-1, dims=0)
+    reads = list(read(model, x.split(chunk)))
+    assert len(reads) == math.ceil(T / chunk)
+    nats = torch.cat([r.prediction.log_prob(y) for r, y in zip(reads, following.split(chunk))])
+    torch.testing.assert_close(nats, prediction.log_prob(following), rtol=0, atol=1e-12)
+    for name in ("boundaries", "probabilities", "operations"):
+        whole = torch.cat([getattr(r.output, name) for r in reads])
+        torch.testing.assert_close(whole, getattr(out, name), rtol=0, atol=1e-12)
+    assert 0 < float(torch.cat([r.boundaries for r in reads]).double().mean()) < 1
+    norms = torch.stack([h.norm(dim=-1) for h in out.hidden], dim=2)
+    torch.testing.assert_close(torch.cat([r.norms for r in reads]).double(), norms, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip((*reads[-1].state.h, reads[-1].state.z), (*state.h, state.z)):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
+    assert reads[0].before is None
+    assert all(later.before is earlier.state for earlier, later in itertools.pairwise(reads))
 
 
-def test_segment_leaves_the_network_as_it_was() -> None:
-    model = network(estimator="sample").train()
+def test_a_state_is_taken_up() -> None:
+    model, x = made("text")
+    [whole] = read(model, [x])
+    [first] = read(model, [x[:9]])
+    [second] = read(model, [x[9:]], first.state)
+    torch.testing.assert_close(second.state.h, whole.state.h, rtol=0, atol=1e-12)
+    [cold] = read(model, [x[9:]])
+    assert not torch.allclose(cold.state.h[0], whole.state.h[0])
+
+
+def test_the_model_is_left_as_it_was_between_chunks() -> None:
+    model, x = made("text", estimator="sample")
+    model.train()
     model.output.eval()
-    before = [module.training for module in model.modules()]
-    first, second = (segment(model, indices(), "x" * 60) for _ in range(2))
-    np.testing.assert_array_equal(first.boundaries, second.boundaries)  # no draws: it ran in eval()
-    assert [module.training for module in model.modules()] == before
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    modes = [module.training for module in model.modules()]
+    drawn = torch.get_rng_state()
+    for found in read(model, x.split(5)):
+        assert [module.training for module in model.modules()] == modes
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+        assert not found.output.hidden[0].requires_grad
+    assert torch.equal(torch.get_rng_state(), drawn)  # eval(): no boundary is drawn
 
 
-def test_segment_of_one_symbol_and_of_one_layer() -> None:
-    one = segment(network(), [3], "d")
-    assert (one.ends(1), one.segments(2)) == ([1], ["d"])
-    flat_network = network(hidden_size=(5,), num_layers=1)
-    assert segment(flat_network, indices(), "x" * 60).updates().saved == 0
+def test_a_chunk_can_be_differentiated_and_the_weights_changed() -> None:
+    model, x = made("text")
+    bits = []
+    for found, y in zip(read(model, x.split(10), gradient=True), x.roll(-1, dims=0).split(10)):
+        loss = -found.prediction.log_prob(y).mean()
+        assert not found.state.h[0].requires_grad
+        loss.backward()
+        bits.append(float(loss.detach()))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+    assert all(p.grad is not None for p in model.softmax.parameters())
+    assert bits[0] != pytest.approx(math.log(9))
+    assert bits[1:] == pytest.approx([math.log(9)] * 2)  # weights of zero predict all symbols alike
 
 
-def test_many_sequences_are_segmented_as_each_by_itself() -> None:
-    """In float64, as side by side the sums are added up in another order."""
-    model = network().double()
-    sequences = [indices()[:length] for length in (9, 60, 1, 33, 9)]
-    symbols = [[chr(97 + i) for i in x] for x in sequences]
-    for batch, chunk in ((2, 7), (3, 512), (1, 512)):
-        progress = mock.Mock()
-        many = segment_many(model, sequences, symbols, batch=batch, chunk=chunk, progress=progress)
-        for x, shown, found in zip(sequences, symbols, many, strict=True):
-            alone = segment(model, x, shown)
-            assert found.symbols == tuple(shown)
-            np.testing.assert_array_equal(found.boundaries, alone.boundaries)
-            np.testing.assert_array_equal(found.operations, alone.operations)
-            for name in ("probabilities", "norms", "bits"):
-                np.testing.assert_allclose(getattr(found, name), getattr(alone, name), atol=1e-6)
-        told = [call.args for call in progress.call_args_list]
-        assert told == sorted(told)
-        assert told[-1] == (112, 112)
-    assert segment_many(model, [], []) == []
-    with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
-        segment_many(model, sequences, symbols, batch=0)
+def test_bf16_is_close() -> None:
+    model, x = made("text")
+    model.float()
+    exact, rough = (next(read(model, [x], precision=p)) for p in ("float32", "bf16"))
+    y = x.roll(-1, dims=0)
+    assert rough.prediction.log_prob(y).dtype == torch.float32
+    assert not torch.equal(exact.prediction.log_prob(y), rough.prediction.log_prob(y))
+    torch.testing.assert_close(exact.prediction.log_prob(y), rough.prediction.log_prob(y), rtol=0, atol=0.3)
+
+
+@pytest.mark.parametrize("kind", ["text", "strokes"])
+@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
+def test_a_reader_takes_the_steps_of_a_pass(kind: str, rnn: str) -> None:
+    model, x = made(kind, rnn=rnn)
+    [found] = read(model, [x])
+    following = x.roll(-1, dims=0)
+    expected = found.prediction.log_prob(following)
+    reader = Reader(model.train(), B)
+    for t in range(T):
+        reader.read(x[t])
+        torch.testing.assert_close(reader.predict().log_prob(following[t]), expected[t], rtol=0, atol=1e-12)
+        last = reader.last()
+        assert last.boundaries == found.boundaries[t, 0].tolist()
+        assert last.operations == found.output.operations[t, 0].tolist()
+        assert last.norms == pytest.approx(found.norms[t, 0].tolist(), rel=1e-5)
+        assert last.probabilities == pytest.approx(found.output.probabilities[t, 0].tolist())
+    torch.testing.assert_close(reader.state.h, found.state.h, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "symbols", "chunk", "message"),
-    [
-        ([], "", 512, "one or more whole numbers"),
-        ([0.5], "a", 512, "one or more whole numbers"),
-        ([[1]], "a", 512, "one or more whole numbers"),
-        ([1, 2], "a", 512, "one string per index, 2; got 1"),
-        ([1, 11], "ab", 512, "between 0 and 10; got 1 to 11"),
-        ([-1, 2], "ab", 512, "between 0 and 10; got -1 to 2"),
-        ([1, 2], "ab", 0, "chunk must be at least 1; got 32 and 0"),
-    ],
+    ("symbols", "message"),
+    [([9], "between 0 and 8; got 9 to 9"), ([-1, 3], "between 0 and 8; got -1 to 3"), ([0.5], "whole numbers")],
 )
-def test_segment_says_what_is_wrong(wrong: list, symbols: str, chunk: int, message: str) -> None:
+def test_symbols_are_checked(symbols: list[float], message: str) -> None:
+    model, _ = made("text")
     with pytest.raises(InputError, match=message):
-        segment(network(), wrong, symbols, chunk=chunk)
+        model.as_input(np.array(symbols))
+
+
+def test_what_a_model_reads() -> None:
+    """Vocabulary and scale have one face, by which data become the input of a model and are shown."""
+    text: checkpoint.Reads = tiny.VOCABULARY
+    strokes: checkpoint.Reads = tiny_strokes.corpus().scale
+    assert [(r.modality, r.unit, r.describe()) for r in (text, strokes)] == [
+        ("text", "character", "text, 9 characters"),
+        ("strokes", "point", "pen strokes"),
+    ]
+    assert text.decode(text.encode("abc de")) == "".join(text.pieces(text.encode("abc de"))) == "abc de"
+    line = tiny_strokes.strokes(1)[0]
+    np.testing.assert_allclose(strokes.decode(strokes.encode(line)), line, atol=1e-5)
+    assert strokes.pieces(strokes.encode(line))[:5] == list("ooo^o")

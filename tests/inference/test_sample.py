@@ -10,17 +10,19 @@ import torch
 
 from hmrnn import InputError, Operation
 from hmrnn.config import DetectorConfig, ModelConfig
-from hmrnn.inference.sample import Reader, probabilities, sample, stream
+from hmrnn.inference.read import Reader
+from hmrnn.inference.sample import stream
+from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.models import LanguageModel
 
-LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
+PREDICTION = Categorical(torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3])))
 
 
 def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:
     sizes = {"embedding_size": 6, "hidden_size": (12, 10, 8), "num_layers": 3, "output_size": 9}
     detectors = DetectorConfig(estimator=estimator, on_copy=on_copy)
-    config = ModelConfig(**{**sizes, **options})
-    return LanguageModel(11, config, engine="reference", detectors=detectors)  # type: ignore[arg-type]
+    config = ModelConfig(**{**sizes, **options})  # type: ignore[arg-type]
+    return LanguageModel(11, config, engine="reference", detectors=detectors)
 
 
 def indices(T: int = 60) -> np.ndarray:
@@ -36,9 +38,9 @@ def test_streamed_logits_are_those_of_the_forward_pass(boundary: str, on_copy: s
     with torch.no_grad():
         logits, out, state = model(torch.from_numpy(x)[:, None])
     reader = Reader(model)
-    for t, symbol in enumerate(x.tolist()):
-        reader.read(symbol)
-        torch.testing.assert_close(reader.logits(), logits[t, 0], rtol=0, atol=1e-12)
+    for t, symbol in enumerate(torch.from_numpy(x)):
+        reader.read(symbol[None])
+        torch.testing.assert_close(reader.predict().logits[0], logits[t, 0], rtol=0, atol=1e-12)
     for mine, theirs in zip(reader.state.h, state.h):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
     if boundary == "step":
@@ -58,28 +60,28 @@ def test_output_products_of_layers_that_copied_are_skipped() -> None:
     for l, embed in enumerate(model.output.embeddings):
         embed.register_forward_hook(lambda *_, l=l: products.__setitem__(l, products[l] + 1))
     reader = Reader(model)
-    for symbol in x.tolist():
-        reader.read(symbol)
-        reader.logits()
+    for symbol in torch.from_numpy(x):
+        reader.read(symbol[None])
+        reader.predict()
     assert products == changes
-    reader.logits()
+    reader.predict()
     assert products == changes
 
     products[:] = [0, 0, 0]
     reader = Reader(model)
-    for symbol in x.tolist():
-        reader.read(symbol)
-    reader.logits()
+    for symbol in torch.from_numpy(x):
+        reader.read(symbol[None])
+    reader.predict()
     assert products == [1, 1, 1]  # a prompt needs them at its end only
 
 
 def test_probabilities_without_filters_are_the_softmax() -> None:
-    torch.testing.assert_close(probabilities(LOGITS), torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64))
-    hot = probabilities(LOGITS, temperature=2.0)
+    torch.testing.assert_close(PREDICTION.probabilities(), torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64))
+    hot = PREDICTION.probabilities(temperature=2.0)
     expected = torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64).sqrt()
     torch.testing.assert_close(hot, expected / expected.sum())
-    assert probabilities(LOGITS, temperature=0).tolist() == [0, 1, 0, 0]
-    assert probabilities(LOGITS, temperature=1e-9).tolist() == [0, 1, 0, 0]
+    assert PREDICTION.probabilities(temperature=0).tolist() == [0, 1, 0, 0]
+    assert PREDICTION.probabilities(temperature=1e-9).tolist() == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -100,23 +102,23 @@ def test_probabilities_without_filters_are_the_softmax() -> None:
 )
 def test_filters(top_k: int | None, top_p: float | None, expected: list[float]) -> None:
     torch.testing.assert_close(
-        probabilities(LOGITS, top_k=top_k, top_p=top_p), torch.tensor(expected, dtype=torch.float64)
+        PREDICTION.probabilities(top_k=top_k, top_p=top_p), torch.tensor(expected, dtype=torch.float64)
     )
 
 
 def test_filters_keep_exactly_as_many_of_equals_as_asked() -> None:
-    assert (probabilities(torch.zeros(7), top_k=3) > 0).tolist() == [True] * 3 + [False] * 4
-    assert probabilities(torch.zeros(7), temperature=0).tolist() == [1] + [0] * 6
+    assert (Categorical(torch.zeros(7)).probabilities(top_k=3) > 0).tolist() == [True] * 3 + [False] * 4
+    assert Categorical(torch.zeros(7)).probabilities(temperature=0).tolist() == [1] + [0] * 6
 
 
 def test_logits_that_are_not_finite() -> None:
     with pytest.raises(InputError, match="not finite"):
-        sample(torch.tensor([0.0, math.nan]))
+        Categorical(torch.tensor([0.0, math.nan])).sample()
 
 
 def test_sample_follows_the_probabilities() -> None:
     generator = torch.Generator().manual_seed(0)
-    drawn = [sample(LOGITS, 1.0, 3, None, generator) for _ in range(4000)]
+    drawn = Categorical(PREDICTION.logits.expand(4000, 4)).sample(generator, top_k=3).tolist()
     shares = np.bincount(drawn, minlength=4) / 4000
     np.testing.assert_allclose(shares, [0, 4 / 9, 2 / 9, 3 / 9], atol=0.03)
     assert shares[0] == 0
@@ -158,7 +160,7 @@ def test_the_prompt_changes_what_follows() -> None:
 
 def test_without_a_prompt_the_bias_of_the_softmax_gives_the_first_symbol() -> None:
     model = network()
-    torch.testing.assert_close(Reader(model).logits(), model.softmax.bias.detach())
+    torch.testing.assert_close(Reader(model).predict().logits[0], model.softmax.bias.detach())
     with torch.no_grad():
         model.softmax.bias[6] = 50.0
     assert next(stream(model, [], 1, seed=0)) == 6
@@ -206,7 +208,7 @@ def test_a_training_network_is_left_as_it_was_between_two_symbols() -> None:
         ({"top_p": math.nan}, "top_p must lie above 0"),
         ({"prompt": [11]}, "between 0 and 10; got 11 to 11"),
         ({"prompt": [-1, 3]}, "between 0 and 10; got -1 to 3"),
-        ({"prompt": [0.5]}, "sequence of whole numbers"),
+        ({"prompt": [0.5]}, "must be whole numbers"),
         ({"prompt": [[1]]}, "sequence of whole numbers"),
         ({"seed": -1}, "seed must lie between"),
         ({"seed": 2**64}, "seed must lie between"),
@@ -220,6 +222,6 @@ def test_impossible_values_are_refused_at_once(options: dict, message: str) -> N
 def test_the_likeliest_symbol_is_always_left() -> None:
     logits = torch.tensor([0.1, 2.0, -3.0])
     for how in ({"top_p": 5e-324}, {"top_k": 1, "top_p": 5e-324}, {"temperature": 5e-324}, {"top_k": 2**63 - 1}):
-        found = probabilities(logits, **how)  # type: ignore[arg-type]
+        found = Categorical(logits).probabilities(**how)  # type: ignore[arg-type]
         assert found.argmax() == 1
         assert found.sum() == pytest.approx(1)

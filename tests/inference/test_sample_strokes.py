@@ -10,8 +10,8 @@ import torch
 
 import tiny_strokes
 from hmrnn.errors import InputError
-from hmrnn.inference.sample_strokes import scribble
-from hmrnn.nn.distributions import Mixture
+from hmrnn.inference.sample import scribble
+from hmrnn.nn.distributions import StrokeMixture
 from hmrnn.pretrained.strokes import StrokeModel
 
 
@@ -27,7 +27,7 @@ def test_a_line_is_drawn_from_what_a_whole_pass_expects(model: StrokeModel) -> N
     read = np.concatenate([np.zeros((1, 3)), line])[:-1]
     with torch.no_grad():
         mixture, _, _ = model.network(torch.from_numpy(model.scale.encode(read))[:, None])
-    expected = Mixture(*(part[:, 0] for part in mixture)).sample(temperature=0).numpy()
+    expected = StrokeMixture(*(part[:, 0] for part in mixture)).sample(temperature=0).numpy()
     np.testing.assert_allclose(model.scale.encode(line), expected, atol=1e-4)
 
 
@@ -40,7 +40,7 @@ def test_many_lines_are_segmented_as_each_by_itself(model: StrokeModel) -> None:
         np.testing.assert_allclose(found.probabilities, alone.probabilities, atol=1e-5)
         np.testing.assert_allclose(found.norms, alone.norms, atol=1e-4)
         np.testing.assert_allclose(found.bits, alone.bits, atol=1e-3)
-    with pytest.raises(InputError, match=r"^batch must be at least 1; got 0$"):
+    with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
         model.segment_many(lines, batch=0)
 
 
@@ -50,7 +50,7 @@ def test_a_prime_is_read_first_and_not_returned(model: StrokeModel) -> None:
     read = np.concatenate([prime, line])[:-1]
     with torch.no_grad():
         mixture, _, _ = model.network(torch.from_numpy(model.scale.encode(read))[:, None])
-    expected = Mixture(*(part[len(prime) - 1 :, 0] for part in mixture)).sample(temperature=0).numpy()
+    expected = StrokeMixture(*(part[len(prime) - 1 :, 0] for part in mixture)).sample(temperature=0).numpy()
     np.testing.assert_allclose(model.scale.encode(line), expected, atol=1e-4)
     assert not np.allclose(line, model.generate(5, temperature=0))
 

@@ -1,16 +1,18 @@
-"""The mixture density against torch.distributions in float64, its gradients, its extremes, and its samples."""
+"""Predictions against torch.distributions in float64: densities, gradients, extremes, entropies and samples."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, MixtureSameFamily, MultivariateNormal
+from torch.distributions import Bernoulli, Independent, MixtureSameFamily, MultivariateNormal, Normal
+from torch.distributions import Categorical as TorchCategorical
 
 from hmrnn.errors import InputError
-from hmrnn.nn.distributions import FLOOR, MAX_CORRELATION, Mixture, head_size
+from hmrnn.nn.distributions import FLOOR, MAX_CORRELATION, Categorical, GaussianMixture, StrokeMixture, head_size
 
 K = 5
 
@@ -31,7 +33,7 @@ def by_distributions(vector: Tensor, at: Tensor) -> Tensor:
     off = rho * deviation_x * deviation_y
     rows = torch.stack([deviation_x**2, off, off, deviation_y**2], dim=-1)
     normals = MultivariateNormal(torch.stack([mean_x, mean_y], dim=-1), rows.unflatten(-1, (2, 2)))
-    mixture = MixtureSameFamily(Categorical(logits=weight), normals)
+    mixture = MixtureSameFamily(TorchCategorical(logits=weight), normals)
     return mixture.log_prob(at[..., :2]) + Bernoulli(logits=vector[..., -1]).log_prob(at[..., 2])
 
 
@@ -39,7 +41,7 @@ def test_a_far_point_and_a_narrow_gaussian_give_no_infinity() -> None:
     vector = torch.zeros(head_size(1))
     vector[3:5] = -100.0  # deviations: the floor
     vector.requires_grad_()
-    density = Mixture.from_vector(vector).log_density(torch.tensor([1e15, -1e15, 1.0]))
+    density = StrokeMixture.from_vector(vector).log_prob(torch.tensor([1e15, -1e15, 1.0]))
     (gradient,) = torch.autograd.grad(density, vector)
     assert density.isfinite()
     assert gradient.isfinite().all()
@@ -48,7 +50,7 @@ def test_a_far_point_and_a_narrow_gaussian_give_no_infinity() -> None:
 @pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
 def test_density_and_gradient_are_those_of_torch_distributions(spread: float) -> None:
     vector, at = vectors(40, 3, spread=spread).requires_grad_(), points(40, 3)
-    ours = Mixture.from_vector(vector).log_density(at)
+    ours = StrokeMixture.from_vector(vector).log_prob(at)
     theirs = by_distributions(vector, at)
     assert ours.shape == (40, 3)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -60,7 +62,7 @@ def test_density_and_gradient_are_those_of_torch_distributions(spread: float) ->
 def test_gradient_is_that_of_finite_differences() -> None:
     at = points(4)
     assert torch.autograd.gradcheck(
-        lambda vector: Mixture.from_vector(vector).log_density(at), vectors(4).requires_grad_()
+        lambda vector: StrokeMixture.from_vector(vector).log_prob(at), vectors(4).requires_grad_()
     )
 
 
@@ -69,9 +71,9 @@ def test_density_integrates_to_one() -> None:
     side = torch.linspace(-14, 14, 700, dtype=torch.float64)
     grid = torch.cartesian_prod(side, side)
     area = float(side[1] - side[0]) ** 2
-    mixture = Mixture.from_vector(vector.expand(len(grid), -1))
+    mixture = StrokeMixture.from_vector(vector.expand(len(grid), -1))
     total = sum(
-        mixture.log_density(torch.cat([grid, torch.full((len(grid), 1), pen, dtype=torch.float64)], dim=1)).exp().sum()
+        mixture.log_prob(torch.cat([grid, torch.full((len(grid), 1), pen, dtype=torch.float64)], dim=1)).exp().sum()
         for pen in (0.0, 1.0)
     )
     assert float(total) * area == pytest.approx(1, abs=1e-3)
@@ -84,9 +86,9 @@ def test_extremes_stay_finite(dtype: torch.dtype, size: float) -> None:
     vector = (size * torch.randn(64, head_size(K))).to(dtype)
     at = points(64).float() * torch.logspace(-6, 5, 64)[:, None]
     at[:, 2] = (at[:, 2] > 0).float()
-    at[:8, :2] = Mixture.from_vector(vector).means[:8, 0]  # in the middle of a component
+    at[:8, :2] = StrokeMixture.from_vector(vector).means[:8, 0]  # in the middle of a component
     vector = vector.requires_grad_()
-    value = Mixture.from_vector(vector).log_density(at)
+    value = StrokeMixture.from_vector(vector).log_prob(at)
     assert value.dtype == torch.float32
     value.mean().backward()
     assert value.isfinite().all()
@@ -100,22 +102,22 @@ def test_float32_keeps_its_digits_where_gaussians_are_thin(skew: float, width: f
     vector = torch.zeros(head_size(1), dtype=torch.float64)
     vector[3:6] = torch.tensor([width, width, skew])
     at = torch.tensor([0.003, math.copysign(0.003, skew) * 1.01, 0.0], dtype=torch.float64)
-    exact = Mixture.from_vector(vector).log_density(at)
-    single = Mixture.from_vector(vector.float()).log_density(at.float())
+    exact = StrokeMixture.from_vector(vector).log_prob(at)
+    single = StrokeMixture.from_vector(vector.float()).log_prob(at.float())
     assert float(single) == pytest.approx(float(exact), rel=2e-4, abs=1e-3)
 
 
 def test_bf16_autocast_computes_in_float32() -> None:
     vector, at = vectors(20).float(), points(20).float()
-    plain = Mixture.from_vector(vector).log_density(at)
+    plain = StrokeMixture.from_vector(vector).log_prob(at)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = Mixture.from_vector(vector).log_density(at)
+        cast = StrokeMixture.from_vector(vector).log_prob(at)
     assert cast.dtype == torch.float32
     assert torch.equal(plain, cast)
 
 
 def test_bounds_hold() -> None:
-    mixture = Mixture.from_vector(torch.full((head_size(K),), -1e4))
+    mixture = StrokeMixture.from_vector(torch.full((head_size(K),), -1e4))
     assert float(mixture.log_deviations.exp().min()) == pytest.approx(FLOOR, rel=1e-5)
     assert float(mixture.correlation.min()) == pytest.approx(-MAX_CORRELATION, abs=1e-6)
     assert float(mixture.rest.min()) == pytest.approx(1 - MAX_CORRELATION**2, rel=1e-5)
@@ -124,13 +126,13 @@ def test_bounds_hold() -> None:
 @pytest.mark.parametrize("size", [0, 1, 6, 12, 14])
 def test_a_vector_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=r"6K\+1 numbers"):
-        Mixture.from_vector(torch.zeros(2, size))
+        StrokeMixture.from_vector(torch.zeros(2, size))
 
 
-def one(count: int) -> Mixture:
+def one(count: int) -> StrokeMixture:
     """The same mixture of two components, ``count`` times."""
     vector = torch.tensor([0.5, -0.5, 2.0, -3.0, 1.0, 0.0, -1.0, 0.2, -0.5, -2.0, 0.8, -1.0, -1.2], dtype=torch.float64)
-    return Mixture.from_vector(vector.expand(count, 13))
+    return StrokeMixture.from_vector(vector.expand(count, 13))
 
 
 def test_samples_have_the_moments_of_the_density() -> None:
@@ -171,3 +173,71 @@ def test_a_seed_repeats_a_draw() -> None:
     draws = [mixture.sample(generator=torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
+
+
+def test_a_categorical_prediction() -> None:
+    logits = torch.randn(4, 3, 7)
+    prediction, theirs = Categorical(logits), TorchCategorical(logits=logits)
+    x = torch.randint(7, (4, 3))
+    torch.testing.assert_close(prediction.log_prob(x), theirs.log_prob(x))
+    torch.testing.assert_close(prediction.entropy(), theirs.entropy())
+    torch.testing.assert_close(prediction.probabilities(), theirs.probs.double())
+    assert torch.equal(prediction.sample(temperature=0), logits.argmax(-1))
+    drawn = Categorical(logits[0, 0].expand(20_000, 7)).sample(torch.Generator().manual_seed(1))
+    np.testing.assert_allclose(np.bincount(drawn, minlength=7) / 20_000, theirs.probs[0, 0].numpy(), atol=0.015)
+
+
+def test_filters_act_on_each_prediction_of_a_batch() -> None:
+    logits = torch.randn(6, 8)
+    for how in ({"top_k": 3}, {"top_p": 0.6}, {"temperature": 0.5, "top_k": 5, "top_p": 0.7}):
+        together = Categorical(logits).probabilities(**how)  # type: ignore[arg-type]
+        for row, alone in zip(logits, together):
+            assert torch.equal(Categorical(row).probabilities(**how), alone)  # type: ignore[arg-type]
+
+
+def series(*shape: int, components: int, channels: int = 3) -> GaussianMixture:
+    vector = torch.randn(*shape, components * (1 + 2 * channels), dtype=torch.float64)
+    return GaussianMixture.from_vector(vector, components, floor=0.1)
+
+
+def test_a_gaussian_mixture_is_that_of_torch_distributions() -> None:
+    prediction, x = series(5, 2, components=4), torch.randn(5, 2, 3, dtype=torch.float64)
+    deviations = prediction.log_deviations.exp()
+    normals = Independent(Normal(prediction.means, deviations), 1)
+    theirs = MixtureSameFamily(TorchCategorical(logits=prediction.log_weights), normals)
+    assert float(deviations.min()) > 0.1
+    torch.testing.assert_close(prediction.log_prob(x), theirs.log_prob(x))
+    assert torch.equal(
+        prediction.sample(temperature=0)[0, 0], prediction.means[0, 0, int(prediction.log_weights[0, 0].argmax())]
+    )
+    many = GaussianMixture(*(part[0, 0].expand(100_000, *part.shape[2:]) for part in prediction))
+    drawn = many.sample(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(drawn.mean(0), theirs.mean[0, 0], rtol=0, atol=0.05)
+    torch.testing.assert_close(drawn.var(0), theirs.variance[0, 0], rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("components", [1, 4])
+@pytest.mark.parametrize("kind", ["strokes", "series"])
+def test_entropy_is_the_mean_surprise_of_samples(kind: str, components: int) -> None:
+    """To the error of the samples for one component; cubature is less exact for several."""
+    torch.manual_seed(1)
+    size, generator = 40_000, torch.Generator().manual_seed(1)
+    for _ in range(3):
+        if kind == "series":
+            one_step: StrokeMixture | GaussianMixture = series(components=components)
+        else:
+            one_step = StrokeMixture.from_vector(0.7 * torch.randn(head_size(components), dtype=torch.float64))
+        many = type(one_step)(*(part.expand(size, *part.shape) for part in one_step))
+        surprise = -many.log_prob(many.sample(generator))
+        error = 0.02 if components == 1 else 0.1
+        assert float(one_step.entropy()) == pytest.approx(float(surprise.mean()), abs=error)
+        few = type(one_step)(*(part.expand(2, 3, *part.shape) for part in one_step))
+        torch.testing.assert_close(few.entropy(), one_step.entropy().expand(2, 3))
+
+
+@pytest.mark.parametrize(
+    "made", [Categorical(torch.tensor([0.0, math.inf])), one(2)._replace(pen=torch.tensor(math.nan))]
+)
+def test_predictions_that_are_not_finite_cannot_be_drawn_from(made: Categorical | StrokeMixture) -> None:
+    with pytest.raises(InputError, match="outputs are not finite, so nothing can be drawn: this model has diverged"):
+        made.sample()

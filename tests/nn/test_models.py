@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.distributions import Mixture
+from hmrnn.nn.distributions import StrokeMixture
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from literal import sigm
 
@@ -143,7 +143,7 @@ def test_handwriting_log_likelihood_is_that_of_its_mixture() -> None:
     torch.testing.assert_close(same.hidden[2], out.hidden[2][:-1], rtol=0, atol=1e-12)
     expected, _ = model.rnn(points)
     vector = model.output(expected.hidden) @ model.density.weight.T + model.density.bias
-    by_hand = Mixture.from_vector(vector[:-1]).log_density(points[1:])
+    by_hand = StrokeMixture.from_vector(vector[:-1]).log_prob(points[1:])
     for n, length in enumerate(lengths.tolist()):
         torch.testing.assert_close(got[: length - 1, n], by_hand[: length - 1, n], rtol=0, atol=1e-12)
         assert (got[length - 1 :, n] == 0).all()

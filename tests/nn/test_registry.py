@@ -18,8 +18,8 @@ import tiny
 from hmrnn.config import ModelConfig
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.inference.read import segment
-from hmrnn.inference.sample import Reader
+from hmrnn.inference.read import Reader
+from hmrnn.inference.segment import segment
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
@@ -115,9 +115,9 @@ def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
     with torch.no_grad():
         expected = model.eval()(symbols[:, None])[0][-1, 0]
     reader = Reader(model.train())
-    for symbol in symbols.tolist():
-        reader.read(symbol)
-    torch.testing.assert_close(reader.logits(), expected, rtol=0, atol=1e-10)
+    for symbol in symbols:
+        reader.read(symbol[None])
+    torch.testing.assert_close(reader.predict().logits[0], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["cw-rnn", "gru"])

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from hmrnn.analysis.segmentation import Segmentation, SegmentationJSON
 from hmrnn.errors import InputError
-from hmrnn.inference.sample_strokes import scribble
+from hmrnn.inference.sample import scribble
 from hmrnn.pretrained.text import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web import bodies

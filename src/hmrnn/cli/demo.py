@@ -16,7 +16,7 @@ from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
-from hmrnn.inference.read import segment
+from hmrnn.inference.segment import segment
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS

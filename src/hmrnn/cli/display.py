@@ -16,8 +16,7 @@ from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.corpus import Corpus
-from hmrnn.inference.evaluate import Evaluation
-from hmrnn.inference.evaluate_strokes import StrokeEvaluation
+from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
 
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""

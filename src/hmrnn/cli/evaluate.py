@@ -20,9 +20,8 @@ from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.inference.evaluate import cut, find
+from hmrnn.inference.evaluate import cut, evaluate_strokes, find
 from hmrnn.inference.evaluate import evaluate as evaluate_text
-from hmrnn.inference.evaluate_strokes import evaluate_strokes
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
 

@@ -16,7 +16,7 @@ from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
-from hmrnn.inference.sample_strokes import scribble
+from hmrnn.inference.sample import scribble
 from hmrnn.plots.save import check_drawing_path, save_drawing
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel

@@ -18,7 +18,7 @@ from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find
-from hmrnn.inference.read import segment
+from hmrnn.inference.segment import segment
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.strokes import writing

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
+from hmrnn.nn.distributions import GaussianMixture
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
@@ -61,20 +62,11 @@ class Network(nn.Module):
         change = torch.diff(x, dim=0, prepend=before)
         out, state = self.rnn(torch.cat([x, change, change.abs()], dim=-1), state, lengths)
         T = len(following)
-        densities = [
-            self._log_density(head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)), following)
-            for l, head in enumerate(self.heads, start=1)
+        numbers = [
+            head(torch.cat([h[:T] for h in out.hidden[l:]], dim=-1)) for l, head in enumerate(self.heads, start=1)
         ]
-        return torch.stack(densities), out, state
-
-    def _log_density(self, numbers: Tensor, following: Tensor) -> Tensor:
-        weight, mean, log_deviation = numbers.unflatten(-1, (self.mixtures, -1)).split(
-            (1, self.channels, self.channels), dim=-1
-        )
-        log_deviation = torch.logaddexp(log_deviation, torch.full_like(log_deviation, math.log(_FLOOR)))
-        z = (following[..., None, :] - mean) * torch.exp(-log_deviation)  # (T, B, K, C)
-        each = -(0.5 * z**2 + log_deviation + 0.5 * math.log(2 * math.pi)).sum(-1)
-        return torch.logsumexp(torch.log_softmax(weight[..., 0], dim=-1) + each, dim=-1)
+        predictions = [GaussianMixture.from_vector(vector, self.mixtures, _FLOOR) for vector in numbers]
+        return torch.stack([prediction.log_prob(following) for prediction in predictions]), out, state
 
     @torch.no_grad()
     def detectors(self) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -1,1 +1,1 @@
-"""Feeding sequences to a trained network: evaluate, sample, segment, dynamic evaluation, files of any size."""
+"""What a trained network is used for: reading a sequence, and on top of it evaluation, segmentation and sampling."""

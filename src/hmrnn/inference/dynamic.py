@@ -13,33 +13,31 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import Evaluation, Note, Sums
-from hmrnn.nn.models import LanguageModel, evaluating
-from hmrnn.ops import State
+from hmrnn.inference.evaluate import Evaluation, Piece, Sums, evaluation, read_text
+from hmrnn.nn.models import LanguageModel
 
 CLIP_NORM = 1.0
-"""The norm that the gradient of a segment is cut down to: one odd passage must not spoil the weights for all others."""
+"""The largest norm of a segment's gradient: one odd passage must not spoil the weights for all others."""
 DAMPING = 0.1
-"""Added to the root mean square that a gradient is divided by, as a share of what a clipped gradient has on average."""
+"""Added to the root mean square that a gradient is divided by, as a share of a clipped gradient's mean entry."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dynamic:
-    """How the weights follow the text."""
+    """Settings of dynamic evaluation."""
 
     learning_rate: float = 0.0003
-    """How far a weight goes for a gradient of the size that it has had so far."""
+    """The step of a weight whose gradient is as large as its root mean square so far."""
     decay: float = 0.003
-    """Share of the way back to the trained weights that they go after each segment."""
+    """The share of the way back to the trained weights, taken after each segment."""
     segment_length: int = 100
-    """Symbols of a segment: the weights change after each, and the gradient goes back no further."""
+    """Symbols of a segment: the weights change after each one, and the gradient is truncated there."""
 
     def check(self) -> None:
-        """InputError unless the settings make sense."""
+        """Raise InputError if a setting is out of range."""
         if not 0 <= self.learning_rate < math.inf:
             raise InputError(f"the learning rate must be 0 or more; got {self.learning_rate}")
         if not 0 <= self.decay <= 1:
@@ -50,62 +48,58 @@ class Dynamic:
 
 @dataclasses.dataclass(frozen=True)
 class DynamicEvaluation(Evaluation):
-    """What a model makes of a text that it learns from while it reads."""
+    """The result of a model that learns from a text while it reads."""
 
     skipped: int
-    """Segments whose gradient was not finite; the weights did not follow these."""
+    """Segments that the weights did not follow, because the gradient was not finite."""
 
 
 def evaluate_dynamic(
-    network: LanguageModel,
+    model: LanguageModel,
     symbols: np.ndarray,
     dynamic: Dynamic | None = None,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> DynamicEvaluation:
     """Evaluate one stream while the weights follow the text; they are restored afterwards."""
-    with torch.inference_mode(False):  # as the passes are that add to it
-        total = Sums(network)
-    skipped = read_dynamically(network, symbols, total.add, dynamic or Dynamic(), progress=progress)
-    return DynamicEvaluation(**vars(total.evaluation()), skipped=skipped)
+    total = Sums(model)
+
+    def note(piece: Piece, nats: Tensor) -> None:
+        total.add(piece.read, nats, torch.ones_like(piece.targets, dtype=torch.bool))
+
+    skipped = read_dynamically(model, symbols, note, dynamic or Dynamic(), progress=progress)
+    return DynamicEvaluation(**vars(evaluation(total)), skipped=skipped)
 
 
 def read_dynamically(
-    network: LanguageModel,
+    model: LanguageModel,
     symbols: np.ndarray,
-    note: Note,
+    note: Callable[[Piece, Tensor], None],
     dynamic: Dynamic,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Read a text in segments and tell ``note`` of each before the weights follow it; how many were not followed."""
+    """Read a text in segments; the number of segments that the weights did not follow.
+
+    ``note`` is called with each segment and the surprise (T, 1) of its symbols in nats, before the weights follow it.
+    """
     dynamic.check()
-    n = len(symbols) - 1
-    if n < 1:
-        raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
-    device = network.softmax.weight.device
-    state: State | None = None
-    with _borrowed(network) as (parameters, trained):
+    length = dynamic.segment_length
+    with _borrowed(model) as (parameters, trained):
         follower = _Follower(parameters, trained, dynamic)
-        for begin in range(0, n, dynamic.segment_length):
-            at = np.arange(begin, min(begin + dynamic.segment_length, n))[:, None]  # (T, 1)
-            inputs, targets = (torch.from_numpy(symbols[at + k].astype(np.int64)).to(device) for k in (0, 1))
-            logits, out, state = network(inputs, state)
-            state = state.detach()
-            losses = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
+        for piece in read_text(model, symbols, chunk=length, gradient=True, progress=progress):
+            nats = -piece.read.prediction.log_prob(piece.targets)
             with torch.no_grad():
-                note(at, logits.detach().float(), losses.detach(), out, torch.ones_like(targets, dtype=torch.bool))
-            follower.follow(torch.autograd.grad(losses.mean(), parameters, materialize_grads=True))
-            if progress is not None:
-                progress(begin + len(at), n)
+                note(piece, nats.detach())
+            follower.follow(torch.autograd.grad(nats.mean(), parameters, materialize_grads=True))
         return follower.segments - int(follower.followed)
 
 
 class _Follower:
-    """Moves parameters, in place and without waiting for the device.
+    """Moves parameters in place, without waiting for the device.
 
-    A gradient is divided by the root mean square of those so far, weight by weight: Krause et al. take the mean over
-    the training text, which one who evaluates may not have.
+    A gradient is divided by the root mean square of the gradients so far, weight by weight. Krause et al. take the mean
+    over the training text instead, which need not be at hand.
     """
 
     def __init__(self, parameters: Sequence[Tensor], trained: Sequence[Tensor], dynamic: Dynamic) -> None:
@@ -117,7 +111,7 @@ class _Follower:
 
     @torch.no_grad()
     def follow(self, gradients: tuple[Tensor, ...]) -> None:
-        """Descend, unless the gradient is not finite, and decay to the trained weights."""
+        """Take a step of gradient descent, unless the gradient is not finite, and decay to the trained weights."""
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         good, clipped = norm.isfinite(), (CLIP_NORM / norm).clamp(max=1.0)
         self.segments += 1
@@ -131,17 +125,17 @@ class _Follower:
 
 
 @contextmanager
-def _borrowed(network: LanguageModel) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """The parameters, to be changed in place, and copies of them; whatever happens, the network is put back after."""
-    parameters: list[Tensor] = [p for p in network.parameters() if p.requires_grad]
+def _borrowed(model: LanguageModel) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The parameters, to be changed in place, and copies of them, which are restored afterwards."""
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise InputError(
             "all parameters of this network are frozen, so none can follow the text; free some by "
-            "requires_grad_(True), or read it with evaluate"
+            "requires_grad_(True), or evaluate without dynamic evaluation"
         )
     trained = [p.detach().clone() for p in parameters]
     try:
-        with evaluating(network), torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             yield parameters, trained
     finally:
         with torch.no_grad():

@@ -1,39 +1,31 @@
-"""Bits per character, boundary rates and the updates saved, over a text of any length."""
+"""How well a model predicts a text or strokes: bits or log-likelihood, boundary rates, and the updates saved."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.analysis.gold import Found
+from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
+from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
+from hmrnn.inference.read import Model, Read, read
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import LanguageModel, evaluating
-from hmrnn.nn.output import Output, changes
+from hmrnn.nn.models import HandwritingModel, LanguageModel
+from hmrnn.nn.output import changes
 from hmrnn.ops import State, states
 
+Progress = Callable[[int, int], None]
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """What a model makes of a text."""
 
-    symbols: int
-    """Symbols predicted: all but the first."""
-    bits: float
-    """Bits per symbol (per character, for text read as characters)."""
-    rates: tuple[float, ...]
-    """How often each detector fired."""
+class _Savings:
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH; with soft boundaries, which leave nothing out, 1."""
-    multiply_adds: float
-    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.cost.multiply_adds`)."""
 
     @property
     def saved(self) -> float:
@@ -41,15 +33,137 @@ class Evaluation:
         return 1 - sum(self.updates) / len(self.updates)
 
 
-def evaluate(
-    network: LanguageModel,
+@dataclasses.dataclass(frozen=True)
+class Evaluation(_Savings):
+    """The result of a model on a text."""
+
+    symbols: int
+    """Symbols predicted: all but the first."""
+    bits: float
+    """Bits per symbol (per character, for text read as characters)."""
+    rates: tuple[float, ...]
+    """How often each detector fired, per symbol."""
+    updates: tuple[float, ...]
+    """Share of the steps at which each layer did UPDATE or FLUSH; 1 with soft boundaries, which skip nothing."""
+    multiply_adds: float
+    """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.cost.multiply_adds`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StrokeEvaluation(_Savings):
+    """The result of a model on sequences of points."""
+
+    sequences: int
+    points: int
+    """Points predicted: all but the first of each sequence."""
+    log_likelihood: float
+    """Nats per sequence, in normalised coordinates; higher is better. The paper's measure for handwriting."""
+    rates: tuple[float, ...]
+    """How often each detector fired, per point."""
+    updates: tuple[float, ...]
+    """Share of the steps at which each layer did UPDATE or FLUSH; 1 with soft boundaries, which skip nothing."""
+    multiply_adds: float
+    """Multiply-adds per point, with the output module."""
+
+    @property
+    def per_point(self) -> float:
+        """Nats per predicted point."""
+        return self.log_likelihood * self.sequences / self.points
+
+
+class Sums:
+    """Totals on the device in double precision: steps, nats, multiply-adds, boundaries per detector, layer updates."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        count = 3 + model.rnn.num_boundaries + model.rnn.num_layers
+        with torch.inference_mode(False):  # so that it can be added to in any mode
+            self.values = torch.zeros(count, dtype=torch.float64, device=next(model.parameters()).device)
+
+    def add(self, found: Read, nats: Tensor, counted: Tensor) -> None:
+        """Add the steps of a chunk that are ``counted`` (T, B); ``nats`` (T, B) is their surprise."""
+        weight = counted[..., None].double()  # (T, B, 1)
+        self.values += torch.cat([
+            counted.sum()[None].double(),
+            torch.where(counted, nats, 0.0).double().sum()[None],
+            (multiply_adds(self.model, found.output, found.before).double() * counted).sum()[None],
+            (found.output.boundaries.double() * weight).sum((0, 1)),
+            (changes(found.output, self.model.rnn) * weight).sum((0, 1)),
+        ])  # fmt: skip
+
+    def result(self, world: int = 1) -> tuple[int, float, tuple[tuple[float, ...], tuple[float, ...], float]]:
+        """Steps and nats, then rates, updates and multiply-adds per step; summed over ``world`` processes."""
+        if world > 1:
+            torch.distributed.all_reduce(self.values)
+        count, nats, products, *rest = self.values.tolist()
+        shares = tuple(value / count for value in rest)
+        detectors = self.model.rnn.num_boundaries
+        return int(count), nats, (shares[:detectors], shares[detectors:], products / count)
+
+
+class Piece(NamedTuple):
+    """A chunk of a text that is read in streams."""
+
+    at: np.ndarray
+    """(T, B): positions in the text."""
+    counted: np.ndarray
+    """(T, B) bool: False beyond the end of a stream."""
+    targets: Tensor
+    """(T, B): the symbols that follow."""
+    read: Read
+
+
+def read_text(
+    model: LanguageModel,
     symbols: np.ndarray,
     *,
     streams: int = 1,
     warmup: int = 0,
     chunk: int = 100,
     precision: str = "float32",
-    progress: Callable[[int, int], None] | None = None,
+    gradient: bool = False,
+    progress: Progress | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[Piece]:
+    """Read a text as :func:`evaluate` does; every position but the last is counted once."""
+    n = len(symbols) - 1
+    if n < 1:
+        raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
+    streams, warmup = cut(n, streams, warmup, chunk)
+    length = -(-n // streams)
+    starts = np.arange(streams)[share[0] :: share[1]] * length
+    if len(starts) == 0:
+        return
+
+    def positions(begin: int, end: int) -> Iterator[np.ndarray]:
+        for first in range(begin, end, chunk):
+            yield starts + np.arange(first, min(first + chunk, end))[:, None]  # (T, B)
+
+    def inputs(begin: int, end: int) -> Iterator[Tensor]:
+        return (model.as_input(symbols[at.clip(0, n - 1)]) for at in positions(begin, end))
+
+    state: State | None = None
+    for warm in read(model, inputs(-warmup, 0), precision=precision):
+        state = warm.state
+    if state is not None:  # the first stream has no left context: it starts from zero
+        state = states.keep(state, (starts > 0).tolist())
+    chunks = read(model, inputs(0, length), state, precision=precision, gradient=gradient)
+    for at, found in zip(positions(0, length), chunks):
+        inside = at.clip(0, n - 1)
+        yield Piece(inside, at < n, model.as_input(symbols[inside + 1]), found)
+        if progress is not None:
+            progress(int(at[-1, 0] - starts[0]) + 1, length)
+
+
+def evaluate(
+    model: LanguageModel,
+    symbols: np.ndarray,
+    *,
+    streams: int = 1,
+    warmup: int = 0,
+    chunk: int = 100,
+    precision: str = "float32",
+    progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Evaluation:
     """Read ``symbols`` and predict each one from those before it.
@@ -60,145 +174,90 @@ def evaluate(
 
     ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
     """
-    total = Sums(network)
-    read_through(
-        network, symbols, total.add, streams=streams, warmup=warmup, chunk=chunk, precision=precision,
-        progress=progress, share=share,
-    )  # fmt: skip
-    if share[1] > 1:
-        torch.distributed.all_reduce(total.values)
-    return total.evaluation()
+    total = Sums(model)
+    pieces = read_text(
+        model, symbols, streams=streams, warmup=warmup, chunk=chunk, precision=precision, progress=progress, share=share
+    )
+    for piece in pieces:
+        counted = torch.from_numpy(piece.counted).to(piece.targets.device)
+        total.add(piece.read, -piece.read.prediction.log_prob(piece.targets), counted)
+    return evaluation(total, share[1])
 
 
-Note = Callable[[np.ndarray, Tensor, Tensor, Output, Tensor], None]
-"""Is told of each chunk: positions in the text (T, B), the logits (T, B, symbols) and the losses (T, B; nats) of
-predicting the symbols that follow, what the network gave, and which positions count (T, B)."""
-
-
-def read_through(
-    network: LanguageModel,
-    symbols: np.ndarray,
-    note: Note,
-    *,
-    streams: int = 1,
-    warmup: int = 0,
-    chunk: int = 100,
-    precision: str = "float32",
-    progress: Callable[[int, int], None] | None = None,
-    share: tuple[int, int] = (0, 1),
-) -> None:
-    """Read a text as :func:`evaluate` does, and tell ``note`` what came; every position but the last counts once."""
-    n = len(symbols) - 1
-    if n < 1:
-        raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
-    streams, warmup = cut(n, streams, warmup, chunk)
-    length = -(-n // streams)
-    rank, world = share
-    starts = np.arange(streams)[rank::world] * length
-    if len(starts) > 0:
-        with evaluating(network), torch.inference_mode():
-            _read(network, symbols, starts, length, warmup, chunk, precision, note, progress)
+def evaluation(total: Sums, world: int = 1) -> Evaluation:
+    """The evaluation of a text from its totals."""
+    count, nats, work = total.result(world)
+    return Evaluation(count, nats / count / math.log(2), *work)
 
 
 def find(
-    network: LanguageModel,
+    model: LanguageModel,
     symbols: np.ndarray,
     *,
     streams: int = 1,
     warmup: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Found:
-    """Read ``symbols`` as :func:`evaluate` does; where the detectors fired, and how surprising each symbol was."""
-    T, levels = len(symbols), network.rnn.num_boundaries
+    """Read ``symbols`` as :func:`evaluate` does: where the detectors fired, and how surprising each symbol was."""
+    T, levels = len(symbols), model.rnn.num_boundaries
     if levels == 0:
         raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
     found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
-
-    def note(at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
-        inside = counted.cpu().numpy()
-        found.boundaries[at[inside]] = (out.boundaries > 0.5).cpu().numpy()[inside]
-        for bits, nats in ((found.surprise, losses), (found.expected, entropy(logits))):
-            bits[at[inside] + 1] = nats.cpu().numpy()[inside] / math.log(2)
-
-    read_through(network, symbols, note, streams=streams, warmup=warmup, progress=progress)
+    for at, counted, targets, here in read_text(model, symbols, streams=streams, warmup=warmup, progress=progress):
+        found.boundaries[at[counted]] = here.boundaries.cpu().numpy()[counted]
+        for bits, nats in (
+            (found.surprise, -here.prediction.log_prob(targets)),
+            (found.expected, here.prediction.entropy()),
+        ):
+            bits[at[counted] + 1] = nats.cpu().numpy()[counted] / math.log(2)
     return found
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:
-    """Into how many parts a text of which ``count`` symbols are predicted is cut, and how many warm each of them up.
+    """The number of streams and the warm-up of each, for a text of which ``count`` symbols are predicted.
 
-    At most as many as asked for: no part is shorter than its warm-up or a chunk, and one that is alone has none.
+    At most ``streams``: none is shorter than its warm-up or a chunk. A single stream has no warm-up.
     """
     if streams < 1 or warmup < 0:
         raise InputError(f"streams must be at least 1 and warmup at least 0; got {streams} and {warmup}")
     streams = max(1, min(streams, count // max(1, warmup, chunk)))
-    streams = -(-count // -(-count // streams))  # equal parts may be full before all are needed
+    streams = -(-count // -(-count // streams))  # parts of equal length may need fewer
     return streams, warmup if streams > 1 else 0
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """The surprise that a prediction (..., symbols) expects: nats, (...)."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    return -(log_p.exp() * log_p).sum(-1)
+def to_tensors(batch: StrokeBatch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs and targets (T, B, 3) and counted steps (B,) of some rows; copied to a GPU without waiting for it."""
+    arrays = (batch.inputs[:, columns], batch.targets[:, columns], batch.counted[columns])
+    tensors = [torch.tensor(a) for a in arrays]
+    if device.type == "cuda":
+        tensors = [a.pin_memory().to(device, non_blocking=True) for a in tensors]
+    inputs, targets, counted = tensors
+    return inputs, targets, counted
 
 
-class Sums:
-    """Totals, on the device and in double precision: count, bits, boundaries per detector, updates per layer."""
+def evaluate_strokes(
+    model: HandwritingModel,
+    strokes: Strokes,
+    scale: Scale,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    progress: Progress | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> StrokeEvaluation:
+    """Read every sequence from the zero state and predict each point from those before it.
 
-    def __init__(self, network: LanguageModel) -> None:
-        self.network, self.rnn = network, network.rnn
-        self.before: State | None = None  # of the next chunk: the boundaries that the last one ended with
-        self.num_boundaries: int = network.rnn.num_boundaries
-        count = 3 + self.num_boundaries + network.rnn.num_layers
-        self.values = torch.zeros(count, dtype=torch.float64, device=network.softmax.weight.device)
-
-    def add(self, at: np.ndarray, logits: Tensor, losses: Tensor, out: Output, counted: Tensor) -> None:
-        weight = counted[..., None].double()  # (T, B, 1)
-        self.values += torch.cat([
-            counted.sum()[None].double(),
-            (losses.double() * counted).sum()[None] / math.log(2),
-            (multiply_adds(self.network, out, self.before).double() * counted).sum()[None],
-            (out.boundaries.double() * weight).sum((0, 1)),
-            (changes(out, self.rnn) * weight).sum((0, 1)),
-        ])  # fmt: skip
-        self.before = State((), (), out.boundaries[-1].detach())
-
-    def evaluation(self) -> Evaluation:
-        count, bits, products, *rest = self.values.tolist()
-        shares = tuple(value / count for value in rest)
-        rates, updates = shares[: self.num_boundaries], shares[self.num_boundaries :]
-        return Evaluation(int(count), bits / count, rates, updates, products / count)
-
-
-def _read(
-    network: LanguageModel,
-    symbols: np.ndarray,
-    starts: np.ndarray,
-    length: int,
-    warmup: int,
-    chunk: int,
-    precision: str,
-    note: Note,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    device = network.softmax.weight.device
-    autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
-    state: State | None = None
-    n = len(symbols) - 1
-    for begin in [*range(-warmup, 0, chunk), *range(0, length, chunk)]:
-        end = min(begin + chunk, 0 if begin < 0 else length)
-        at = starts[None, :] + np.arange(begin, end)[:, None]  # (T, B) positions in the text
-        inside = (at >= 0) & (at < n)
-        at = at.clip(0, n - 1)
-        inputs, targets = (torch.from_numpy(symbols[at + k].astype(np.int64)).to(device) for k in (0, 1))
-        with autocast:
-            logits, out, state = network(inputs, state)
-        if begin < 0:
-            if end == 0:  # the first part has no left context: it starts from zero
-                state = states.keep(state, (starts > 0).tolist())
-            continue
-        logits = logits.float()
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
-        note(at, logits, losses, out, torch.from_numpy(inside).to(device))
+    ``share`` = (rank, world) lets each process of a group take every world-th batch; the sums are then added up.
+    """
+    batches = StrokeBatches(strokes, scale, batch_size)
+    total = Sums(model)
+    mine = range(share[0], len(batches), share[1])
+    for done, index in enumerate(mine, start=1):
+        inputs, targets, lengths = to_tensors(batches.batch(0, index), total.values.device)
+        counted = torch.arange(len(inputs), device=inputs.device)[:, None] < lengths  # (T, B)
+        for found in read(model, [inputs], precision=precision):
+            total.add(found, -found.prediction.log_prob(targets), counted)
         if progress is not None:
-            progress(min(end, length), length)
+            progress(done, len(mine))
+    points, nats, work = total.result(share[1])
+    return StrokeEvaluation(len(strokes), points, -nats / len(strokes), *work)

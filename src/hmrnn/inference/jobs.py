@@ -25,14 +25,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import safetensors
 import safetensors.torch
-import torch
 
 from hmrnn.config import DataConfig
 from hmrnn.data.archives import count_progress
 from hmrnn.data.text.sources import find_files, read_text
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.nn.models import LanguageModel, evaluating
+from hmrnn.inference.read import read
+from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State, states
 from hmrnn.utils.files import hold, replacing, write
@@ -229,20 +229,17 @@ class Job:
             done += _symbols_in(lanes)
         return True
 
-    @torch.inference_mode()
     def _chunk(
         self, lanes: list[Part], files: Sequence[BinaryIO], begin: int, limit: int, state: State | None
     ) -> State:
         """Read symbols ``begin`` to ``begin + chunk`` of every part, and write a line for each that is not over."""
         end = min(begin + self.chunk, limit)
-        read = [self._symbols(part, begin, end) for part in lanes]
-        inputs = torch.from_numpy(np.stack(read, axis=1)).to(self.network.embedding.weight.device)  # (T, B)
-        with evaluating(self.network):
-            _, out, state = self.network(inputs, state)
+        symbols = np.stack([self._symbols(part, begin, end) for part in lanes], axis=1)  # (T, B)
+        [found] = read(self.network, [self.network.as_input(symbols)], state)
         if begin < 0:
-            return state if end < 0 else states.keep(state, [part.start > 0 for part in lanes])
-        boundaries = (out.boundaries > 0.5).cpu().numpy()
-        moved = (out.operations != Operation.COPY).cpu().numpy()
+            return found.state if end < 0 else states.keep(found.state, [part.start > 0 for part in lanes])
+        boundaries = found.boundaries.cpu().numpy()
+        moved = (found.output.operations != Operation.COPY).cpu().numpy()
         for b, (part, file) in enumerate(zip(lanes, files)):
             first, after = part.start + begin, min(part.start + end, part.stop)
             if first >= after:
@@ -253,12 +250,12 @@ class Job:
                 ends = [[*(e for e in level if e < after), after] for level in ends]
             line = {
                 "start": first,
-                "text": "".join(self.vocabulary.pieces(read[b][:T])),
+                "text": "".join(self.vocabulary.pieces(symbols[:T, b])),
                 "ends": ends,
                 "updates": moved[:T, b].sum(axis=0).tolist(),
             }
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        return state
+        return found.state
 
     def _symbols(self, part: Part, begin: int, end: int) -> np.ndarray:
         """(end - begin,) the symbols there; zeros outside the file and beyond the part, which are not looked at."""

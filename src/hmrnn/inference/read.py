@@ -1,110 +1,131 @@
-"""A network and sequences of symbols -> what it found in each, as a Segmentation."""
+"""The one way to feed a network outside of training: chunk by chunk with :func:`read`, step by step with a Reader."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.models import LanguageModel, evaluating
+from hmrnn.nn.distributions import Prediction
+from hmrnn.nn.models import HandwritingModel, LanguageModel, evaluating
+from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 
+Model: TypeAlias = LanguageModel | HandwritingModel
 
-def segment(
-    network: LanguageModel,
-    indices: Sequence[int] | np.ndarray,
-    symbols: Sequence[str],
+
+class Read(NamedTuple):
+    """What a network made of one chunk (T, B, ...)."""
+
+    prediction: Prediction
+    """(T, B): of what follows each step."""
+    output: Output
+    """Boundaries, probabilities and operations, and h of every layer."""
+    before: State | None
+    """The state before the chunk; None for zeros."""
+    state: State
+    """The state after the chunk, detached."""
+
+    @property
+    def boundaries(self) -> Tensor:
+        """(T, B, L-1) bool: where segments of each level end; "soft" boundaries count above one half."""
+        return self.output.boundaries > 0.5
+
+    @property
+    def norms(self) -> Tensor:
+        """(T, B, L): the Euclidean norm of every layer's h."""
+        return torch.stack([h.float().norm(dim=-1) for h in self.output.hidden], dim=2)  # type: ignore[union-attr]
+
+
+def read(
+    model: Model,
+    chunks: Iterable[Tensor],
+    state: State | None = None,
     *,
-    chunk: int = 512,
-    progress: Callable[[int, int], None] | None = None,
-) -> Segmentation:
-    """Read a sequence from the zero state and say what the network found in it.
+    precision: str = "float32",
+    gradient: bool = False,
+) -> Iterator[Read]:
+    """Feed ``chunks`` one after the other, carrying the state, and yield what the network made of each.
 
     Args:
-        network: the model; it runs where its parameters are, in ``eval()``, and is left as it was.
-        indices: (T,) the symbols as the network takes them.
-        symbols: T strings, the same symbols as they are shown.
-        chunk: steps at a time, which bounds the memory; the state is carried over, so the result is the same.
-        progress: is told how many steps of how many are done.
+        model: runs as in ``eval()``; between chunks it has the mode that it had before. Its weights may change there.
+        chunks: inputs (T, B, ...) on the model's device, as ``model.as_input`` gives them.
+        state: the state before the first chunk; zeros if None.
+        precision: "bf16" runs the network under autocast.
+        gradient: keep the graph of each chunk, so that it can be differentiated; the state has none.
     """
-    return segment_many(network, [indices], [symbols], chunk=chunk, progress=progress)[0]
+    for chunk in chunks:
+        autocast = torch.autocast(chunk.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+        with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
+            prediction, output, after = model.predict(chunk, state)
+        before, state = state, after.detach()
+        yield Read(prediction, output, before, state)
 
 
-def segment_many(
-    network: LanguageModel,
-    indices: Sequence[Sequence[int] | np.ndarray],
-    symbols: Sequence[Sequence[str]],
-    *,
-    batch: int = 32,
-    chunk: int = 512,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Segmentation]:
-    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side."""
-    if not isinstance(network.rnn, HMLSTM):
-        raise InputError(
-            f"a network without detectors finds no segments; got model.rnn {network.config.rnn}, train hm-lstm instead"
+class Step(NamedTuple):
+    """What the layers did at one step, in plain numbers of one sequence."""
+
+    boundaries: list[bool]
+    probabilities: list[float]
+    operations: list[int]
+    norms: list[float]
+
+
+class Reader:
+    """Reads step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
+
+    The term Wᵉh of equation 12 is kept for each layer, and computed again only if h has changed since it was last
+    needed. The network runs as in ``eval()``, whatever its mode.
+
+    Example::
+
+        >>> reader = Reader(model)
+        >>> for symbol in prompt:
+        ...     reader.read(torch.tensor([symbol]))
+        >>> prediction = reader.predict()
+    """
+
+    def __init__(self, model: Model, batch: int = 1) -> None:
+        self.model = model
+        self.state: State = model.rnn.initial_state(batch)
+        self._flushes = self.state.z
+        size = model.config.output_size
+        self._terms = [h.new_zeros(batch, size) for h in self.state.h]  # Wᵉh of h = 0
+        self._changed = [False] * len(self._terms)
+
+    @torch.no_grad()
+    def read(self, x: Tensor) -> None:
+        """Take one time step: symbols (B,), or points (B, 3)."""
+        self._flushes = self.state.z
+        self._step = self.model.step(x, self.state)
+        self.state = self._step.state
+        self._changed = [old or new for old, new in zip(self._changed, self._step.changed.any(0).tolist())]
+
+    @torch.no_grad()
+    def predict(self) -> Prediction:
+        """(B,): of what follows the steps read so far."""
+        output = self.model.output
+        for l, embed in enumerate(output.embeddings):
+            if self._changed[l]:
+                self._terms[l] = embed(self.state.h[l])
+                self._changed[l] = False
+        g = torch.sigmoid(output.gates(torch.cat(self.state.h, dim=-1)))  # (B, L), equation 11
+        return self.model.expect(output.combine(g, self._terms))
+
+    def last(self) -> Step:
+        """What the layers did at the last step, in the first sequence."""
+        moved = self._step.changed[0].tolist()
+        flushes = (self._flushes[0] > 0.5).tolist() if getattr(self.model.rnn, "flush", True) else []
+        flushes += [False] * (len(moved) - len(flushes))  # a layer without a detector never flushes
+        return Step(
+            boundaries=(self.state.z[0] > 0.5).tolist(),
+            probabilities=self._step.probabilities[0].tolist(),
+            operations=[
+                Operation.FLUSH if flush else Operation.UPDATE if move else Operation.COPY
+                for flush, move in zip(flushes, moved)
+            ],
+            norms=[float(h[0].float().norm()) for h in self.state.h],
         )
-    if batch < 1 or chunk < 1:
-        raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
-    sequences = [
-        _checked(sequence, shown, network.num_symbols) for sequence, shown in zip(indices, symbols, strict=True)
-    ]
-    found: dict[int, Segmentation] = {}
-    read, total = 0, sum(map(len, sequences))
-    with evaluating(network), torch.no_grad():
-        for places in by_length(sequences, batch):
-            group = [sequences[place] for place in places]
-            steps = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(sequence) for sequence in group])  # (T, B)
-            parts = []
-            for part in _read(network, steps.to(network.embedding.weight.device), chunk):
-                parts.append(part)
-                if progress is not None:
-                    progress(read + sum(min(len(parts) * chunk, len(sequence)) for sequence in group), total)
-            read += sum(map(len, group))
-            whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]  # padding changes nothing before it
-            for b, place in enumerate(places):
-                boundaries, probabilities, operations, norms, after = (a[: len(sequences[place]), b] for a in whole)
-                bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1]])
-                found[place] = Segmentation(tuple(symbols[place]), boundaries, probabilities, operations, norms, bits)
-    return [found[place] for place in range(len(sequences))]
-
-
-def by_length(sequences: Sequence[Any], batch: int) -> Iterator[list[int]]:
-    """The places of all sequences, ``batch`` of similar length at a time."""
-    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
-    for start in range(0, len(order), batch):
-        yield order[start : start + batch]
-
-
-def _read(network: LanguageModel, steps: Tensor, chunk: int) -> Iterator[tuple[Tensor, ...]]:
-    """Boundaries, probabilities, operations, norms and the bits of the symbol after each step, (chunk, B, ...)."""
-    state: State | None = None
-    for start in range(0, len(steps), chunk):
-        now = steps[start : start + chunk]
-        logits, out, state = network(now, state)
-        following = torch.cat([steps[start + 1 : start + chunk + 1], steps[:1]])[: len(now)]  # nothing follows the last
-        bits = F.cross_entropy(logits.float().flatten(0, 1), following.flatten(), reduction="none") / math.log(2)
-        norms = torch.stack([h.float().norm(dim=-1) for h in out.hidden], dim=2)  # (chunk, B, L)
-        part = (out.boundaries > 0.5, out.probabilities.float(), out.operations, norms, bits.view_as(now))
-        yield tuple(a.cpu() for a in part)
-
-
-def _checked(indices: Sequence[int] | np.ndarray, symbols: Sequence[str], num_symbols: int) -> np.ndarray:
-    sequence = np.asarray(indices)
-    if sequence.ndim != 1 or sequence.dtype.kind not in "iu" or len(sequence) == 0:
-        raise InputError(f"indices must be a sequence of one or more whole numbers; got {sequence.dtype} of shape "
-                         f"{sequence.shape}")  # fmt: skip
-    if len(sequence) != len(symbols):
-        raise InputError(f"symbols must hold one string per index, {len(sequence)}; got {len(symbols)}")
-    if sequence.min() < 0 or sequence.max() >= num_symbols:
-        raise InputError(f"indices must lie between 0 and {num_symbols - 1}; "
-                         f"got {sequence.min()} to {sequence.max()}")  # fmt: skip
-    return sequence.astype(np.int64)

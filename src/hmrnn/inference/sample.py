@@ -1,99 +1,36 @@
-"""Sampling from a LanguageModel, one symbol after the other: a layer that copies costs nothing, nor does its output."""
+"""Sampling from a model, step by step: symbols that continue a prompt, or lines of handwriting."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
+from hmrnn.inference.read import Reader, read
 from hmrnn.nn import checks
-from hmrnn.nn.models import LanguageModel
-from hmrnn.ops import State
+from hmrnn.nn.distributions import StrokeMixture
+from hmrnn.nn.models import HandwritingModel, LanguageModel
 
-
-class Reader:
-    """Reads symbols into a network and says what it expects next.
-
-    The term Wᵉh of equation 12 is kept for each layer and computed anew only where h changed since it was last needed.
-    The network runs as in ``eval()``, whatever its mode.
-
-    Example::
-
-        >>> reader = Reader(network)
-        >>> for symbol in prompt:
-        ...     reader.read(symbol)
-        >>> logits = reader.logits()  # (number of symbols,)
-    """
-
-    def __init__(self, network: LanguageModel) -> None:
-        self.network = network
-        self.state: State = network.rnn.initial_state(1)
-        weight = network.softmax.weight
-        self._terms = [weight.new_zeros(1, weight.shape[1]) for _ in self.state.h]  # Wᵉh of h = 0
-        self._changed = [False] * len(self._terms)
-
-    @torch.no_grad()
-    def read(self, symbol: int) -> None:
-        """Take one time step."""
-        rnn, given = self.network.rnn, self.network.given
-        x, forced = self.network.embedding.weight[symbol, None], None if given is None else given[symbol, None]
-        step = rnn.step(x, self.state, forced)
-        self.state = step.state
-        self._changed = [old or new for old, new in zip(self._changed, step.changed[0].tolist())]
-
-    @torch.no_grad()
-    def logits(self) -> Tensor:
-        """(number of symbols,): unnormalised log-probabilities of the symbol that follows those read."""
-        output = self.network.output
-        for l, embed in enumerate(output.embeddings):
-            if self._changed[l]:
-                self._terms[l] = embed(self.state.h[l])
-                self._changed[l] = False
-        g = torch.sigmoid(output.gates(torch.cat(self.state.h, dim=-1)))  # (1, L), equation 11
-        return self.network.softmax(output.combine(g, self._terms))[0]
-
-
-def probabilities(
-    logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
-) -> Tensor:
-    """(N,) float64 on the CPU: what symbols are drawn with.
-
-    ``temperature`` divides the logits (0: all on the likeliest); then only the ``top_k`` likeliest stay; of those, the
-    fewest whose share reaches ``top_p``.
-    """
-    logits = logits.detach().to("cpu", torch.float64)
-    if not bool(logits.isfinite().all()):
-        raise InputError("the network's outputs are not finite, so nothing can be drawn; use an earlier checkpoint")
-    p, order = torch.sort(logits, descending=True, stable=True)
-    if temperature == 0:
-        top_k, temperature = 1, 1.0
-    p = torch.softmax((p - p[0]) / temperature, dim=0)
-    if top_k is not None:
-        p[top_k:] = 0
-    if top_p is not None:
-        before = torch.cumsum(p, dim=0) - p
-        p[1:][before[1:] >= top_p * p.sum()] = 0  # the likeliest stays, however small top_p is
-    return torch.zeros_like(p).index_copy(0, order, p / p.sum())
-
-
-def sample(
-    logits: Tensor,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    generator: torch.Generator | None = None,
-) -> int:
-    """Draw one symbol from ``probabilities``; ``generator`` lives on the CPU."""
-    drawn = torch.multinomial(probabilities(logits, temperature, top_k, top_p), 1, generator=generator)
-    return int(drawn.item())
+LARGEST_STEP = 1000.0
+"""The largest step of the pen, in deviations of the training steps; beyond it the model has lost control."""
+MOST = 1000.0
+"""The largest bias and temperature of strokes; 1/MOST is the smallest temperature above 0."""
+MOST_LIFTS, FEWEST = 0.4, 20
+"""A model that expects pen-ups after more than this share of the points has learned nothing: people lift the pen after
+a tenth of the points or fewer, an untrained network expects it after half. Judged from at least FEWEST points."""
+READ, READ_LINES = 500, 8
+"""The points of a line, and the lines, from which that is judged."""
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """What to draw with, on the CPU: the same seed gives the same draws, None others each time."""
+    """A generator on the CPU; the same seed gives the same draws, None different ones each time."""
     checks.numbers({"seed": seed}, Integral)
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must lie between 0 and 2**63 - 1; got {seed}")
@@ -103,7 +40,7 @@ def seeded(seed: int | None) -> torch.Generator:
 
 
 def stream(
-    network: LanguageModel,
+    model: LanguageModel,
     prompt: Sequence[int] | np.ndarray,
     length: int,
     *,
@@ -112,17 +49,17 @@ def stream(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> Iterator[int]:
-    """Symbols that go on from a prompt, each as soon as it is drawn; the prompt itself is not among them.
+    """Symbols that continue a prompt, each as soon as it is drawn; the prompt itself is not among them.
 
     Args:
-        network: the model.
-        prompt: symbols to read first. If there are none, the first symbol is drawn from what the network says in the
-            zero state, where the softmax has only its bias to go by.
+        model: the network; it runs as in ``eval()``.
+        prompt: symbols to read first. If empty, the first symbol is drawn from the prediction of the zero state, which
+            is the softmax of its bias.
         length: number of symbols to draw.
-        temperature: below 1 the likely becomes likelier; 0 always takes the likeliest.
+        temperature: divides the logits; 0 always takes the likeliest symbol.
         top_k: draw from the k likeliest symbols only.
         top_p: draw from the fewest symbols that together have this probability.
-        seed: the same seed gives the same symbols; None gives others each time.
+        seed: the same seed gives the same symbols; None gives different ones each time.
     """
     checks.numbers({"length": length, "top_k": top_k}, Integral)
     checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
@@ -135,21 +72,99 @@ def stream(
     if top_p is not None and not 0 < top_p <= 1:
         raise InputError(f"top_p must lie above 0 and at most be 1; got {top_p}")
     symbols = np.asarray(prompt)
-    if symbols.ndim != 1 or (len(symbols) > 0 and symbols.dtype.kind not in "iu"):
-        raise InputError(f"prompt must be a sequence of whole numbers; got {symbols.dtype} of shape {symbols.shape}")
-    if len(symbols) > 0 and not 0 <= symbols.min() <= symbols.max() < network.num_symbols:
-        raise InputError(
-            f"prompt must hold symbols between 0 and {network.num_symbols - 1}; got {symbols.min()} to {symbols.max()}"
-        )
-    generator = seeded(seed)
+    if symbols.ndim != 1:
+        raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
+    start = model.as_input(symbols)[:, None]  # (n, 1)
+    drawn = draw(Reader(model), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
+    return (int(symbol) for symbol in itertools.islice(drawn, length))
 
-    def draw() -> Iterator[int]:
-        reader = Reader(network)
-        unread = symbols.tolist()
-        for _ in range(length):
-            for symbol in unread:
-                reader.read(symbol)
-            unread = [sample(reader.logits(), temperature, top_k, top_p, generator)]
-            yield unread[0]
 
-    return draw()
+def write(
+    model: HandwritingModel,
+    scale: Scale,
+    points: int,
+    *,
+    samples: int = 1,
+    bias: float = 0.0,
+    temperature: float = 1.0,
+    prime: np.ndarray | None = None,
+    seed: int | None = None,
+) -> list[np.ndarray]:
+    """Lines of handwriting, each (points, 3): Δx, Δy and 1 after the last point of a stroke, in the units of the data.
+
+    Args:
+        model: the network; it runs as in ``eval()``.
+        scale: the scale of its training data.
+        points: the length of each line.
+        samples: the number of lines.
+        bias: 0 varies as the training data do, larger values write neater (Graves, 2013, section 5.4).
+        temperature: below 1 safer, above 1 wilder.
+        prime: (n, 3) steps of a real line to read first; the lines continue it, and do not contain it.
+        seed: the same seed gives the same lines; None gives different ones each time.
+    """
+    checks.numbers({"points": points, "samples": samples}, Integral)
+    for name, count in (("points", points), ("samples", samples)):
+        if count < 1:
+            raise InputError(f"{name} must be at least 1; got {count}")
+    check_strokes(bias, temperature)
+    if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
+        raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
+    read_first = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
+    start = model.as_input(scale.encode(read_first))[:, None].expand(-1, samples, -1)  # (n, B, 3)
+    steps = draw(Reader(model, samples), start, seeded(seed), bias=bias, temperature=temperature)
+    drawn = [check_jump(step, temperature) for step in itertools.islice(steps, points)]  # each (B, 3)
+    return list(scale.decode(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
+
+
+def draw(reader: Reader, start: Tensor, generator: torch.Generator, **how: Any) -> Iterator[Tensor]:
+    """Read ``start`` (n, B, ...), then draw steps (B, ...) without end; a step is read when the next one is asked for.
+
+    ``how`` are the options of the prediction's ``sample``.
+    """
+    unread = start
+    while True:
+        for x in unread:
+            reader.read(x)
+        drawn = reader.predict().sample(generator, **how)
+        yield drawn
+        unread = drawn[None].to(start)
+
+
+def check_strokes(bias: float, temperature: float) -> None:
+    """InputError unless strokes can be drawn with this bias and temperature."""
+    checks.numbers({"bias": bias, "temperature": temperature}, Real)
+    for name, number in (("bias", bias), ("temperature", temperature)):
+        if not 0 <= number <= MOST:
+            raise InputError(f"{name} must lie between 0 and {MOST:.0f}; got {number}")
+    if 0 < temperature < 1 / MOST:
+        raise InputError(f"temperature must be 0 or at least {1 / MOST:g}; got {temperature}")
+
+
+def check_jump(step: Tensor, temperature: float = 1.0) -> Tensor:
+    """The drawn steps (B, 3); InputError if one is too large for a network to read."""
+    largest = float(step[:, :2].abs().max())
+    if largest > LARGEST_STEP:
+        reason = "this model is untrained or has diverged; use another checkpoint, or a higher bias"
+        if temperature > 1:
+            reason = f"temperature {temperature:g} is too much for this model; lower it"
+        raise InputError(f"the pen jumped by {largest:.3g} deviations of the training steps: {reason}")
+    return step
+
+
+def scribble(model: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -> str | None:
+    """A warning if the model that wrote ``lines``, all of one length, has not learned when to lift the pen; else None.
+
+    It is judged by what the model expects: in the lines, a bias or a low temperature may hide it.
+    """
+    points = np.stack([line[:READ] for line in lines[:READ_LINES]], axis=1)  # (T, B, 3): some, to save memory
+    if points[..., 0].size < FEWEST:
+        return None
+    [found] = read(model, [model.as_input(scale.encode(points))])
+    assert isinstance(found.prediction, StrokeMixture)
+    lifts = float(found.prediction.pen.sigmoid().mean())
+    if lifts <= MOST_LIFTS:
+        return None
+    return (
+        f"this model expects the pen to be lifted after {lifts:.0%} of the points, which is scribble: it is untrained "
+        "or has diverged; train it longer, or use another checkpoint"
+    )

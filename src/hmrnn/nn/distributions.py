@@ -1,13 +1,15 @@
-"""Where the pen goes next: a mixture of bivariate Gaussians, and a Bernoulli for lifting it (Graves, 2013, section 4).
+"""Predictions: the distribution of what follows each step. Categorical for text, mixtures of Gaussians for strokes and
+series (Graves, 2013, section 4).
 
-Everything is computed in float32 or better, whatever comes in, and by logarithms, so that neither a far point nor a
-narrow Gaussian gives an infinity, up to 10¹⁵ deviations of the training steps.
+Densities are computed in float32 or better and in logarithms: neither a far point nor a narrow Gaussian gives an
+infinity, up to 10¹⁵ deviations of the training steps.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,20 +18,87 @@ from torch import Tensor
 from hmrnn.errors import InputError
 
 FLOOR = 1e-3
-"""No deviation is smaller, in units of the training deviation: steps of a digitiser are whole numbers, and a Gaussian
-that narrows around one of them would gain likelihood without end."""
+"""The smallest deviation of a stroke mixture, in units of the training deviation. Without it, likelihood has no bound:
+the steps of a digitiser are whole numbers, and a Gaussian can narrow around one of them without end."""
 MAX_CORRELATION = 0.9999
 PER_COMPONENT = 6
-"""Numbers a component takes: weight, two means, two deviations, correlation."""
+"""Numbers of a component of a stroke mixture: weight, two means, two deviations, correlation."""
+
+
+class Prediction(Protocol):
+    """Distributions of what follows, one for each step (T, B), or for any other leading dimensions."""
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(T, B): the log-probability or log-density of ``x``, in nats."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """(T, B): the expected surprise, in nats."""
+        ...
+
+    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
+        """One draw from each, on the CPU, where ``generator`` has to be; InputError if the network has diverged.
+
+        ``temperature`` raises every probability to the power 1/temperature; 0 takes the likeliest.
+        """
+        ...
+
+
+class Categorical(NamedTuple):
+    """The distribution of the next symbol; any leading dimensions, N symbols."""
+
+    logits: Tensor
+    """(..., N)"""
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): nats of the symbols ``x`` (...)."""
+        logits = self.logits if self.logits.dtype == torch.float64 else self.logits.float()
+        return -F.cross_entropy(logits.reshape(-1, logits.shape[-1]), x.flatten(), reduction="none").view_as(x)
+
+    def entropy(self) -> Tensor:
+        """(...): nats."""
+        log_p = torch.log_softmax(self.logits.float(), dim=-1)
+        return -(log_p.exp() * log_p).sum(-1)
+
+    def probabilities(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+        """(..., N) float64 on the CPU: the probabilities that :meth:`sample` draws with.
+
+        The logits are divided by ``temperature``; then only the ``top_k`` likeliest symbols stay; of those, the fewest
+        whose share reaches ``top_p``.
+        """
+        [logits] = _for_draws(self)
+        p, order = torch.sort(logits, dim=-1, descending=True, stable=True)
+        if temperature == 0:
+            top_k, temperature = 1, 1.0
+        p = torch.softmax((p - p[..., :1]) / temperature, dim=-1)
+        if top_k is not None:
+            p[..., top_k:] = 0
+        if top_p is not None:
+            before = torch.cumsum(p, dim=-1) - p
+            before[..., 0] = -1.0  # the likeliest stays, however small top_p is
+            p[before >= top_p * p.sum(-1, keepdim=True)] = 0
+        return torch.zeros_like(p).scatter(-1, order, p / p.sum(-1, keepdim=True))
+
+    def sample(
+        self,
+        generator: torch.Generator | None = None,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Tensor:
+        """(...): one symbol from each, drawn with :meth:`probabilities`."""
+        p = self.probabilities(temperature, top_k, top_p)
+        return torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).view(p.shape[:-1])
 
 
 def head_size(components: int) -> int:
-    """How many numbers describe a mixture of so many components."""
+    """The number of network outputs that describe a stroke mixture of so many components."""
     return PER_COMPONENT * components + 1
 
 
-class Mixture(NamedTuple):
-    """Distributions of the next point (x, y, pen); any leading dimensions, K components."""
+class StrokeMixture(NamedTuple):
+    """The distribution of the next point (x, y, pen): K bivariate Gaussians, and a Bernoulli for lifting the pen."""
 
     log_weights: Tensor
     """(..., K), sums to one after exp."""
@@ -45,8 +114,8 @@ class Mixture(NamedTuple):
     """(...): log-odds of pen_up = 1."""
 
     @classmethod
-    def from_vector(cls, vector: Tensor) -> Mixture:
-        """From what a network puts out: (..., 6K+1) numbers of any size."""
+    def from_vector(cls, vector: Tensor) -> StrokeMixture:
+        """From network outputs: (..., 6K+1) numbers of any size."""
         components, remainder = divmod(vector.shape[-1] - 1, PER_COMPONENT)
         if components < 1 or remainder:
             raise InputError(f"a mixture takes 6K+1 numbers with K at least 1; got {vector.shape[-1]}")
@@ -57,53 +126,144 @@ class Mixture(NamedTuple):
         bound = MAX_CORRELATION
         fade = torch.exp(-2 * skew.abs())
         sech2 = 4 * fade / (1 + fade) ** 2  # 1 - tanh²
-        deviations = torch.stack([deviation_x, deviation_y], dim=-1)
         return cls(
             log_weights=torch.log_softmax(weight, dim=-1),
             means=torch.stack([mean_x, mean_y], dim=-1),
-            log_deviations=torch.logaddexp(deviations, torch.full_like(deviations, math.log(FLOOR))),
+            log_deviations=_floored(torch.stack([deviation_x, deviation_y], dim=-1), FLOOR),
             correlation=bound * torch.tanh(skew),
             rest=(1 - bound**2) + bound**2 * sech2,
             pen=vector[..., -1],
         )
 
-    def log_density(self, points: Tensor) -> Tensor:
-        """(...): log of the density of ``points`` (..., 3): x, y and 1 where the pen is lifted after the point."""
-        points = points.to(self.means.dtype)
-        z = (points[..., None, :2] - self.means) * torch.exp(-self.log_deviations)  # (..., K, 2)
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): log-density of points (..., 3): x, y and 1 where the pen is lifted after the point."""
+        x = x.to(self.means.dtype)
+        return self._log_position(x[..., :2]) - F.binary_cross_entropy_with_logits(
+            self.pen, x[..., 2], reduction="none"
+        )
+
+    def _log_position(self, xy: Tensor) -> Tensor:
+        z = (xy[..., None, :] - self.means) * torch.exp(-self.log_deviations)  # (..., K, 2)
         x, y = z.unbind(-1)
         across = y - self.correlation * x  # what x leaves open of y: a square, so no difference of large numbers
         exponent = x**2 + across**2 / self.rest
         log_norm = self.log_deviations.sum(-1) + 0.5 * torch.log(self.rest) + math.log(2 * math.pi)
-        position = torch.logsumexp(self.log_weights - log_norm - 0.5 * exponent, dim=-1)
-        return position - F.binary_cross_entropy_with_logits(self.pen, points[..., 2], reduction="none")
+        return torch.logsumexp(self.log_weights - log_norm - 0.5 * exponent, dim=-1)
+
+    def entropy(self) -> Tensor:
+        """(...): nats, by cubature: exact for one component, about 0.05 nats off for several that overlap."""
+        lead = self.pen.dim()
+        points = (
+            self.means[..., None, :]
+            + self._spread(_cubature(2, self.means)) * torch.exp(self.log_deviations)[..., None, :]
+        )  # (..., K, 64, 2)
+        each = StrokeMixture(*(part.unsqueeze(lead).unsqueeze(lead) for part in self))._log_position(points)
+        pen = F.binary_cross_entropy_with_logits(self.pen, torch.sigmoid(self.pen), reduction="none")
+        return pen - (self.log_weights.exp() * each.mean(-1)).sum(-1)
+
+    def _spread(self, z: Tensor) -> Tensor:
+        """Independent unit normals (..., K, n, 2) or (n, 2) -> with each component's correlation: (..., K, n, 2)."""
+        x, y = z.unbind(-1)
+        y = self.correlation[..., None] * x + torch.sqrt(self.rest)[..., None] * y
+        return torch.stack([x.expand_as(y), y], dim=-1)
 
     def sample(
-        self, *, bias: float = 0.0, temperature: float = 1.0, generator: torch.Generator | None = None
+        self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
     ) -> Tensor:
-        """(..., 3): one point drawn from each.
+        """(..., 3) float64: one point from each.
 
         ``bias`` is Graves's: deviations shrink by e^-bias and weights are sharpened, so that the writing gets neater.
-        ``temperature`` raises every density to the power 1/temperature: below 1 safer, above 1 wilder; 0 takes the
-        middle of the likeliest component and the likelier state of the pen. ``generator`` lives where the mixture does.
+        ``temperature`` 0 takes the mean of the likeliest component and the likelier state of the pen.
         """
-        K = self.log_weights.shape[-1]
+        mixture = StrokeMixture(*_for_draws(self))
+        pen = mixture.pen
+        k = _component(mixture.log_weights, temperature, 1 + bias, generator)  # (..., 1)
         if temperature == 0:
-            k = self.log_weights.argmax(-1)
-            pen = (self.pen > 0).to(self.pen.dtype)
+            lifted = (pen > 0).to(pen.dtype)
         else:
-            weights = torch.softmax(self.log_weights * ((1 + bias) / temperature), dim=-1)
-            k = torch.multinomial(weights.reshape(-1, K), 1, generator=generator).reshape(self.pen.shape)
-            uniform = torch.rand(self.pen.shape, dtype=self.pen.dtype, device=self.pen.device, generator=generator)
-            pen = (uniform < torch.sigmoid(self.pen / temperature)).to(self.pen.dtype)
-        shape = (*self.pen.shape, 2)
-        normal = torch.randn(shape, dtype=self.pen.dtype, device=self.pen.device, generator=generator)
-        which = k[..., None]  # (..., 1)
-        mean, log_deviation = (
-            a.gather(-2, which[..., None].expand(*which.shape, 2))[..., 0, :] for a in (self.means, self.log_deviations)
-        )
-        correlation, rest = (a.gather(-1, which)[..., 0] for a in (self.correlation, self.rest))
-        x, y = normal.unbind(-1)
+            uniform = torch.rand(pen.shape, dtype=pen.dtype, generator=generator)
+            lifted = (uniform < torch.sigmoid(pen / temperature)).to(pen.dtype)
+        x, y = torch.randn((*pen.shape, 2), dtype=pen.dtype, generator=generator).unbind(-1)
+        mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
+        correlation, rest = (part.gather(-1, k)[..., 0] for part in (mixture.correlation, mixture.rest))
         correlated = torch.stack([x, correlation * x + torch.sqrt(rest) * y], dim=-1)
         spread = torch.exp(log_deviation - bias) * math.sqrt(temperature)
-        return torch.cat([mean + spread * correlated, pen[..., None]], dim=-1)
+        return torch.cat([mean + spread * correlated, lifted[..., None]], dim=-1)
+
+
+class GaussianMixture(NamedTuple):
+    """The distribution of the next step of a series of C channels: K Gaussians, each without correlation."""
+
+    log_weights: Tensor
+    """(..., K), sums to one after exp."""
+    means: Tensor
+    """(..., K, C)"""
+    log_deviations: Tensor
+    """(..., K, C)"""
+
+    @classmethod
+    def from_vector(cls, vector: Tensor, components: int, floor: float) -> GaussianMixture:
+        """From network outputs (..., K·(1 + 2C)); no deviation is smaller than ``floor``."""
+        parts = vector.unflatten(-1, (components, -1))
+        channels = parts.shape[-1] // 2
+        weight, mean, log_deviation = parts.split((1, channels, channels), dim=-1)
+        return cls(torch.log_softmax(weight[..., 0], dim=-1), mean, _floored(log_deviation, floor))
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): log-density of steps (..., C)."""
+        z = (x[..., None, :] - self.means) * torch.exp(-self.log_deviations)  # (..., K, C)
+        each = -(0.5 * z**2 + self.log_deviations + 0.5 * math.log(2 * math.pi)).sum(-1)
+        return torch.logsumexp(self.log_weights + each, dim=-1)
+
+    def entropy(self) -> Tensor:
+        """(...): nats, by cubature: exact for one component, about 0.05 nats off for several that overlap."""
+        lead = self.log_weights.dim() - 1
+        deviations = torch.exp(self.log_deviations)[..., None, :]
+        points = self.means[..., None, :] + _cubature(self.means.shape[-1], self.means) * deviations  # (..., K, 64, C)
+        each = GaussianMixture(*(part.unsqueeze(lead).unsqueeze(lead) for part in self)).log_prob(points)
+        return -(self.log_weights.exp() * each.mean(-1)).sum(-1)
+
+    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
+        """(..., C) float64: one step from each; ``temperature`` 0 takes the mean of the likeliest component."""
+        mixture = GaussianMixture(*_for_draws(self))
+        k = _component(mixture.log_weights, temperature, 1.0, generator)
+        mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
+        normal = torch.randn(mean.shape, dtype=mean.dtype, generator=generator)
+        return mean + normal * torch.exp(log_deviation) * math.sqrt(temperature)
+
+
+def _floored(log_deviations: Tensor, floor: float) -> Tensor:
+    return torch.logaddexp(log_deviations, torch.full_like(log_deviations, math.log(floor)))
+
+
+def _cubature(dimensions: int, like: Tensor) -> Tensor:
+    """(64, d): fixed points with the mean and the covariance of independent unit normals, for d up to 64."""
+    half = torch.randn(32, dimensions, dtype=torch.float64, generator=torch.Generator().manual_seed(0), device="cpu")
+    points = torch.cat([half, -half])
+    covariance = points.T @ points / len(points)
+    return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), points.T, upper=False).T.to(like)
+
+
+def _for_draws(parts: Iterable[Tensor]) -> list[Tensor]:
+    """The parts of a prediction in float64 on the CPU; InputError if one is not finite."""
+    moved = [part.detach().to("cpu", torch.float64) for part in parts]
+    if not all(bool(part.isfinite().all()) for part in moved):
+        raise InputError(
+            "the network's outputs are not finite, so nothing can be drawn: this model has diverged; use an earlier "
+            "checkpoint"
+        )
+    return moved
+
+
+def _component(log_weights: Tensor, temperature: float, sharpness: float, generator: torch.Generator | None) -> Tensor:
+    """(..., 1): a component drawn from each mixture; the likeliest at temperature 0."""
+    if temperature == 0:
+        return log_weights.argmax(-1, keepdim=True)
+    weights = torch.softmax(log_weights * (sharpness / temperature), dim=-1)
+    drawn = torch.multinomial(weights.reshape(-1, weights.shape[-1]), 1, generator=generator)
+    return drawn.view(*log_weights.shape[:-1], 1)
+
+
+def _of_component(part: Tensor, k: Tensor) -> Tensor:
+    """(..., D): the values (..., K, D) of components ``k`` (..., 1)."""
+    return part.gather(-2, k[..., None].expand(*k.shape, part.shape[-1]))[..., 0, :]

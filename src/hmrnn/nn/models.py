@@ -1,9 +1,10 @@
-"""LanguageModel and HandwritingModel: recurrent network -> the paper's gated output module -> softmax or mixture."""
+"""LanguageModel and HandwritingModel: recurrent network -> the paper's gated output module -> a prediction."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_values
-from hmrnn.nn.distributions import Mixture, head_size
+from hmrnn.nn.distributions import Categorical, StrokeMixture, head_size
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
 from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State
+from hmrnn.ops.streaming import Step
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""
@@ -25,7 +27,7 @@ POINT_SIZE = 3
 
 @contextlib.contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """In ``eval()`` for a while; every module is left as it was."""
+    """``eval()`` within a block; afterwards every module has the mode that it had before."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -36,7 +38,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def describe(network: LanguageModel | HandwritingModel) -> str:
-    """Kind, sizes and place of a network, in a few words."""
+    """Kind, layer sizes, number of parameters and device of a network, for people."""
     sizes = ", ".join(map(str, network.rnn.hidden_sizes))
     parameters = sum(parameter.numel() for parameter in network.parameters())
     device = next(network.parameters()).device
@@ -44,9 +46,10 @@ def describe(network: LanguageModel | HandwritingModel) -> str:
 
 
 class GatedOutput(nn.Module):
-    """Equations 11 and 12: every layer's h, weighed by a gate that looks at all of them, then ReLU.
+    """Equations 11 and 12: the sum of every layer's embedded h, each weighted by a gate that reads all of them; ReLU.
 
-    ``dropout`` is the share of the units of each sequence that it does not see, while training; h is then (T, B, H).
+    ``dropout`` is the share of the units of h that are dropped in training, the same ones throughout a sequence; h is
+    then (T, B, H).
     """
 
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
@@ -63,17 +66,17 @@ class GatedOutput(nn.Module):
 
     @staticmethod
     def combine(g: Tensor, terms: Sequence[Tensor]) -> Tensor:
-        """(12), from the gates and the terms Wᵉh of the layers (streaming keeps those of layers that copied)."""
+        """(12), from the gates and the layers' terms Wᵉh; step by step, a term is reused while its layer copies."""
         return F.relu(sum((g[..., l, None] * term for l, term in enumerate(terms)), start=torch.zeros_like(terms[0])))
 
 
 class LanguageModel(nn.Module):
-    """The next symbol's distribution, given the symbols so far.
+    """A recurrent network that predicts the next symbol from those so far.
 
     Args:
         num_symbols: size of the vocabulary.
         config: sizes and options.
-        engine: which implementation of the recurrence runs.
+        engine: the implementation of the recurrence.
         given: (num_symbols, num_layers - 1) the boundaries that each symbol brings with it, NaN where the detector
             decides (``Vocabulary.boundaries``); needed by "hrnn".
         detectors: how the detectors of "hm-lstm" and "hrnn" decide.
@@ -86,8 +89,10 @@ class LanguageModel(nn.Module):
         torch.Size([100, 8, 27])
     """
 
+    step_shape: ClassVar[tuple[int, ...]] = ()
+    """The shape of one step of one sequence."""
     given: Tensor | None
-    """(symbols, L-1): the boundaries that a symbol brings with it, NaN where the detector decides; None if all do."""
+    """(symbols, L-1): the boundaries given with each symbol, NaN where the detector decides; None if all decide."""
 
     def __init__(
         self,
@@ -102,7 +107,7 @@ class LanguageModel(nn.Module):
         self.num_symbols = num_symbols
         self.config = config
         self.embedding = nn.Embedding(num_symbols, config.embedding_size)
-        self.dropout_embedding = 0.0  # share of each sequence's embedding that the network does not see, while training
+        self.dropout_embedding = 0.0  # share of the embedding that is dropped in training, per sequence
         self.rnn = make_rnn(config.embedding_size, config, engine, detectors)
         expected = (num_symbols, self.rnn.num_boundaries)
         if config.rnn == "hrnn" if given is None else given.shape != expected:
@@ -127,7 +132,7 @@ class LanguageModel(nn.Module):
             lengths = check_lengths(lengths, T, B, symbols.device)
             check_values(self.rnn, symbols, None, lengths=lengths, embedding=self.embedding.weight)
             known = symbols
-            if lengths is not None:  # padding, which is never read, may hold anything
+            if lengths is not None:  # padding may hold any number, and is not read
                 known = symbols.masked_fill(torch.arange(T, device=symbols.device)[:, None] >= lengths, 0)
             x = drop_units(self.embedding(known), self.dropout_embedding)
             out, state = self.rnn(x, state, lengths, boundaries)
@@ -135,19 +140,44 @@ class LanguageModel(nn.Module):
             out, state = self.rnn(symbols, state, lengths, boundaries, embedding=self.embedding.weight)
         return self.softmax(self.output(out.hidden)), out, state
 
+    def predict(
+        self, symbols: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Categorical, Output, State]:
+        """As :meth:`forward`, with the prediction (T, B) in place of its logits."""
+        logits, out, state = self(symbols, state, lengths)
+        return Categorical(logits), out, state
+
+    def expect(self, embedding: Tensor) -> Categorical:
+        """The prediction from an output embedding (..., output_size)."""
+        return Categorical(self.softmax(embedding))
+
+    def step(self, symbols: Tensor, state: State) -> Step:
+        """Read one symbol per sequence (B,), without a gradient, as in ``eval()``."""
+        return self.rnn.step(self.embedding.weight[symbols], state, self.boundaries(symbols))
+
+    def as_input(self, symbols: np.ndarray) -> Tensor:
+        """Symbol indices, checked, as the model reads them: int64, on its device."""
+        if symbols.size and symbols.dtype.kind not in "iu":
+            raise InputError(f"symbols must be whole numbers; got {symbols.dtype}")
+        if symbols.size and not 0 <= symbols.min() <= symbols.max() < self.num_symbols:
+            raise InputError(
+                f"symbols must lie between 0 and {self.num_symbols - 1}; got {symbols.min()} to {symbols.max()}"
+            )
+        return torch.from_numpy(symbols.astype(np.int64)).to(self.softmax.weight.device)
+
     def boundaries(self, symbols: Tensor) -> Tensor | None:
-        """(..., L-1): the boundaries that the symbols bring with them, if any do."""
+        """(..., L-1): the boundaries given with the symbols; None if there are none."""
         return None if self.given is None else self.given[symbols.long().clamp(0, self.num_symbols - 1)]
 
 
 class HandwritingModel(nn.Module):
-    """The distribution of the next pen movement, given those so far: HM-LSTM -> gated output module -> mixture density.
+    """A recurrent network that predicts the next pen movement from those so far, by a mixture density.
 
-    A point is (Δx, Δy, pen_up) in normalised coordinates and is read as it is, so ``config.embedding_size`` is unused.
+    A point is (Δx, Δy, pen_up) in normalised coordinates. There is no embedding: ``config.embedding_size`` is unused.
 
     Args:
         config: sizes and options; ``mixtures`` is the number of Gaussians.
-        engine: which implementation of the recurrence runs.
+        engine: the implementation of the recurrence.
         detectors: how the detectors of "hm-lstm" decide.
 
     Example::
@@ -157,6 +187,8 @@ class HandwritingModel(nn.Module):
         >>> mixture.means.shape
         torch.Size([100, 8, 5, 2])
     """
+
+    step_shape: ClassVar[tuple[int, ...]] = (POINT_SIZE,)
 
     def __init__(self, config: ModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None) -> None:
         super().__init__()
@@ -173,25 +205,39 @@ class HandwritingModel(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-    ) -> tuple[Mixture, Output, State]:
-        """The distribution (T, B) of the point that follows each one, the network's output and its state."""
+    ) -> tuple[StrokeMixture, Output, State]:
+        """The prediction (T, B) of the point that follows each one, the network's output and its state."""
         out, state = self.rnn(points, state, lengths, boundaries)
         return self.expect(self.output(out.hidden)), out, state
 
-    def expect(self, embedding: Tensor) -> Mixture:
-        """The distribution that an output embedding stands for; in float32 under autocast, too."""
+    def predict(
+        self, points: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[StrokeMixture, Output, State]:
+        """The same as :meth:`forward`."""
+        return self(points, state, lengths)
+
+    def expect(self, embedding: Tensor) -> StrokeMixture:
+        """The prediction from an output embedding (..., output_size); in float32 under autocast, too."""
         with torch.autocast(embedding.device.type, enabled=False):
-            return Mixture.from_vector(self.density(embedding.to(self.density.weight.dtype)))
+            return StrokeMixture.from_vector(self.density(embedding.to(self.density.weight.dtype)))
+
+    def step(self, points: Tensor, state: State) -> Step:
+        """Read one point per sequence (B, 3), without a gradient, as in ``eval()``."""
+        return self.rnn.step(points, state)
+
+    def as_input(self, points: np.ndarray) -> Tensor:
+        """Normalised points as the model reads them, in its dtype and on its device."""
+        return torch.from_numpy(points).to(self.density.weight)
 
     def log_likelihood(self, points: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Output]:
         """(T-1, B): the log-density in nats of each point (T, B, 3) but the first, given those before it; 0 in padding.
 
-        ``lengths`` (B,) counts points. Padding comes last, so nothing that counts has seen it.
+        ``lengths`` (B,) counts points. Padding comes last and is read, too; nothing before it depends on it.
         """
-        if lengths is not None and lengths.device.type == "cpu":  # looking makes a GPU wait, and cannot be captured
+        if lengths is not None and lengths.device.type == "cpu":  # on a GPU the check would wait for it
             check_lengths(lengths, len(points), points.shape[1], lengths.device)
         mixture, out, _ = self(points[:-1])
-        result = mixture.log_density(points[1:])
+        result = mixture.log_prob(points[1:])
         if lengths is None:
             return result, out
         counted = torch.arange(1, len(points), device=points.device)[:, None] < lengths  # (T-1, B)

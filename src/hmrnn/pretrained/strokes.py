@@ -13,9 +13,9 @@ from hmrnn.config import Config
 from hmrnn.data.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate_strokes import StrokeEvaluation, evaluate_strokes
-from hmrnn.inference.read_strokes import segment_strokes
-from hmrnn.inference.sample_strokes import write
+from hmrnn.inference.evaluate import StrokeEvaluation, evaluate_strokes
+from hmrnn.inference.sample import write
+from hmrnn.inference.segment import segment_many
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.pretrained.model import Model, Progress
 
@@ -51,7 +51,9 @@ class StrokeModel(Model):
 
     def segment_many(self, lines: Iterable[np.ndarray], *, batch: int = 32) -> list[Segmentation]:
         """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side."""
-        return segment_strokes(self.network, [self._strokes(line)[0] for line in lines], self.scale, batch)
+        steps = [self._strokes(line)[0] for line in lines]
+        shown = [self.scale.pieces(line) for line in steps]
+        return segment_many(self.network, [self.scale.encode(line) for line in steps], shown, batch=batch)
 
     def generate(
         self,

@@ -17,8 +17,8 @@ from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation, evaluate
-from hmrnn.inference.read import segment, segment_many
 from hmrnn.inference.sample import stream
+from hmrnn.inference.segment import segment, segment_many
 from hmrnn.nn.models import LanguageModel
 from hmrnn.pretrained.model import Model, Progress
 

@@ -13,7 +13,7 @@ from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
-from hmrnn.inference.evaluate_strokes import evaluate_strokes, read_batch, to_tensors
+from hmrnn.inference.evaluate import evaluate_strokes, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
 from hmrnn.tasks.base import Loss, Validation, chances
@@ -49,10 +49,13 @@ class StrokeTask:
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per point, by the mean number of points of a batch, so that every line counts as in the measure."""
-        log_density, active, out, state = read_batch(network, batch)
-        loss = -log_density.sum() / (self.per_row * active.shape[1])
+        inputs, targets, counted = batch
+        prediction, out, state = network(inputs)  # it reads the padding, too, which comes last: a GPU need not wait
+        active = torch.arange(len(inputs), device=inputs.device)[:, None] < counted  # (T, B)
+        nats = torch.where(active, -prediction.log_prob(targets), 0.0)
+        loss = nats.sum() / (self.per_row * active.shape[1])
         likely = chances(out, self.model.rnn) if self.config.detectors.needs_probabilities else None
-        return Loss(loss, out.boundaries, state, active, -log_density.detach(), chances=likely)
+        return Loss(loss, out.boundaries, state, active, nats.detach(), chances=likely)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

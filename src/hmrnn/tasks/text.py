@@ -17,7 +17,8 @@ from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import entropy, evaluate
+from hmrnn.inference.evaluate import evaluate
+from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.tasks.base import Loss, Validation, chances
@@ -88,14 +89,13 @@ class TextTask:
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
         logits, out, state = network(inputs, state)
-        logits, wanted = logits.flatten(0, 1).float(), targets.flatten()
         surprise = expected = None
         d = self.config.detectors
         if d.pull_weight > 0:
-            surprise = F.cross_entropy(logits.detach(), wanted, reduction="none").view_as(targets)
-            if d.pull_to == "uncertainty":
-                expected = entropy(logits.detach()).view_as(targets)
-        loss = F.cross_entropy(logits, wanted)
+            prediction = Categorical(logits.detach())
+            surprise = -prediction.log_prob(targets)
+            expected = prediction.entropy() if d.pull_to == "uncertainty" else None
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None
         return Loss(loss, out.boundaries, state, None, surprise, expected, likely)
 

@@ -20,16 +20,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation, rounded
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
-from hmrnn.inference.read_strokes import LAST, POINT
-from hmrnn.inference.sample import Reader, sample, seeded, stream
-from hmrnn.inference.sample_strokes import next_points, scribble
-from hmrnn.nn.models import LanguageModel
-from hmrnn.nn.output import Operation, Output
+from hmrnn.inference.read import Read, Reader, Step
+from hmrnn.inference.read import read as read_chunks
+from hmrnn.inference.sample import check_jump, scribble, seeded, stream
+from hmrnn.nn.distributions import Categorical, StrokeMixture
 from hmrnn.ops import State, states
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
@@ -189,73 +187,38 @@ def read(model: TextModel, text: str, memory: Memory) -> Chunks:
 
 @torch.inference_mode()
 def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk | None) -> Chunk:
-    here = torch.from_numpy(indices).to(model.network.embedding.weight.device)
-    logits, out, state = model.network(here[:, None], None if before is None else before.state)
-    log_p = torch.log_softmax(logits[:, 0].float(), dim=-1)
+    here = model.network.as_input(indices)
+    [made] = read_chunks(model.network, [here[:, None]], None if before is None else before.state)
+    assert isinstance(made.prediction, Categorical)
+    log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    found = _found(model.vocabulary.pieces(indices.tolist()), out, bits.tolist())
-    state = state.apply(torch.clone)  # not views of something larger
+    found = _found(model.vocabulary.pieces(indices.tolist()), made, bits.tolist())
+    state = made.state.apply(torch.clone)  # not views of something larger
     return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
 
 
-def _found(symbols: Sequence[str], out: Output, bits: Sequence[float]) -> Segmentation:
-    hidden: Any = out.hidden
-    norms = torch.stack([h[:, 0].float().norm(dim=-1) for h in hidden], dim=1)
-    tensors = (out.boundaries[:, 0] > 0.5, out.probabilities[:, 0].float(), out.operations[:, 0], norms)
-    boundaries, probabilities, operations, norms_ = (tensor.cpu().numpy() for tensor in tensors)
-    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms_, np.asarray(bits))
+def _found(symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
+    tensors = (made.boundaries, made.output.probabilities.float(), made.output.operations, made.norms)
+    boundaries, probabilities, operations, norms = (tensor[:, 0].cpu().numpy() for tensor in tensors)
+    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.asarray(bits))
 
 
-class Watcher:
-    """A network that reads one step after the other, and what it did at the last one."""
+class Rows:
+    """Steps of a Reader, collected until they are written as a part."""
 
-    def __init__(self, rnn: Any) -> None:
-        self.rnn = rnn
-        self.state: State = rnn.initial_state(1)
-        self.changed: list[bool] = []
-        self._rows: list[tuple[list[bool], list[float], list[Operation], list[float], float]] = []
+    def __init__(self) -> None:
+        self._rows: list[tuple[Step, float]] = []
 
-    def __len__(self) -> int:
-        """Steps since the last part."""
-        return len(self._rows)
-
-    @torch.no_grad()
-    def step(self, x: Tensor, bits: float, boundaries: Tensor | None = None) -> None:
-        """Read ``x`` (1, size of an input), which had so many bits."""
-        flush = ((self.state.z[0] > 0.5) & getattr(self.rnn, "flush", True)).tolist()
-        step = self.rnn.step(x, self.state, boundaries)
-        self.state = step.state
-        self.changed = step.changed[0].tolist()
-        flush += [False] * (len(self.changed) - len(flush))  # layers without a detector never flush
-        operations = [
-            Operation.FLUSH if flushed else Operation.UPDATE if moved else Operation.COPY
-            for flushed, moved in zip(flush, self.changed)
-        ]
-        norms = [float(h.float().norm()) for h in step.state.h]
-        self._rows.append(((step.state.z[0] > 0.5).tolist(), step.probabilities[0].tolist(), operations, norms, bits))
+    def add(self, step: Step, bits: float) -> None:
+        self._rows.append((step, bits))
 
     def found(self, symbols: Sequence[str]) -> Segmentation:
-        """The segmentation of the steps since the last one."""
-        columns = [np.array(column) for column in zip(*self._rows)]
+        """The segmentation of the steps since the last call."""
+        steps, bits = zip(*self._rows)
         self._rows.clear()
-        return Segmentation(tuple(symbols), *columns)
-
-
-class Writer(Reader):
-    """A reader of text whose steps are watched."""
-
-    def __init__(self, network: LanguageModel) -> None:
-        super().__init__(network)
-        self.watcher = Watcher(network.rnn)
-        self.bits = math.nan
-
-    def read(self, symbol: int) -> None:
-        given = self.network.given
-        forced = None if given is None else given[symbol, None]
-        self.watcher.step(self.network.embedding.weight[symbol, None], self.bits, forced)
-        self.state = self.watcher.state
-        self._changed = [old or new for old, new in zip(self._changed, self.watcher.changed)]
+        boundaries, probabilities, operations, norms = (np.array(column) for column in zip(*steps))
+        return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.array(bits))
 
 
 def write(
@@ -274,19 +237,21 @@ def write(
     given = model._encode(prompt, "go on from").tolist() if prompt else []
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
     generator = seeded(seed)
-    writer, symbols = Writer(network), []
+    reader, rows, symbols = Reader(network), Rows(), []
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
-        logits = writer.logits()
-        drawn = position >= len(given)
-        symbol = sample(logits, temperature, top_k, top_p, generator) if drawn else given[position]
-        if position:
-            writer.bits = float(-torch.log_softmax(logits.float(), dim=-1)[symbol] / math.log(2))
-        writer.read(symbol)
-        symbols.append(symbol)
+        prediction = reader.predict()
+        assert isinstance(prediction, Categorical)
+        symbol = np.array(given[position : position + 1])
+        if position >= len(given):
+            symbol = prediction.sample(generator, temperature=temperature, top_k=top_k, top_p=top_p).numpy()
+        x = network.as_input(symbol)  # (1,)
+        reader.read(x)
+        rows.add(reader.last(), float(-prediction.log_prob(x)) / math.log(2) if position else math.nan)
+        symbols += symbol.tolist()
         if time.monotonic() - slice_began > SLICE or position == last:
             start = position + 1 - len(symbols)
-            found = writer.watcher.found(model.vocabulary.pieces(symbols))
+            found = rows.found(model.vocabulary.pieces(symbols))
             yield _line(Part(start, found.record(), max(0, min(len(given) - start, len(symbols)))))
             symbols = []
             slice_began = time.monotonic()
@@ -311,19 +276,14 @@ def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
 def read_strokes(model: StrokeModel, drawing: np.ndarray) -> Chunks:
     """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
     steps = fit(drawing, model.scale)
-    points = torch.from_numpy(model.scale.encode(steps)).to(model.network.density.weight)[:, None]  # (T, 1, 3)
-    state: State | None = None
+    points = model.network.as_input(model.scale.encode(steps))[:, None]  # (T, 1, 3)
+    following = points.roll(-1, dims=0).split(CHUNK)  # nothing follows the last point
     bits = [math.nan]
-    for start in range(0, len(points), CHUNK):
-        here = points[start : start + CHUNK]
-        with torch.inference_mode():
-            mixture, out, state = model.network(here, state)
-            following = torch.cat([points[start + 1 : start + len(here) + 1], here[-1:]])[: len(here)]
-            bits += (-mixture.log_density(following)[:, 0] / math.log(2)).tolist()  # one too many after the last point
-            found = _found(
-                [LAST if up else POINT for up in steps[start : start + len(here), 2] > 0.5], out, bits[: len(here)]
-            )
-        yield Chunk(found, _line(Part(start, found.record())), state, None)
+    for k, made in enumerate(read_chunks(model.network, points.split(CHUNK))):
+        here = steps[k * CHUNK : (k + 1) * CHUNK]
+        bits += (-made.prediction.log_prob(following[k])[:, 0] / math.log(2)).tolist()
+        found = _found(model.scale.pieces(here), made, bits[: len(here)])
+        yield Chunk(found, _line(Part(k * CHUNK, found.record())), made.state, None)
         bits = bits[len(here) :]
 
 
@@ -331,18 +291,20 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
     began = time.monotonic()
     generator = seeded(seed)
-    watcher = Watcher(model.network.rnn)
-    watcher.step(torch.from_numpy(model.scale.encode(np.zeros((1, 3)))).to(model.network.density.weight), math.nan)
-    watcher.found([POINT])  # a line begins with the step (0, 0), which is not part of it
+    reader, rows = Reader(model.network), Rows()
+    reader.read(model.network.as_input(model.scale.encode(np.zeros((1, 3)))))  # each line begins with the step (0, 0)
     steps: list[np.ndarray] = []
     written: list[np.ndarray] = []
     slice_began = time.monotonic()
     for position in range(points):
-        x = next_points(model.network, watcher.state, generator, bias=bias)  # (1, 3)
-        watcher.step(x.to(model.network.density.weight), math.nan)
-        steps.append(model.scale.decode(x.numpy())[0])
+        prediction = reader.predict()
+        assert isinstance(prediction, StrokeMixture)
+        drawn = check_jump(prediction.sample(generator, bias=bias)).numpy()  # (1, 3)
+        reader.read(model.network.as_input(drawn))
+        rows.add(reader.last(), math.nan)
+        steps.append(model.scale.decode(drawn)[0])
         if time.monotonic() - slice_began > SLICE or position == points - 1:
-            found = watcher.found([LAST if step[2] > 0.5 else POINT for step in steps])
+            found = rows.found(model.scale.pieces(np.stack(steps)))
             part = Part(position + 1 - len(steps), found.record(), steps=rounded(np.stack(steps)))
             yield _line(part)
             written += steps

@@ -1,0 +1,94 @@
+"""A model and sequences -> the Segmentation of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.errors import InputError
+from hmrnn.inference.read import Model, read
+
+
+def segment(
+    model: Model,
+    sequence: Sequence[int] | np.ndarray,
+    symbols: Sequence[str],
+    *,
+    chunk: int = 512,
+    progress: Callable[[int, int], None] | None = None,
+) -> Segmentation:
+    """Read a sequence from the zero state and report what the network found in it.
+
+    Args:
+        model: runs on the device of its parameters, as in ``eval()``.
+        sequence: indices (T,) of the symbols of a text, or normalised points (T, 3).
+        symbols: T strings, the steps as they are displayed.
+        chunk: steps per pass, which bounds the memory; the state is carried, so the result does not depend on it.
+        progress: is called with the steps done and their total.
+
+    The bits of points are -log2 of densities in normalised coordinates, and may be negative.
+    """
+    return segment_many(model, [sequence], [symbols], chunk=chunk, progress=progress)[0]
+
+
+def segment_many(
+    model: Model,
+    sequences: Sequence[Sequence[int] | np.ndarray],
+    symbols: Sequence[Sequence[str]],
+    *,
+    batch: int = 32,
+    chunk: int = 512,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Segmentation]:
+    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side."""
+    if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
+        raise InputError(
+            f"a network without detectors finds no segments; got model.rnn {model.config.rnn}, train hm-lstm instead"
+        )
+    if batch < 1 or chunk < 1:
+        raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
+    inputs = [_checked(model, sequence, shown) for sequence, shown in zip(sequences, symbols, strict=True)]
+    found: dict[int, Segmentation] = {}
+    done, total = 0, sum(map(len, inputs))
+    for places in _by_length(inputs, batch):
+        group = [inputs[place] for place in places]
+        steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
+        following = steps.roll(-1, dims=0)  # nothing follows the last
+        parts = []
+        for k, found_here in enumerate(read(model, steps.split(chunk)), start=1):
+            nats = -found_here.prediction.log_prob(following[(k - 1) * chunk : k * chunk])
+            out = found_here.output
+            part = (found_here.boundaries, out.probabilities.float(), out.operations, found_here.norms, nats)
+            parts.append([a.cpu() for a in part])
+            if progress is not None:
+                progress(done + sum(min(k * chunk, len(sequence)) for sequence in group), total)
+        done += sum(map(len, group))
+        whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]
+        for b, place in enumerate(places):
+            # Padding comes last: nothing before it depends on it.
+            boundaries, probabilities, operations, norms, after = (a[: len(inputs[place]), b] for a in whole)
+            bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1] / math.log(2)])
+            found[place] = Segmentation(tuple(symbols[place]), boundaries, probabilities, operations, norms, bits)
+    return [found[place] for place in range(len(inputs))]
+
+
+def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
+    """The places of all sequences, ``batch`` of similar length at a time."""
+    order = sorted(range(len(sequences)), key=lambda place: len(sequences[place]))
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch]
+
+
+def _checked(model: Model, sequence: Sequence[int] | np.ndarray, symbols: Sequence[str]) -> Tensor:
+    array = np.asarray(sequence)
+    if array.ndim == 0 or len(array) == 0 or array.shape[1:] != model.step_shape:
+        expected = ", ".join(map(str, ("T", *model.step_shape)))
+        raise InputError(f"a sequence must have shape ({expected}) with T at least 1; got {array.shape}")
+    if len(array) != len(symbols):
+        raise InputError(f"symbols must hold one string per step, {len(array)}; got {len(symbols)}")
+    return model.as_input(array)
