@@ -187,7 +187,7 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmrnn.inference.sample_strokes.MOST_LIFTS", 0.01)
+    monkeypatch.setattr("hmrnn.inference.sample.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
     assert "which is scribble: it is untrained" in end["warning"]
 
@@ -198,7 +198,7 @@ def test_a_pen_that_the_library_refuses_is_refused(
 ) -> None:
     model = shelf[3].model
     if wrong == "it jumps":
-        monkeypatch.setattr("hmrnn.inference.sample_strokes.LARGEST_STEP", 0.01)
+        monkeypatch.setattr("hmrnn.inference.sample.LARGEST_STEP", 0.01)
     else:
         broken = torch.full_like(model.network.density.bias, math.nan)
         monkeypatch.setitem(model.network.density._parameters, "bias", torch.nn.Parameter(broken))
