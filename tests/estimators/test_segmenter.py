@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ import torch
 
 import hmrnn
 from hmrnn.analysis.scores import score
-from hmrnn.estimators.segmenter import HMSegmenter, NotFittedError, _groups
+from hmrnn.estimators.network import Network, Streams
+from hmrnn.estimators.segmenter import FitWarning, HMSegmenter, NotFittedError, _groups
 
+pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitWarning")  # of fits with few updates
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}
 
 
@@ -60,7 +64,9 @@ def test_it_finds_the_change_points_of_a_series_with_two_levels() -> None:
     and 0.98; a processor that rounds otherwise is as good as another seed. Level 2 fired at change points (precision
     0.93 and four times 1), 0.15 to 0.29 times as often as level 1.
     """
-    model = HMSegmenter((8, 4), updates=100).fit(two_levels(12_000, 1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FitWarning)
+        model = HMSegmenter((8, 4), updates=100).fit(two_levels(12_000, 1)[0])
     x, segments, _ = two_levels(3_000, 2)
     one, two = model.predict(x)
     level1, level2 = (score(ends, segments, len(x)) for ends in (one, two))
@@ -103,8 +109,70 @@ def test_what_fit_leaves(fitted: HMSegmenter) -> None:
     assert fitted.__sklearn_is_fitted__()
     assert fitted.n_features_in_ == 3
     assert len(fitted.loss_curve_) == 4
-    assert fitted.rates_.shape == (2,)
+    x = two_levels(200, 0)[0]
+    assert fitted.rates_.tolist() == [(len(ends) - 1) / 199 for ends in fitted.predict(x)]
     assert not hasattr(clone(fitted), "network_")
+
+
+def test_rates_are_those_of_predict_over_all_series() -> None:
+    series = [two_levels(steps, steps)[0] for steps in (150, 40, 90)]
+    model = HMSegmenter((4, 3), **SMALL).fit(series)
+    cuts = [sum(len(levels[l]) - 1 for levels in model.predict(series)) for l in (0, 1)]
+    assert model.rates_.tolist() == [count / (149 + 39 + 89) for count in cuts]
+    assert min(cuts) > 0
+
+
+@pytest.mark.parametrize(("steps", "span", "count", "chunks"), [
+    (30, 1, 1, 2),  # too short for four chunks
+    (100, 1, 2, 5), (100, 60, 1, 11), (100, 1e9, 1, 11),
+    (1000, 1, 30, 4), (1000, 60, 15, 8), (5000, 1, 32, 19),
+])  # fmt: skip
+def test_streams_are_long_enough_to_carry_a_state(steps: int, span: float, count: int, chunks: int) -> None:
+    """With stretches of 8 steps and a batch of at most 32."""
+    streams = Streams([np.arange(steps)[:, None]], 32, 8, span)
+    assert (streams.count, streams.chunks) == (count, chunks)
+    last = streams[chunks - 1, 7]
+    assert last.shape == (10, count, 1)
+    assert last.max() < steps
+
+
+def test_the_state_of_a_short_series_is_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    forward = Network.forward
+
+    def watched(self: Network, x: Any, before: Any, following: Any, state: Any, lengths: Any = None) -> Any:
+        given.append(state is not None)
+        return forward(self, x, before, following, state, lengths)
+
+    monkeypatch.setattr(Network, "forward", watched)
+    HMSegmenter((4, 3), **{**SMALL, "updates": 8}).fit(two_levels(200, 0)[0])
+    assert given == [False, *[True] * 4, False, *[True] * 2, False]  # 5 chunks, 3 of the next pass; then all of X
+
+
+def test_a_fit_that_means_nothing_warns() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(200, 1))
+    with pytest.warns(FitWarning) as caught:
+        HMSegmenter((50, 3), **SMALL).fit(noise)
+    said = [str(warning.message) for warning in caught]
+    assert re.match(
+        r"the fit predicts worse than a constant Gaussian \(-\d\.\d+ against -1\.4\d+ nats per step\)", said[0]
+    )
+    assert re.match(r"level 1 has a cut at .*% of the steps, but segment_lengths \(50, 3\) asks for 2\.00%", said[1])
+    assert re.match(r"level 2 has a cut at .*% of the steps, but segment_lengths \(50, 3\) asks for 0\.67%", said[2])
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize(("rate", "score", "warns"), [
+    (0.1, 0.0, 0), (0.2, 0.0, 0), (0.05, 0.0, 0), (0.21, 0.0, 1), (0.049, 0.0, 1), (0.0, 0.0, 1), (0.1, -9.0, 1),
+])  # fmt: skip
+def test_when_a_fit_warns(rate: float, score: float, warns: int) -> None:
+    model = HMSegmenter((10,))
+    model.rates_ = np.array([rate])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model._warn(score, [np.random.default_rng(0).normal(size=(500, 2)).astype(np.float32)])
+    assert [warning.category for warning in caught] == [FitWarning] * warns
 
 
 def test_one_series_and_several(fitted: HMSegmenter) -> None:
