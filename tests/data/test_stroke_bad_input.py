@@ -239,7 +239,7 @@ def test_text_is_not_strokes_and_the_reverse() -> None:
         load_strokes(DataConfig(format="manual"))
     for name in ("strokes", "iamondb", "handwritten"):
         with pytest.raises(InputError, match=f"format {name} is pen strokes, and text was expected"):
-            load_corpus(config("x", format=name))
+            load_corpus(DataConfig(format=name))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("field", "value", "why"), [

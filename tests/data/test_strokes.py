@@ -17,8 +17,8 @@ from hmrnn import InputError
 from hmrnn.config import DataConfig
 from hmrnn.data import Scale, StrokeCorpus, Strokes, load_strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.corpus import leave_out_short
-from hmrnn.data.strokes.files import pieces, save_archive
-from hmrnn.data.strokes.strokes import StrokeFile
+from hmrnn.data.strokes.files import save_archive
+from hmrnn.data.strokes.strokes import StrokeFile, polylines
 
 
 def test_sequences() -> None:
@@ -36,11 +36,11 @@ def test_sequences() -> None:
         strokes.index("c")
 
 
-def test_coordinates_and_pieces() -> None:
+def test_coordinates_and_polylines() -> None:
     drawn = [[(10, 20), (13, 24)], [(0, 0)], [(5, 5), (6, 5), (7, 5)]]
     strokes = Strokes.of([steps(drawn)])
     np.testing.assert_array_equal(strokes.coordinates(0) + (10, 20), [p for stroke in drawn for p in stroke])
-    assert [(piece + (10, 20)).tolist() for piece in pieces(strokes, 0)] == [[list(p) for p in s] for s in drawn]
+    assert [(piece + (10, 20)).tolist() for piece in polylines(strokes[0])] == [[list(p) for p in s] for s in drawn]
 
 
 def test_first_step_and_last_pen_are_what_they_must_be() -> None:

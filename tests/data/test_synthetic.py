@@ -12,7 +12,7 @@ from hmrnn.cli import main as cli
 from hmrnn.config import DataConfig
 from hmrnn.data import load_strokes
 from hmrnn.data.strokes import synthetic
-from hmrnn.data.strokes.files import pieces
+from hmrnn.data.strokes.strokes import polylines
 
 FILE = synthetic.write_lines(120)
 LINES = FILE.strokes
@@ -86,7 +86,7 @@ def test_corpus(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 1
     first = corpus.train.names[0]
     np.testing.assert_array_equal(corpus.train[0], LINES[LINES.index(first)])
-    assert all(len(piece) >= 2 for piece in pieces(corpus.train, 0))
+    assert all(len(piece) >= 2 for piece in polylines(corpus.train[0]))
 
 
 def test_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hmrnn.data.strokes.strokes import polylines
 from hmrnn.errors import InputError
 
 INK, PRIME = "#1a1a5e", "#9a9a9a"
 _MARGIN, _GAP, _PEN = 0.8, 0.6, 0.05  # around the sheet, between lines, width of the pen; in heights of a stroke
-
-
-def polylines(steps: np.ndarray) -> list[np.ndarray]:
-    """The strokes of a line as points (n, 2), from its steps (T, 3); a stroke ends after a point with pen_up."""
-    points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
-    return [part for part in np.split(points, np.flatnonzero(steps[:, 2] > 0.5) + 1) if len(part)]
 
 
 def check_drawable(lines: Sequence[np.ndarray]) -> None:

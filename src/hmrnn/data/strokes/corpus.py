@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.config import STROKE_FORMATS, DataConfig
 from hmrnn.data.archives import Progress, count_progress
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.strokes import iamondb, synthetic
@@ -55,8 +55,8 @@ def leave_out_short(strokes: Strokes, source: str) -> tuple[Strokes, tuple[str, 
 
 def read_collection(config: DataConfig, progress: Progress | None = None) -> StrokeFile:
     """All strokes that ``config`` names, before short lines are left out and the rest is split."""
-    Config(data=config).check()
-    if config.format not in STROKE_FORMATS:
+    config.check()
+    if config.is_text:
         raise InputError(f"format {config.format} is text; the formats of pen strokes are {', '.join(STROKE_FORMATS)}")
     if config.format == "handwritten":
         key = [config.format, synthetic.VERSION, config.lines]

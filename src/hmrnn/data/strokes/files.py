@@ -15,7 +15,7 @@ import numpy as np
 
 from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.data.strokes.iamondb import read_line
-from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays
+from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays, polylines
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ADVICE, write
 
@@ -170,8 +170,8 @@ def save_strokes(strokes: Strokes, path: str | Path) -> None:
     elif path.suffix == ".json":
         texts = strokes.texts or [None] * len(strokes)
         listed = [
-            _Sequence([[(x, y) for x, y in stroke.tolist()] for stroke in pieces(strokes, i)], name, text)
-            for i, (name, text) in enumerate(zip(strokes.names, texts))
+            _Sequence([[(x, y) for x, y in stroke.tolist()] for stroke in polylines(steps)], name, text)
+            for steps, name, text in zip(strokes, strokes.names, texts)
         ]
         content = msgspec.json.encode(listed) + b"\n"
     elif path.suffix == ".csv":
@@ -180,18 +180,13 @@ def save_strokes(strokes: Strokes, path: str | Path) -> None:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(_COLUMNS)
-        for i, name in enumerate(strokes.names):
-            for k, stroke in enumerate(pieces(strokes, i), start=1):
+        for steps, name in zip(strokes, strokes.names):
+            for k, stroke in enumerate(polylines(steps), start=1):
                 rows.writerows((name, k, x, y) for x, y in stroke.tolist())
         content = text.getvalue().encode()
     else:
         raise InputError(f"{path}: strokes are written as .npz, .json or .csv; use one of these endings")
     write(path, content, advice=ADVICE)
-
-
-def pieces(strokes: Strokes, i: int) -> list[np.ndarray]:
-    """The strokes of one sequence, each from pen down to pen up, as points (n, 2)."""
-    return np.split(strokes.coordinates(i), np.flatnonzero(strokes[i][:-1, 2]) + 1)
 
 
 def save_archive(file: StrokeFile, path: Path, *, advice: str | None = ADVICE) -> None:

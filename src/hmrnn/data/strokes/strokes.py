@@ -212,6 +212,12 @@ class StrokeCorpus:
         return "\n".join(lines)
 
 
+def polylines(steps: np.ndarray) -> list[np.ndarray]:
+    """The strokes of a sequence as points (n, 2), from its steps (T, 3); a stroke ends after a point with pen_up."""
+    points = np.cumsum(steps[:, :2], axis=0, dtype=np.float64)
+    return [part for part in np.split(points, np.flatnonzero(steps[:, 2] > 0.5) + 1) if len(part)]
+
+
 def counted(number: int, what: str) -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{number:,} {what}{'s' * (number != 1)}"

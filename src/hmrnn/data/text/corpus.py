@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import Config, DataConfig, from_json, to_json
+from hmrnn.config import DataConfig, from_json, to_json
 from hmrnn.data.archives import Progress, Report, count_progress
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
@@ -76,7 +76,7 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
         progress: called with the bytes read so far and the total; every source is read twice.
         training: the fewest symbols of the training part; with fewer, an InputError says how many the text needs.
     """
-    Config(data=config).check()
+    config.check()
     sources = find_sources(config)
     state = source_state(sources)
     cache = folder(config)

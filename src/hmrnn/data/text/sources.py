@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import STROKE_FORMATS, DataConfig
+from hmrnn.config import DataConfig
 from hmrnn.data.archives import PACKED, Report, is_packed, read_blocks
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
@@ -29,33 +29,29 @@ def symbol_kind(config: DataConfig) -> Kind:
 
 def find_sources(config: DataConfig) -> list[Path]:
     """The files of a corpus in reading order; of format ptb: training, validation, test."""
-    if config.format != "ptb":
-        return find_files(config)
-    if len(config.path) == 1 and (directory := Path(os.path.expanduser(config.path[0]))).is_dir():
+    paths = [Path(os.path.expanduser(name)) for name in config.path]
+    if config.format == "ptb" and len(paths) == 1 and paths[0].is_dir():
         for name in _PTB_NAMES:
-            found = [_find(directory, name.format(split)) for split in SPLITS]
+            found = [_find(paths[0], name.format(split)) for split in SPLITS]
             if None not in found:
                 return [path for path in found if path]
         raise InputError(
-            f"{directory} must hold ptb.char.train.txt, ptb.char.valid.txt and ptb.char.test.txt "
+            f"{paths[0]} must hold ptb.char.train.txt, ptb.char.valid.txt and ptb.char.test.txt "
             "(or train.txt, valid.txt and test.txt) for format ptb; or give the three files as data.path"
         )
-    if len(config.path) == 1 and not directory.exists():
-        return find_files(config)
-    if len(config.path) not in (0, 3):
+    files = find_files(config)
+    if config.format == "ptb" and len(files) != 3:
         raise InputError(
             "format ptb reads one directory, or three files (training, validation, test); "
             f"got {', '.join(config.path)}; check data.path"
         )
-    return find_files(config)
+    return files
 
 
 def find_files(config: DataConfig) -> list[Path]:
     """The files that data.path names, those in directories of text included; InputError if one is missing."""
-    if config.format in STROKE_FORMATS:
+    if not config.is_text:
         raise InputError(f"format {config.format} is pen strokes, and text was expected; choose another data.format")
-    if config.bytes and config.format in ("ptb", "text8"):
-        raise InputError(f"data.bytes applies to formats manual and text; format {config.format} has its own symbols")
     if config.format == "manual":
         return [_manual_file()]
     if not config.path:
@@ -90,19 +86,18 @@ def names(sources: Sequence[Path]) -> str:
 def read_text(
     path: Path, config: DataConfig, report: Report, *, plain: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of symbols as from :func:`read_codes`; beside each, 1 where a space was removed after a symbol, else 0."""
-    codes = read_codes(path, config, report, plain=plain)
+    """A file as blocks of code points or byte values; beside each block, 1 where a space after a symbol was removed.
+
+    With ``plain``, accents are removed and typographic signs written in ASCII. ``report`` receives the bytes read.
+    """
+    codes = _read_codes(path, config, report, plain)
     if config.remove_spaces:
         yield from without_spaces(codes, symbol_kind(config))
     else:
         yield from ((block, np.zeros(len(block), np.uint8)) for block in codes)
 
 
-def read_codes(path: Path, config: DataConfig, report: Report, *, plain: bool = False) -> Iterator[np.ndarray]:
-    """The symbols of a file as blocks of code points or byte values.
-
-    With ``plain``, accents are removed and typographic signs written in ASCII. ``report`` receives the bytes read.
-    """
+def _read_codes(path: Path, config: DataConfig, report: Report, plain: bool) -> Iterator[np.ndarray]:
     if plain and (config.format != "text" or config.bytes):
         what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
         raise InputError(f"hmrnn.data.text.plain.plain is for text, and this model reads {what}; leave it out")
