@@ -1,7 +1,6 @@
 """Dataclasses -> flags, by argparse: a field is an option, its docstring the help, a nested dataclass a section.
 
-Errors are InputErrors of one line. Only what the user set is returned, so that a caller can tell a flag that was given
-from a default.
+Only the settings that the user gave are returned, so that a given flag can be told from a default.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _METAVARS = {int: "N", float: "X", str: "NAME"}
 def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) -> Any:
     """A field of a command's arguments. ``metadata`` may hold
 
-    ``positional``: True for an argument without a flag; ``file``: True where the value names files that must exist;
+    ``positional``: True for an argument without a flag; ``file``: True if the value names files that must exist;
     ``needs``: the option without which this one has no effect; ``reads``: the kind of model it is for.
     """
     return dataclasses.field(default=default, metadata={"metavar": metavar, "alias": alias, **metadata})
@@ -41,21 +40,21 @@ def flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
-def with_flags(message: str, flags: Mapping[str, str]) -> str:
-    """``message`` with the settings that it names in full, such as train.epochs, replaced by their ``flags``."""
-    names = "|".join(map(re.escape, sorted(flags, key=len, reverse=True))) or "(?!)"
-    return re.sub(rf"(?<![\w./-])(?:--)?({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
-
-
 def flags_of(kind: type) -> dict[str, str]:
     """The flag of each setting of a dataclass."""
     return {setting.name: flag(setting.name) for setting in _settings(kind)}
 
 
-def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The settings of ``kind`` that ``words`` give, by their full names; ``--help`` prints the help and exits.
+def with_flags(message: str, flags: Mapping[str, str]) -> str:
+    """``message`` with the settings that it names in full, such as train.epochs, replaced by their ``flags``."""
+    names = "|".join(map(re.escape, sorted(flags, key=len, reverse=True))) or "(?!)"
+    return re.sub(rf"(?<![\w./-])({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
 
-    ``renamed`` maps former names of settings to the present ones, for the error about a flag that has a new name.
+
+def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
+
+    InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones.
     """
     parser = _parser(kind, program)
     words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
@@ -65,25 +64,25 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
-def print_help(kind: type, program: str, default: Any = None) -> None:
-    """Print the help of ``kind``, with the default values of ``default``."""
+def print_help(kind: type, program: str, default: Any) -> None:
+    """Print the help of ``kind``, with the values of ``default`` as the defaults."""
     _parser(kind, program, default).print_help()
 
 
 def build(base: T, given: Mapping[str, Any]) -> T:
     """``base`` with the settings in ``given``, named in full, replaced."""
-    own: dict[str, Any] = {}
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {"": {}}
     for name, value in given.items():
         section, _, field = name.rpartition(".")
-        (sections.setdefault(section, {}) if section else own)[field] = value
+        sections.setdefault(section, {})[field] = value
+    own = sections.pop("")
     own |= {name: dataclasses.replace(getattr(base, name), **fields) for name, fields in sections.items()}
     return dataclasses.replace(base, **own)  # type: ignore[type-var]
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
+        raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
 
 class _Switch(argparse.Action):
@@ -102,14 +101,14 @@ class _Setting(NamedTuple):
 
 
 def _settings(kind: type, default: Any = None, section: str = "") -> Iterator[_Setting]:
-    """The settings of a dataclass, those of nested dataclasses named ``section.field``."""
-    types_of, docs = typing.get_type_hints(kind), _docs(kind)
+    """The settings of a dataclass; those of a nested dataclass are named ``section.field``."""
+    kinds, docs = typing.get_type_hints(kind), _docs(kind)
     for field in dataclasses.fields(kind):
         value = getattr(default, field.name, field.default)
-        if dataclasses.is_dataclass(types_of[field.name]):
-            yield from _settings(types_of[field.name], value, f"{field.name}.")
+        if dataclasses.is_dataclass(kinds[field.name]):
+            yield from _settings(kinds[field.name], value, f"{field.name}.")
         else:
-            yield _Setting(section + field.name, types_of[field.name], field, value, docs.get(field.name, ""))
+            yield _Setting(section + field.name, kinds[field.name], field, value, docs.get(field.name, ""))
 
 
 def _parser(kind: type, program: str, default: Any = None) -> _Parser:
@@ -120,17 +119,18 @@ def _parser(kind: type, program: str, default: Any = None) -> _Parser:
         argument_default=argparse.SUPPRESS, formatter_class=functools.partial(argparse.HelpFormatter, width=100),
     )  # fmt: skip
     groups: dict[str, Any] = {"": parser}
-    for name, of in typing.get_type_hints(kind).items():
-        if dataclasses.is_dataclass(of):
-            groups[name] = parser.add_argument_group(name, _paragraph(of))
+    for name, part in typing.get_type_hints(kind).items():
+        if dataclasses.is_dataclass(part):
+            groups[name] = parser.add_argument_group(name, _paragraph(part))
     for setting in settings:
         _add(groups[setting.name.rpartition(".")[0]], setting)
     return parser
 
 
 def _add(group: Any, setting: _Setting) -> None:
+    """Add a setting to a parser or to one of its groups."""
     name, kind, field, default, doc = setting
-    metavar = field.metadata.get("metavar")
+    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     if shown not in (None, "", dataclasses.MISSING) and not isinstance(shown, bool):
         doc += f" (default: {shown})"
@@ -145,46 +145,36 @@ def _add(group: Any, setting: _Setting) -> None:
     if typing.get_origin(kind) is tuple:
         parts = typing.get_args(kind)
         kind, more["nargs"] = parts[0], "*" if ... in parts else len(parts)
-    if typing.get_origin(kind) is Literal:
-        metavar = metavar or f"{{{','.join(map(str, typing.get_args(kind)))}}}"
-    more |= {"type": _converter(kind), "metavar": metavar or _METAVARS[kind]}
-    if field.metadata.get("positional"):
-        required = field.default is dataclasses.MISSING
-        group.add_argument(name, **({} if required else {"nargs": "?"}), **more)
-    else:
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        aliases = [field.metadata["alias"]] if field.metadata.get("alias") else []
+    more["type"], more["metavar"] = _converter(kind)
+    more["metavar"] = field.metadata.get("metavar") or more["metavar"]
+    if not field.metadata.get("positional"):
+        aliases = filter(None, [field.metadata.get("alias")])
         group.add_argument(*aliases, flag(name), dest=name, required=required, **more)
+    else:
+        group.add_argument(name, **({} if required else {"nargs": "?"}), **more)
 
 
-def _converter(kind: Any) -> Callable[[str], Any]:
-    """A function from a word to a value of ``kind``: a type, or a Literal."""
-    if typing.get_origin(kind) is Literal:
-        choices = {str(choice): choice for choice in typing.get_args(kind)}
-
-        def choose(word: str) -> Any:
-            if word not in choices:
-                raise argparse.ArgumentTypeError(f"expected one of {', '.join(choices)}; got {word!r}")
-            return choices[word]
-
-        return choose
+def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """A function from a word to a value of ``kind``, a type or a Literal, and what the help calls the word."""
+    values = {str(value): value for value in typing.get_args(kind)} if typing.get_origin(kind) is Literal else None
+    expected = _WORDS.get(kind) if values is None else f"one of {', '.join(values)}"
 
     def convert(word: str) -> Any:
         try:
-            return kind(word)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"expected {_WORDS[kind]}; got {word!r}") from error
+            return kind(word) if values is None else values[word]
+        except (ValueError, KeyError) as error:
+            raise argparse.ArgumentTypeError(f"expected {expected}; got {word!r}") from error
 
-    return convert
+    return convert, _METAVARS[kind] if values is None else f"{{{','.join(values)}}}"
 
 
 def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[str, str]) -> NoReturn:
-    """Raise InputError about words that argparse had no use for."""
+    """Raise InputError about words that are no arguments of the command."""
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
-        new = {flag(old): flag(name) for old, name in renamed.items()}.get(flags[0])
         names = [name.lstrip("-") for name in parser._option_string_actions]
         near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1)
+        new = {flag(old): flag(name) for old, name in renamed.items()}.get(flags[0])
         hint = f"; it is now called {new}" if new else f"; did you mean --{near[0]}?" if near else ""
         parser.error(f"unknown option {flags[0]}{hint}")
     if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):

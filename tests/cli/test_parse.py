@@ -1,0 +1,148 @@
+"""Dataclasses as flags: what is parsed, what is refused, and names of settings in messages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import pytest
+
+import tiny
+from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.parse import build, flags_of, option, parse, print_help, with_flags
+from hmrnn.cli.settings import train_arguments
+from hmrnn.config import OLD_NAMES, Config
+from hmrnn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A section."""
+
+    size: int = 3
+    """How large: 5 % more."""
+    fast_mode: bool = True
+    """Quickly."""
+    pair: tuple[float, float] = (1.0, 2.0)
+    """Two numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """What it does.
+
+    More about it.
+    """
+
+    part: Part = dataclasses.field(default_factory=Part)
+    word: str = option("", "[WORD]", positional=True)
+    """A word."""
+    kind: Literal["a", "b", 1] | None = None
+    """Which."""
+    files: tuple[str, ...] = option((), "FILE", "-f")
+    """Some files."""
+    quiet: bool = False
+    """Say nothing."""
+
+
+def given(*words: str) -> dict[str, object]:
+    return parse(Example, words, "example", {"part.weight": "part.size", "speed": "part.fast_mode"})
+
+
+def test_only_what_is_given_is_returned() -> None:
+    assert given() == {}
+    assert given("w", "--part.size", "4", "-f", "x", "y", "--quiet") == {
+        "word": "w", "part.size": 4, "files": ("x", "y"), "quiet": True,
+    }  # fmt: skip
+    assert given("--part.no-fast-mode", "--part.pair", "1", "-2.5", "--kind", "1") == {
+        "part.fast_mode": False, "part.pair": (1.0, -2.5), "kind": 1,
+    }  # fmt: skip
+    assert given("--part.fast_mode", "--part.size=-4", "--files") == {
+        "part.fast_mode": True, "part.size": -4, "files": (),
+    }  # fmt: skip
+    assert given("--quiet", "two words") == given("two words", "--quiet") == {"quiet": True, "word": "two words"}
+
+
+def test_build_replaces_what_is_given() -> None:
+    base = Example(Part(size=9), word="w")
+    assert build(base, {}) == base
+    assert build(base, {"part.fast_mode": False, "word": "v"}) == Example(Part(9, False), word="v")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--part.size many", "--part.size: expected a whole number; got 'many'"),
+        ("--part.pair 1 x", "--part.pair: expected a number; got 'x'"),
+        ("--part.pair 1", "--part.pair: expected 2 arguments"),
+        ("--part.size", "--part.size: expected one argument"),
+        ("--kind c", "--kind: expected one of a, b, 1; got 'c'"),
+        ("--part.weight 3", "unknown option --part.weight; it is now called --part.size"),
+        ("--speed", "unknown option --speed; it is now called --part.fast-mode"),
+        ("--part.sise 3", "unknown option --part.sise; did you mean --part.size?"),
+        ("--bogus", "unknown option --bogus"),
+        ("--part.siz 3", "unknown option --part.siz; did you mean --part.size?"),  # no abbreviations
+        ("--no-quiet", "unknown option --no-quiet; did you mean --quiet?"),
+        ("one two", "unexpected argument 'two'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(words: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        given(*words.split())
+    assert str(caught.value) == f"{message} (see example --help)"
+
+
+def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[str]) -> None:
+    print_help(Example, "example", Example(Part(size=7)))
+    text = " ".join(capsys.readouterr().out.split())
+    for expected in (
+        "usage: example [WORD] [OPTIONS] What it does. positional",
+        "part: A section. --part.size N How large: 5 % more. (default: 7)",
+        "--part.fast-mode, --part.no-fast-mode Quickly.",
+        "--part.pair X X Two numbers. (default: 1.0 2.0)",
+        "--kind {a,b,1} Which.",
+        "-f [FILE ...], --files [FILE ...] Some files.",
+        "--quiet Say nothing.",
+    ):
+        assert expected in text, expected
+    with pytest.raises(SystemExit):
+        given("--help")
+
+
+@pytest.mark.parametrize("name", sorted(OLD_NAMES))
+def test_a_former_flag_is_answered_with_its_new_name(name: str) -> None:
+    old, new = (f"--{setting.replace('_', '-')}" for setting in (name, OLD_NAMES[name]))
+    assert new in flags_of(Config).values()
+    with pytest.raises(InputError, match=f"^unknown option {old}; it is now called {new} "):
+        train_arguments(["demo", old, "1"])
+
+
+def test_settings_in_messages_become_flags() -> None:
+    flags = flags_of(Config)
+    assert (
+        with_flags("train.log_every must be 1; train.epochs.", flags) == "--train.log-every must be 1; --train.epochs."
+    )
+    for kept in ("train.txt", "runs/data.path/x", "my.train.epochs", "train.epochs.bak", "data.path/x"):
+        assert with_flags(f"no {kept} here", flags) == f"no {kept} here"
+    assert with_flags("data.path and data.lines", {"data.path": "--file"}) == "--file and data.lines"
+    assert with_flags("data.path", {}) == "data.path"
+
+
+def test_every_command_names_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        ("train text", "give a text file as --data.path"),
+        ("train demo --data.lines 1", "--data.lines must be at least 3"),
+        ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "--detectors.rates is for"),
+        ("data ptb", "as --path"),
+    ):
+        assert tiny.hmrnn(*words.split()) == 2
+        err = capsys.readouterr().err
+        assert message in err, err
+
+
+def test_every_option_of_a_command_has_help_and_refers_to_options_that_exist() -> None:
+    for name, kind in ARGUMENTS.items():
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        for field in fields.values():
+            assert field.metadata.get("needs", field.name) in fields, (name, field.name)
+            assert field.metadata.get("reads", "text") in ("text", "strokes")
