@@ -86,7 +86,7 @@ def test_the_floor_counts_what_events_need() -> None:
 def test_on_a_gpu() -> None:
     """Every way to call nn.LSTM is there, and whatever runs later, a subject's peak holds all that it needs itself."""
     case = Case(64, 64, steps=60, device="cuda", precision="bf16")
-    found = {m.subject: m for m in bench.run([case], ["train"], 2, ["cuda", "reference"], print)}
+    found = {m.subject: m for m in bench.run(case, "train", 2, ["cuda", "reference"], print)}
     lstms, ours = list(found)[:3], list(found)[3:]
     assert lstms == ["nn.LSTM", "nn.LSTM under autocast", "nn.LSTM in a CUDA graph"]
     assert [name.split(",")[0] for name in ours] == ["hmrnn cuda"] * 3 + ["hmrnn reference"]

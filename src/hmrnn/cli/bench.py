@@ -41,7 +41,7 @@ def run(arguments: BenchArguments) -> int:
         for (batch, hidden), norm in itertools.product(_sizes(given, device, mode), norms):
             case = Case(batch, hidden, device=device, precision=arguments.precision, layer_norm=norm)
             repeats = max(1, arguments.repeats)
-            part = list(measure.run([case], [mode], repeats, engines, lambda s: console.print(s, soft_wrap=True)))
+            part = measure.run(case, mode, repeats, engines, lambda line: console.print(line, soft_wrap=True))
             found += part
             _table(part, console)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""``hmrnn bench``: this package against ``torch.nn.LSTM``, interleaved in one run, beside what the machine allows.
+"""The measurements of ``hmrnn bench``: this package and ``torch.nn.LSTM``, in turn, beside a bound of the machine.
 
-Boundaries are forced at stated rates (their gradient still reaches the detectors, as in training), so that the figures
-do not depend on what a random network happens to detect.
+Boundaries are forced at given rates, so that the results do not depend on what a random network detects; their gradient
+still reaches the detectors, as in training.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033)}
-"""Boundary rates of z¹ and z²; every boundary of level 2 is one of level 1."""
+"""Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
 LAYERS, INPUT, SEED = 3, 128, 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A shape and a way to compute."""
+    """Sizes, device and arithmetic of a measurement."""
 
     batch: int
     hidden: int
@@ -49,7 +49,7 @@ class Case:
 
 @dataclasses.dataclass
 class Measurement:
-    """One subject in one case."""
+    """The times of one implementation in one case."""
 
     case: Case
     mode: str
@@ -71,13 +71,13 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What the hardware allows, measured."""
+    """The measured speed of the hardware."""
 
     flops: float
     bytes_per_second: float
 
     def floor(self, flops: float, moved: float) -> float:
-        """Milliseconds below which no implementation can get."""
+        """A lower bound on the milliseconds of any implementation."""
         return 1e3 * max(flops / self.flops, moved / self.bytes_per_second)
 
 
@@ -101,28 +101,24 @@ def forced_boundaries(case: Case, rates: tuple[float, float]) -> Tensor:
     return torch.stack([z1, z2], dim=-1).float().to(case.device)
 
 
-def run(
-    cases: list[Case], modes: list[str], repeats: int, engines: list[str], progress: Callable[[str], None]
-) -> Iterator[Measurement]:
-    """Measure every subject in every case and mode, one after the other in turn, ``repeats`` times."""
-    for case in cases:
-        machine = measure_machine(case.device, case.precision)
-        progress(f"{case}: {machine.flops / 1e9:,.0f} GFLOP/s, {machine.bytes_per_second / 1e9:,.1f} GB/s measured")
-        for mode in modes:
-            subjects = dict(_subjects(case, mode, engines))
-            times: dict[str, list[float]] = {name: [] for name in subjects}
-            peaks: dict[str, int | None] = {}
-            for name, (work, _) in subjects.items():
-                peaks[name] = _peak(work, case.device)  # also the warm-up
-            for _ in range(2 if case.device == "cuda" else 0):  # measuring a peak frees what others captured
-                for work, _ in subjects.values():
-                    work()
-            for _ in range(repeats):
-                for name, (work, _) in subjects.items():
-                    times[name].append(_time(work, case.device) / (case.steps if mode == "stream" else 1))
-            for name, (_, cost) in subjects.items():
-                floor = machine.floor(*cost) / (case.steps if mode == "stream" else 1)
-                yield Measurement(case, mode, name, times[name], peaks[name], floor)
+def run(case: Case, mode: str, repeats: int, engines: list[str], progress: Callable[[str], None]) -> list[Measurement]:
+    """Measure every implementation ``repeats`` times, in turn."""
+    machine = measure_machine(case.device, case.precision)
+    progress(f"{case}: {machine.flops / 1e9:,.0f} GFLOP/s, {machine.bytes_per_second / 1e9:,.1f} GB/s measured")
+    subjects = dict(_subjects(case, mode, engines))
+    steps = case.steps if mode == "stream" else 1
+    peaks = {name: _peak(work, case.device) for name, (work, _) in subjects.items()}  # also the warm-up
+    for _ in range(2 if case.device == "cuda" else 0):  # measuring a peak frees the captured graphs of the others
+        for work, _ in subjects.values():
+            work()
+    times: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in range(repeats):
+        for name, (work, _) in subjects.items():
+            times[name].append(_time(work, case.device) / steps)
+    return [
+        Measurement(case, mode, name, times[name], peaks[name], machine.floor(*cost) / steps)
+        for name, (_, cost) in subjects.items()
+    ]
 
 
 Work = Callable[[], Any]
@@ -134,7 +130,7 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
     x = torch.randn(case.steps, case.batch, INPUT, device=case.device)
     lstm = nn.LSTM(INPUT, case.hidden, LAYERS, device=case.device, dtype=_dtype(case.precision))
     yield "nn.LSTM", (_lstm_work(lstm, x.to(_dtype(case.precision)), mode), _lstm_cost(case, mode))
-    if case.device == "cpu":  # on some machines the faster of the two
+    if case.device == "cpu":  # which is faster on some machines
         work = without_onednn(_lstm_work(lstm, x.to(_dtype(case.precision)), mode))
         yield "nn.LSTM without oneDNN", (work, _lstm_cost(case, mode))
     if case.device == "cuda" and mode != "stream":
@@ -149,7 +145,7 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
         ).to(case.device)
         for name, rates in RATES.items():
             if engine == "reference" and name != "dense":
-                continue  # it computes COPY like everything else
+                continue  # the reference computes all layers at every step
             z = forced_boundaries(case, rates)
             work = _stream_work(rnn, x, z) if mode == "stream" else _hm_work(rnn, x, z, mode, case, engine)
             yield f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})", (work, _hm_cost(case, mode, z))
@@ -182,8 +178,8 @@ def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> W
 
 
 def without_onednn(work: Work) -> Work:
-    """``work`` with oneDNN switched off, which is the faster way on some CPUs."""
-    warnings.filterwarnings("ignore", message="TF32 acceleration")  # what torch says to whoever switches it off
+    """``work`` with oneDNN switched off."""
+    warnings.filterwarnings("ignore", message="TF32 acceleration")  # a warning of torch about the switch
 
     def run() -> None:
         with torch.backends.mkldnn.flags(enabled=False):
@@ -235,7 +231,7 @@ def _lstm_cost(case: Case, mode: str) -> Cost:
 
 
 def _hm_cost(case: Case, mode: str, z: Tensor) -> Cost:
-    """Multiply-adds and bytes that the events of ``z`` need."""
+    """Floating-point operations and bytes that the updates caused by the boundaries ``z`` need."""
     H, passes = case.hidden, 3 if mode == "train" else 1
     rows = case.steps * case.batch
     z1, z2 = (z[..., l].bool() for l in range(2))
@@ -286,10 +282,7 @@ def _time(work: Work, device: str) -> float:
 
 
 def _peak(work: Work, device: str) -> int | None:
-    """Bytes the first calls allocate at most beyond what was there before; only a GPU tells.
-
-    Three of them, as a captured graph and its buffers stay; what another subject has left is given back before.
-    """
+    """Peak of the bytes that the first three calls allocate on a GPU, with the graph they capture; None on a CPU."""
     if device != "cuda":
         work()
         return None
@@ -312,14 +305,14 @@ def _size(case: Case) -> int:
 
 
 def hardware(device: str) -> str:
-    """What to call this machine in a table."""
+    """The name of this machine in a table."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What a result must carry to be believed."""
+    """Hardware, versions and conditions to record beside a result."""
     return {
         "hardware": hardware(device), "torch": torch.__version__, "hmrnn": __version__,
         "python": platform.python_version(), "commit": commit(), "date": time.strftime("%Y-%m-%d"),
@@ -328,11 +321,11 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the source, where it is a git checkout; HMRNN_COMMIT names it where only a copy of the files is."""
+    """The commit of the source: HMRNN_COMMIT if it is set, or that of the git checkout."""
     if "HMRNN_COMMIT" in os.environ:
         return os.environ["HMRNN_COMMIT"]
     here = Path(__file__).parent
-    with contextlib.suppress(FileNotFoundError):  # git itself
+    with contextlib.suppress(FileNotFoundError):  # git is not installed
         done = subprocess.run(["git", "-C", here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
         tracked = subprocess.run(["git", "-C", here, "ls-files", "--error-unmatch", __file__], capture_output=True)
         if done.returncode == tracked.returncode == 0:
