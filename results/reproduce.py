@@ -101,9 +101,9 @@ def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> T
 # two epochs of enwik8, nothing dropped; detectors start at word rates and are held there as in the preset text
 BRIEF = "--train.epochs 2 --train.batch-size 192 --train.learning-rate 0.002 --train.cool-down 0.9 --train.patience 99"
 BRIEF += " --train.skip-nonfinite --train.validation-symbols 1000000"
-WORDS = "--train.detector-rates 0.19 0.045 --regularise.rate-targets 0.19 0.045 --regularise.rate-weight 0"
-WORDS += " --regularise.rate-control 0.02 --regularise.surprise-weight 0.3 --regularise.surprise-kind expected"
-WORDS += " --regularise.surprise-margin 1"
+WORDS = "--detectors.rates 0.19 0.045 --detectors.start-at-rates --detectors.rate-weight 0"
+WORDS += " --detectors.rate-control 0.02 --detectors.pull-to uncertainty --detectors.pull-weight 0.3"
+WORDS += " --detectors.pull-margin 1"
 
 
 def hierarchy(sizes: str, output: int, more: str = "--model.no-flush") -> str:
@@ -122,10 +122,10 @@ def cell() -> Table:
             ("pending", ", no FLUSH, top-down pending", "--model.no-flush --model.top-down pending"),
             ("always", ", no FLUSH, top-down always", "--model.no-flush --model.top-down always"),
             ("none", ", no FLUSH, no top-down", "--model.no-flush --model.top-down none"),
-            ("hold", ", no FLUSH, on_copy hold", "--model.no-flush --model.on-copy hold"),
+            ("hold", ", no FLUSH, on_copy hold", "--model.no-flush --detectors.on-copy hold"),
             ("dense", ", no FLUSH, no COPY", "--model.no-flush --model.no-copy"),
-            ("sample", ", no FLUSH, sampled boundaries", "--model.no-flush --model.boundary sample"),
-            ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --model.boundary soft"),
+            ("sample", ", no FLUSH, sampled boundaries", "--model.no-flush --detectors.estimator sample"),
+            ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --detectors.estimator soft"),
         )
     }
     return Table("enwik8", "enwik8", BRIEF, rows, ("", "--boundaries"))
