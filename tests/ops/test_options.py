@@ -12,14 +12,13 @@ import literal
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import HMLSTM, HMLSTMCell, InputError, State
 from hmrnn.nn.output import Operation, changes, operations
-from hmrnn.ops import LayerWeights, Options, choose_engine, reference, states
+from hmrnn.ops import LayerWeights, Options, reference, states
 from hmrnn.ops.interface import TOP_DOWN
 
 CELLS = [
     {"flush": flush, "top_down": top_down, "copy": copy}
     for flush, top_down, copy in itertools.product((True, False), TOP_DOWN, (True, False))
 ]
-OTHERS = [cell for cell in CELLS if not Options(**cell).of_the_paper]
 cells = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell.values())))
 # what else a case may have, each kind more than once beside every cell
 MORE = [
@@ -248,11 +247,3 @@ def test_how_they_are_given_and_shown() -> None:
         rnn(torch.zeros(1, 2, 3), state._replace(pending=torch.full((2, 2), 2.0)))
     with pytest.raises(InputError, match=r"^state must hold h, c and z; got 4 tensors$"):
         HMLSTMCell(3, 4)(torch.zeros(1, 3), (*[torch.zeros(1, 4)] * 2, *[torch.zeros(1, 1)] * 2))
-
-
-@pytest.mark.parametrize("cell", OTHERS, ids=str)
-def test_engines_that_have_the_cell_of_the_paper_alone_say_so(cell: dict[str, object]) -> None:
-    options = Options(**cell)  # type: ignore[arg-type]
-    assert choose_engine("auto", torch.device("cpu"), options) == "reference"
-    with pytest.raises(InputError, match=r"cannot run here: it has the paper's cell alone, not flush=.*; use"):
-        choose_engine("sparse", torch.device("cpu"), options)

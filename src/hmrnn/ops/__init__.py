@@ -30,7 +30,7 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     dtype = autocast_dtype(device) or dtype
     transformed = _transformed()
     no_cuda = transformed or cuda.why_not(device, dtype)
-    no_sparse = transformed or _why_not_cell(options) or _why_not_sparse(device, options)
+    no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
             return "cuda"
@@ -52,13 +52,6 @@ def _transformed() -> str | None:
     if torch.autograd.forward_ad._current_level >= 0:
         return "it has no forward derivatives"
     return None
-
-
-def _why_not_cell(options: Options) -> str | None:
-    if options.of_the_paper:
-        return None
-    given = f"flush={options.flush}, top_down={options.top_down!r}, copy={options.copy}"
-    return f"it has the paper's cell alone, not {given}"
 
 
 def _why_not_sparse(device: torch.device, options: Options) -> str | None:

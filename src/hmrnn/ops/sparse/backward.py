@@ -33,7 +33,6 @@ from hmrnn.ops.sparse.log import (
     dot_normalised,
     norm_backward,
     pick,
-    put,
     zoned_out,
 )
 
@@ -49,7 +48,7 @@ def backward(
     grads: Sequence[Tensor | None],
     needs: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Gradients of: W·x + b of the first layer, boundaries, slope, the initial z, h and c, every weight."""
+    """Gradients of: W·x + b of the first layer, boundaries, slope, the initial z, gates, h and c, every weight."""
     L, fields = len(logs), len(LayerWeights._fields)
     flat = iter(saved[L * fields :])
     layers: list[Layer] = []
@@ -59,7 +58,8 @@ def backward(
     for below, above in itertools.pairwise(layers):
         below.above, above.below = above, below
     for l, layer in enumerate(layers[:-1]):
-        layer.prepare_detector(s_z[..., l], *(None if d is None else d[..., l] for d in grads[L : L + 3]))
+        of_detector = (*grads[L : L + 3], *grads[3 * L + 3 :])
+        layer.prepare_detector(s_z[..., l], *(None if d is None else d[..., l] for d in of_detector))
     for layer in layers:
         layer.prepare_events()
 
@@ -67,7 +67,7 @@ def backward(
         for layer in reversed(layers):
             layer.step(t)
 
-    d_forced = d_slope = d_z = None
+    d_forced = d_slope = d_z = d_pending = None
     if needs[1] and L > 1 and call.forced is not None and not call.options.straight_through:
         taken = torch.from_numpy(~np.isnan(call.forced)).to(s_z.device)
         taken = taken if call.active is None else taken & call.active[..., None]
@@ -76,12 +76,14 @@ def backward(
         d_slope = sum((layer.ds_z * layer.s_z).sum() for layer in layers[:-1]) / call.slope
     if needs[3] and L > 1:
         d_z = torch.stack([layer.dz for layer in layers[:-1]], dim=-1)
-    d_weights = [d for l, layer in enumerate(layers) for d in weight_gradients(layer, needs[4 + 2 * L + l * fields :])]
+    if needs[4] and L > 1:
+        d_pending = torch.stack([layer.d_gate for layer in layers[:-1]], dim=-1)
+    d_weights = [d for l, layer in enumerate(layers) for d in weight_gradients(layer, needs[5 + 2 * L + l * fields :])]
     d_states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
     d_first = input_gradient(layers[0], first_shape) if needs[0] else None
     for layer in layers:
         layer.below = layer.above = None  # a cycle would keep all this alive until the garbage collector comes
-    return [d_first, d_forced, d_slope, d_z, *d_states, *d_weights]
+    return [d_first, d_forced, d_slope, d_z, d_pending, *d_states, *d_weights]
 
 
 class _Local(NamedTuple):
@@ -124,8 +126,10 @@ class Layer:
             if given is not None:
                 part.copy_(given)
         self.dz = states.new_zeros(B)  # of z at the step at hand
+        self.d_gate = states.new_zeros(B)  # of the pending gate after the step at hand
+        self.options = call.options
         self.detects = False
-        self.ds_z = self.z = self.z_below = states.new_empty(0)  # (T, B), where there is a detector
+        self.ds_z = self.z_below = self.gate = states.new_empty(0)  # (T, B), where there is a detector
         if d_hidden is not None and call.active is not None:
             d_hidden = d_hidden * call.active[..., None]
         self.d_hidden = None if d_hidden is None else d_hidden.unbind()
@@ -133,7 +137,8 @@ class Layer:
         self.lower = call.lower or w.U.dtype
         self.U = Matrix(w.U[: 4 * H], self.lower)
         self.W = Matrix(w.W[: 4 * H], self.lower)
-        self.v = 0 if w.gain_V is not None else H  # V feeds FLUSH alone, which gives f, the first H rows, no gradient
+        # where V feeds FLUSH alone, f, the first H rows, has no gradient
+        self.v = H if w.gain_V is None and self.options.flush and self.options.gate == "boundary" else 0
         self.V = None if w.V is None else Matrix(w.V[self.v : 4 * H], self.lower)
         self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if len(name) > 1 and a is not None}
 
@@ -146,22 +151,30 @@ class Layer:
         self.dV: list[Tensor] = []
 
     def prepare_detector(
-        self, s_z: Tensor, d_boundaries: Tensor | None, d_probabilities: Tensor | None, d_z: Tensor | None
+        self,
+        s_z: Tensor,
+        d_boundaries: Tensor | None,
+        d_probabilities: Tensor | None,
+        d_z: Tensor | None,
+        d_pending: Tensor | None = None,
     ) -> None:
         """What the gradient of z needs and does not depend on later steps, for all steps at once: (T, B) each."""
         call, w, l, above, below = self.call, self.w, self.l, self.above, self.below
         assert above is not None
-        assert w.V is not None
+        flush, copy, gate = call.options.flush, call.options.copy, call.options.gate
         self.detects = call.traces_z or d_probabilities is not None
         self.s_z, self.ds_z, self.d_forced = s_z, torch.zeros_like(s_z), torch.zeros_like(s_z)
         if d_z is not None:
             self.dz += d_z
+        if d_pending is not None:
+            self.d_gate += d_pending
 
         def mask(z: np.ndarray) -> Tensor:
             return torch.from_numpy(z).to(s_z)
 
-        self.z = mask(call.z[:-1, :, l])
-        self.z_below = torch.ones_like(s_z) if below is None else mask(call.z[1:, :, l - 1])
+        self.gate = mask(call.gate[:-1, :, l])  # (T, B) of the top-down input
+        flushed = mask(call.z[:-1, :, l]) if flush else torch.zeros_like(s_z)
+        self.z_below = torch.ones_like(s_z) if below is None or not copy else mask(call.z[1:, :, l - 1])
         active = torch.ones_like(s_z) if call.active is None else call.active.to(s_z)
         self.padding = None if call.active is None else 1 - active
         self.d_boundaries = None if d_boundaries is None else d_boundaries * active
@@ -173,14 +186,21 @@ class Layer:
             free = active * mask(np.isnan(call.forced[..., l]))
         self.to_s = free * slope
         self.hold_z = self.hold_below = None
-        if call.options.on_copy == "hold" and below is not None:
+        if call.options.on_copy == "hold" and below is not None and copy:
             # z is alpha times the decision, so its gradient also reaches the two boundary states in alpha
-            self.to_s *= self.z + (1 - self.z) * self.z_below
+            self.to_s *= flushed + (1 - flushed) * self.z_below
             decided = free * mask(call.decided[..., l])
-            self.hold_z, self.hold_below = decided * (1 - self.z_below), decided * (1 - self.z)
+            self.hold_z, self.hold_below = decided * (1 - self.z_below) * flush, decided * (1 - flushed)
+        if gate == "pending":
+            # after a step the gate is z + (1 - z)·(1 - z_below)·gate
+            closed, still = 1 - mask(call.z[1:, :, l]), 1 - self.z_below
+            self.gate_to_z, self.gate_to_below = active * (1 - still * self.gate), -active * closed * self.gate
+            self.gate_to_gate = active * closed * still + (1 - active)
         # V·h and W·h in the detector's row, whether or not a boundary let them pass
-        self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
-        if below is not None:
+        if w.V is not None:
+            self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
+            self.reads_above: list[bool] = list(call.gate[:-1, :, l].any(axis=1))
+        if below is not None and copy:
             self.below_z = (below.events.h(slice(None)) @ w.W[-1])[below.events.index(below.events.current[1:])]
 
     def prepare_events(self) -> None:
@@ -188,45 +208,61 @@ class Layer:
         call, l, events = self.call, self.l, self.events
         times, rows = events.times, events.rows
         every = np.ones(len(times), dtype=bool)
-        fed = every if self.below is None else call.z[times + 1, rows, l - 1]
-        flushed = ~every if self.above is None else call.z[times, rows, l]
+        fed = every if self.below is None or not self.options.copy else call.z[times + 1, rows, l - 1]
+        flushed = ~every if self.above is None or not self.options.flush else call.z[times, rows, l]
         self.fed = None if fed.all() else events.index(fed.nonzero()[0])
-        self.flushed = events.index(flushed.nonzero()[0])
         self.unflushed = torch.from_numpy(~flushed).to(self.d)[:, None] if flushed.any() else None
         if self.below is not None:
             self.below_events = events.index(self.below.events.current[times + 1, rows])
         if self.above is not None:
             self.above_events = events.index(self.above.events.current[times, rows])
+            self.gated = events.index(call.gate[times, rows, l].nonzero()[0])
         self.block_start = call.T
-        self.turn: Tensor | None = None  # (B, 3H), of the event that each row is in; see _prepare_copies
         self.copies: list[Tensor | None] = [None] * call.T  # (B,) ones for the rows that copy
         self.share_kept: Tensor | float = call.options.zoneout  # by zoneout, (events, H) or the same for all
         if call.kept is not None:
             self.share_kept = call.kept[self.l][times, rows].to(events.states.dtype)
-        if self.below is not None and call.traces_z:
+        if self.below is not None and self.options.copy and call.traces_z:
             self._prepare_copies()
 
     def _prepare_copies(self) -> None:
-        """For every event that is copied: by how much h and c would differ had its row flushed, and updated instead."""
-        call, w, H, events = self.call, self.w, self.H, self.events
-        copying = ~call.z[1:, :, self.l - 1]  # (T, B)
-        if self.above is not None:
-            copying &= ~call.z[:-1, :, self.l]
+        """For every event that is copied: by how much h and c would differ had its row flushed, and updated instead.
+
+        Where the layer above is read on COPY too, this also depends on the event that the layer above is in.
+        """
+        call, w, l, H, events, above = self.call, self.w, self.l, self.H, self.events, self.above
+        copying = ~call.z[1:, :, l - 1]  # (T, B)
+        if above is not None and self.options.flush:
+            copying &= ~call.z[:-1, :, l]
         if call.active is not None:
             copying &= call.active.cpu().numpy()
         if not copying.any():
             return
-        copied = np.unique(events.current[:-1][copying])
-        used = events.index(copied)
+        read = np.full(copying.shape, -1)  # (T, B) events of the layer above, -1: not read
+        if above is not None and w.V is not None:
+            read = np.where(call.gate[:-1, :, l], above.events.current[:-1], -1)
+        base = read.max() + 2
+        pairs, numbers = np.unique((events.current[:-1] * base + read + 1)[copying], return_inverse=True)
+        used = events.index(pairs // base)
         s = normalise(events.recurrent[:, : 4 * H].index_select(0, used), w.gain_U) + w.b[: 4 * H]
+        if above is not None and (reading := (pairs % base).nonzero()[0]).size:
+            product = above.events.downward[:, : 4 * H].index_select(0, events.index(pairs[reading] % base - 1))
+            add(s, events.index(reading), normalise(product, w.gain_V))
         f, i, o = torch.sigmoid(s[:, : 3 * H]).chunk(3, dim=1)
         h, c = events.states.index_select(0, used).chunk(2, dim=1)
         self.turns = torch.cat([o * squash_cell(c, w) - h, i * torch.tanh(s[:, 3 * H :]) - c, f * c], dim=1)
-        numbers = np.zeros(len(events.states), dtype=np.int64)  # events that are never copied may have any row of it
-        numbers[copied] = np.arange(len(copied))
-        self.turn = self.turns.index_select(0, events.index(numbers[events.current[-1]]))
+
+        # the loop goes backwards with a row of ``turns`` for each sequence, and replaces those that a copy needs
+        needed = np.zeros((call.T + 1, call.B), dtype=np.int64)
+        needed[:-1][copying] = numbers
+        at = np.where(copying, np.arange(call.T)[:, None], call.T)
+        needed = np.take_along_axis(needed, np.minimum.accumulate(at[::-1])[::-1], axis=0)
+        changed = np.concatenate([needed[:-1] != needed[1:], np.zeros((1, call.B), dtype=bool)])
+        counts = changed.sum(axis=1).tolist()
+        self.turn_rows = events.index(changed.nonzero()[1]).split(counts)
+        self.turn_numbers = events.index(needed[changed]).split(counts)
+        self.turn = self.turns.index_select(0, events.index(needed[-1]))  # (B, 3H)
         self.turn_flush, self.turn_forget = self.turn.split([2 * H, H], dim=1)
-        self.turns_left = events.index(numbers[events.current[events.times, events.rows]]).split(events.counts)
         masks = torch.from_numpy(copying).to(self.turns).unbind()
         self.copies = [mask if rows.any() else None for mask, rows in zip(masks, copying)]
 
@@ -243,10 +279,10 @@ class Layer:
             share = self.share_kept[here] if isinstance(self.share_kept, Tensor) else self.share_kept
             derivatives = zoned_out(derivatives, share)
         moved = read = down = None
-        if self.call.traces_z and below is not None:
+        if self.call.traces_z and below is not None and self.options.copy:
             moved = events.states[B + here.start : B + here.stop] - old
             read = below.events.h(self.below_events[here]) if self.w.gain_W is None else None
-        if self.call.traces_z and above is not None:
+        if self.call.traces_z and above is not None and self.options.gate in ("boundary", "pending"):
             down = above.events.downward[:, : 4 * H].index_select(0, self.above_events[here])
         tensors = (*derivatives, moved, read, down)
         parts = [[None] * len(counts) if a is None else a.split(counts) for a in tensors]
@@ -268,15 +304,18 @@ class Layer:
         if self.detects:
             ds_z = self.ds_z[t]
             self.dh.addr_(ds_z, w.U[-1])
-            if above is not None and w.V is not None and move is not None and move.flushed is not None:
-                above.dh.addr_(ds_z * self.z[t], w.V[-1])
+            if above is not None and w.V is not None and self.reads_above[t]:
+                above.dh.addr_(ds_z * self.gate[t], w.V[-1])
             if below is not None and move is not None:
                 below.dh.addr_(ds_z * self.z_below[t], w.W[-1])
 
     def _detector(self, t: int) -> None:
         """The gradient of s_z; ``dz`` goes from this step to the one before, all but what choosing a move adds."""
-        ds_z, dz = self.ds_z[t], self.dz
+        ds_z, dz, d_gate = self.ds_z[t], self.dz, self.d_gate
+        pending = self.options.gate == "pending"
         if self.call.traces_z:
+            if pending:
+                dz = dz + d_gate * self.gate_to_z[t]
             if self.d_boundaries is not None:
                 dz = dz + self.d_boundaries[t]
             self.d_forced[t] = dz
@@ -285,12 +324,17 @@ class Layer:
             ds_z += self.from_probabilities[t]
         if not self.call.traces_z:
             return
-        self.dz = ds_z * self.above_z[t]
+        through_V = ds_z * self.above_z[t] if self.options.gate in ("boundary", "pending") else torch.zeros_like(ds_z)
+        if pending:
+            self.d_gate, through_V = d_gate * self.gate_to_gate[t] + through_V, torch.zeros_like(ds_z)
+            if self.below is not None:
+                self.below.dz += d_gate * self.gate_to_below[t]
+        self.dz = through_V
         if self.padding is not None:
             self.dz += dz * self.padding[t]
         if self.hold_z is not None:
             self.dz += dz * self.hold_z[t]
-        if self.below is not None:
+        if self.below is not None and self.options.copy:
             self.below.dz += ds_z * self.below_z[t]
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
@@ -298,11 +342,14 @@ class Layer:
     def _copy(self, t: int, below: Layer, copies: Tensor) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
         d, dc = self.d, self.dc
+        if len(rows := self.turn_rows[t]):
+            self.turn.index_copy_(0, rows, self.turns.index_select(0, self.turn_numbers[t]))
         if self.call.zones_out:
             dc = dc * (1 - self.call.share_kept(self.l, t, dc.dtype))
             d = torch.cat([self.dh, dc], dim=1)
         to_flush = vecdot(d, self.turn_flush) * copies
-        self.dz += to_flush
+        if self.options.flush:
+            self.dz += to_flush
         below.dz += to_flush.addcmul_(vecdot(dc, self.turn_forget), copies)
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
@@ -325,10 +372,12 @@ class Layer:
         torch.mul(local.g, dc, out=ds_g)
         to_z = to_z_below = None
         if self.call.traces_z:
-            to_z = -vecdot(dc, local.kept)
+            if self.options.flush:
+                to_z = -vecdot(dc, local.kept)
             if local.moved is not None:
                 to_z_below = vecdot(d, local.moved)
-                to_z[fed:] = to_z_below[fed:]  # these flush without being fed
+                if to_z is not None:
+                    to_z[fed:] = to_z_below[fed:]  # these flush without being fed
                 if move.flushed is not None:
                     clear(to_z_below, move.flushed)
         # from here on d belongs to the step before
@@ -340,8 +389,6 @@ class Layer:
         self.U(dU, out=dh)
         if rows is not None:
             self.d.index_copy_(0, rows, d)
-        if self.turn is not None:
-            put(self.turn, rows, self.turns.index_select(0, self.turns_left[t]))
         if self.below is not None:
             self._read(here, move, self.below, local.below, ds, to_z_below)
         if self.above is not None:
@@ -372,18 +419,20 @@ class Layer:
     def _read_down(
         self, here: slice, move: Move, above: Layer, product: Tensor | None, ds: Tensor, to_z: Tensor | None
     ) -> None:
-        """Through V·h to h of the layer above, one step ago, and to the boundary that lets it pass."""
+        """Through V·h to h of the layer above, one step ago, and to its gate; to z what its use for FLUSH gives."""
         gain = self.w.gain_V
-        if to_z is not None and product is not None:
-            to_z += vecdot(ds, product) if gain is None else dot_normalised(ds, product, gain)
+        if to_z is not None:
             add(self.dz, move.rows, to_z)
-        if move.flushed is not None and self.V is not None:
-            dV = pick(ds[:, self.v :], move.flushed)
+        if product is not None:
+            to_gate = vecdot(ds, product) if gain is None else dot_normalised(ds, product, gain)
+            add(self.d_gate if self.options.gate == "pending" else self.dz, move.rows, to_gate)
+        if move.gated is not None and self.V is not None:
+            dV = pick(ds[:, self.v :], move.gated)
             if gain is not None:
-                numbers = pick(self.above_events[here], move.flushed)
+                numbers = pick(self.above_events[here], move.gated)
                 dV = self._through_norm("gain_V", dV, above.events.downward[:, : 4 * self.H].index_select(0, numbers))
                 self.dV.append(dV)
-            add(above.dh, move.flushed_rows, self.V(dV))
+            add(above.dh, move.gated_rows, self.V(dV))
 
     def _through_norm(self, name: str, d: Tensor, raw: Tensor) -> Tensor:
         """Back through the layer normalisation of a contribution, whose gain is called ``name``."""

@@ -24,7 +24,7 @@ from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse.backward import backward
-from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, multiply, pick, put, replaced
+from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, index_tensor, multiply, pick, put, replaced
 
 CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
 
@@ -47,13 +47,15 @@ def hmlstm(
         raise InputError(
             'engine "sparse" skips what a boundary of 0 switches off, and "soft" ones are real; use engine="reference"'
         )
-    if not options.of_the_paper:
-        raise InputError('engine "sparse" has the paper\'s cell alone; use engine="reference"')
     device, dtype = weights[0].b.device, weights[0].b.dtype
     if any(a.dtype != dtype for a in (*state.h, *state.c)):
         raise InputError(
             f"state must be {dtype}, as the parameters are; got {state.h[0].dtype}; convert it with .to(...)"
         )
+    pending = None
+    if options.gate == "pending":
+        pending = state.z if state.pending is None else state.pending
+        _check_binary("state.pending", pending)
     _check_binary("state.z", state.z)
     x, indices = (inputs.embedding, inputs.indices) if isinstance(inputs, Symbols) else (inputs, None)
     T, B = x.shape[:2] if indices is None else indices.shape
@@ -77,16 +79,17 @@ def hmlstm(
     )  # fmt: skip
 
     L = len(weights)
-    tensors = [boundaries, options.slope, state.z, *state.h, *state.c, *(a for w in weights for a in w)]
+    tensors = [boundaries, options.slope, state.z, pending, *state.h, *state.c, *(a for w in weights for a in w)]
     with torch.autocast(device.type, enabled=False):
         if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in [x, *tensors]):
             if active is not None and indices is None:
                 x = x.masked_fill(~active[..., None], 0)
             outputs = _Sparse.apply(call, noise, _read_input(x, weights[0], call), *tensors)
         else:
-            outputs, *_ = _forward(call, noise, _input_steps(x, weights[0], call), weights, state, keep=False)
-    hidden, (all_z, probabilities, z), h, c = outputs[:L], outputs[L : L + 3], outputs[L + 3 : -L], outputs[-L:]
-    return Result(hidden, all_z, probabilities, State(h, c, z))
+            start = State(state.h, state.c, state.z, pending)
+            outputs, *_ = _forward(call, noise, _input_steps(x, weights[0], call), weights, start, keep=False)
+    hidden, (all_z, probabilities, z), ends = outputs[:L], outputs[L : L + 3], outputs[L + 3 :]
+    return Result(hidden, all_z, probabilities, State(ends[:L], ends[L : 2 * L], z, *ends[2 * L :]))
 
 
 class _Sparse(torch.autograd.Function):
@@ -95,13 +98,13 @@ class _Sparse(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, noise: Tensor | None, first: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
         fields = len(LayerWeights._fields)
-        L = (len(tensors) - 3) // (2 + fields)
-        z, h, c, flat = tensors[2], tensors[3 : L + 3], tensors[L + 3 : 2 * L + 3], tensors[2 * L + 3 :]
+        L = (len(tensors) - 4) // (2 + fields)
+        z, pending, h, c, flat = *tensors[2:4], tensors[4 : L + 4], tensors[L + 4 : 2 * L + 4], tensors[2 * L + 4 :]
         weights = [LayerWeights(*flat[i : i + fields]) for i in range(0, len(flat), fields)]
         detectors_learn = call.forced is None or call.options.straight_through or bool(np.isnan(call.forced).any())
-        call.traces_z = L > 1 and (detectors_learn or ctx.needs_input_grad[3] or ctx.needs_input_grad[5])
+        call.traces_z = L > 1 and (detectors_learn or any(ctx.needs_input_grad[i] for i in (3, 5, 6)))
         steps = first.detach() if call.indices is None else (first.index_select(0, i) for i in call.indices)
-        outputs, s_z, logs = _forward(call, noise, steps, weights, State(h, c, z), keep=True)
+        outputs, s_z, logs = _forward(call, noise, steps, weights, State(h, c, z, pending), keep=True)
         ctx.call, ctx.logs, ctx.first_shape = call, logs, first.shape
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(s_z, *flat, *(a for log in logs for a in log.release()))
@@ -146,6 +149,15 @@ def _forward(
     hidden_steps, s_z_steps = [a.unbind() for a in hidden], [a.unbind() for a in s_z]
     z = np.zeros((T + 1, B, top), dtype=bool)
     z[0] = (state.z > 0).cpu().numpy()
+    gate = z  # of the top-down input
+    if options.gate == "pending":
+        assert state.pending is not None
+        gate = np.zeros_like(z)
+        gate[0] = (state.pending > 0).cpu().numpy()
+    elif options.gate == "always":
+        gate = np.ones_like(z)
+    open_on_copy = options.gate == "always" or (options.gate != "none" and not options.flush)
+    by_boundary = options.gate in ("boundary", "pending")
     decided = np.zeros((T, B, top), dtype=bool)
     everyone, no_one = np.ones(B, dtype=bool), np.zeros(B, dtype=bool)
     active = None if call.active is None else call.active.cpu().numpy()
@@ -157,11 +169,16 @@ def _forward(
         here = everyone if active is None else active[t]
         fed = here  # z⁰ = 1
         for l, layer in enumerate(layers):
-            flush = z[t, :, l] & here if l < top else no_one
-            move = Move.of(fed, flush, like.device)
+            marked = no_one
+            if l < top and options.flush:
+                marked = z[t, :, l] & here
+            elif l < top and by_boundary:
+                marked = gate[t, :, l] & fed
+            move = Move.of(fed, marked, options, like.device)
+            from_above = layers[l + 1].downward if l < top and options.gate != "none" else None
             if move is not None:
                 share = call.share_kept(l, t, like.dtype) if call.zones_out else None
-                layer.change(move, below, layers[l + 1].downward if l < top else None, share)
+                layer.change(move, below, from_above, share)
             if keep:
                 layer.log.moves.append(move)
             below = layer.h
@@ -170,17 +187,24 @@ def _forward(
                 break
             # (8), (9): the boundary
             layer.detect(move, s_z_steps[l][t])
+            if open_on_copy and from_above is not None:
+                copies = index_tensor((gate[t, :, l] & here & ~fed & ~marked).nonzero()[0], like.device)
+                if len(copies):
+                    add(s_z_steps[l][t], copies, from_above[:, -1].index_select(0, copies))
             threshold = noise[t, :, l] if options.boundary == "sample" and noise is not None else 0.5
             decision = (hard_sigmoid(s_z_steps[l][t], call.slope) > threshold).cpu().numpy()
             decided[t, :, l] = decision
             if options.on_copy == "hold":
-                decision = decision & (fed | flush)
+                decision = decision & (fed | marked)
             if call.forced is not None and free is not None:
                 decision = np.where(free[t, :, l], decision, call.forced[t, :, l] > 0)
             z[t + 1, :, l] = np.where(here, decision, z[t, :, l])
-            fed = decision & here
+            if options.gate == "pending":
+                still_open = gate[t, :, l] & ~(fed & here)
+                gate[t + 1, :, l] = np.where(here, decision | still_open, gate[t, :, l])
+            fed = decision & here if options.copy else here
 
-    call.z, call.decided = z, decided
+    call.z, call.gate, call.decided = z, gate, decided
     s = s_z.permute(1, 2, 0)
     probabilities = hard_sigmoid(s, call.slope)
     boundaries = torch.from_numpy(z[1:]).to(probabilities)
@@ -190,7 +214,8 @@ def _forward(
             a.masked_fill_(padding, 0)
     last_z = torch.from_numpy(z[T]).to(probabilities)
     h, c = [layer.h.clone() for layer in layers], [layer.hc[:, layer.H :].clone() for layer in layers]
-    return (*hidden, boundaries, probabilities, last_z, *h, *c), s, [layer.log for layer in layers]
+    gates = [torch.from_numpy(gate[T]).to(probabilities)] if options.gate == "pending" else []
+    return (*hidden, boundaries, probabilities, last_z, *h, *c, *gates), s, [layer.log for layer in layers]
 
 
 class _Layer:
@@ -263,8 +288,8 @@ class _Layer:
             else:
                 torch.index_select(self.recurrent, 0, rows, out=s)
                 s[: move.fed] += read
-        if move.flushed is not None and from_above is not None:
-            add(s, move.flushed, pick(from_above, move.flushed_rows))
+        if move.gated is not None and from_above is not None:
+            add(s, move.gated, pick(from_above, move.gated_rows))
 
         gates = s[:, : 4 * H]
         f, i, o, g = gates.chunk(4, dim=1)
@@ -312,7 +337,7 @@ def _input_steps(x: Tensor, w: LayerWeights, call: Call) -> Iterator[Tensor]:
 
 def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
     """Are all boundaries that are given zeros and ones (or NaN, which leaves one free), outside of the padding?"""
-    if bool(_wrong(state.z).any()):
+    if any(bool(_wrong(z).any()) for z in (state.z, state.pending) if z is not None):
         return False
     if boundaries is None:
         return True

@@ -48,9 +48,9 @@ def weight_gradients(layer: Layer, needs: Sequence[bool]) -> list[Tensor | None]
     if wanted["b"] and below is not None:
         d["b"] = torch.cat([ds.sum(0), layer.ds_z.sum().reshape(1)][: 1 + (above is not None)])
     if wanted["V"] and above is not None and w.V is not None:
-        dV = pick(ds[:, H:], layer.flushed) if w.gain_V is None else _joined(layer.dV, ds)
-        read = layer.above_events[layer.flushed]
-        d["V"] = _matrix_gradient(layer, w.V, dV, above.events, read, above.events.current[:-1], layer.z)
+        dV = pick(ds[:, layer.v :], layer.gated) if w.gain_V is None else _joined(layer.dV, ds)
+        read = layer.above_events[layer.gated]
+        d["V"] = _matrix_gradient(layer, w.V, dV, above.events, read, above.events.current[:-1], layer.gate)
     return [d.get(name) for name in LayerWeights._fields]
 
 

@@ -34,6 +34,7 @@ class Call:
     seen: Sequence[Tensor] | None = None  # L-1 of (B, H_l): what the gates of the layer above see of each
     traces_z: bool = False  # is the gradient of any boundary state wanted?
     z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial one first
+    gate: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # the same of the top-down input
     decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, by the detectors
 
     @property
@@ -46,29 +47,40 @@ class Call:
 
 
 class Move(NamedTuple):
-    """The rows of a layer that change at one step, in the order: UPDATE, FLUSH fed from below, FLUSH that is not."""
+    """The rows of a layer that change at one step. Those that are marked come last, and of these the unfed ones."""
 
     rows: Tensor | None  # (n,); None: all of them, in the order of the batch
     host_rows: np.ndarray  # (n,)
     fed: int  # how many are fed
     flushed: slice | Tensor | None  # where FLUSH stands among ``rows``: an index if those are all; None: nowhere
-    flushed_rows: Tensor | None  # those rows
+    gated: slice | Tensor | None  # where rows that read the layer above stand
+    gated_rows: Tensor | None  # those rows; None: all of them
 
     @staticmethod
-    def of(fed: np.ndarray, flush: np.ndarray, device: torch.device) -> Move | None:
-        """From masks (B,); None if nothing changes."""
+    def of(fed: np.ndarray, marked: np.ndarray, options: Options, device: torch.device) -> Move | None:
+        """From masks (B,): rows that are fed from below, and rows that are marked; None if nothing changes.
+
+        With FLUSH marked rows flush, fed or not. If top-down input depends on boundaries, marked rows have it; without
+        FLUSH these must all be fed.
+        """
+        rows: Tensor | None = None
+        where: slice | Tensor | None = None
         if fed.all():
-            flushed = index_tensor(flush.nonzero()[0], device) if flush.any() else None
-            return Move(None, np.arange(len(fed)), len(fed), flushed, flushed)
-        updated, both, unfed = (fed > flush).nonzero()[0], (fed & flush).nonzero()[0], (flush > fed).nonzero()[0]
-        host_rows = np.concatenate([updated, both, unfed])
-        n, first = len(host_rows), len(updated)
-        if n == 0:
-            return None
-        rows = index_tensor(host_rows, device)
-        if first == n:
-            return Move(rows, host_rows, n, None, None)
-        return Move(rows, host_rows, first + len(both), slice(first, n), rows[first:])
+            host_rows, count = np.arange(len(fed)), len(fed)
+            where = marked_rows = index_tensor(marked.nonzero()[0], device) if marked.any() else None
+        else:
+            plain, both, unfed = (fed > marked).nonzero()[0], (fed & marked).nonzero()[0], (marked > fed).nonzero()[0]
+            host_rows, count = np.concatenate([plain, both, unfed]), len(plain) + len(both)
+            if len(host_rows) == 0:
+                return None
+            rows = marked_rows = index_tensor(host_rows, device)
+            if len(plain) < len(rows):
+                where, marked_rows = slice(len(plain), len(rows)), rows[len(plain) :]
+        gates: dict[str, tuple[slice | Tensor | None, Tensor | None]] = {
+            "always": (slice(None), rows), "none": (None, None)
+        }  # fmt: skip
+        gated = gates.get(options.gate, (where, marked_rows))
+        return Move(rows, host_rows, count, where if options.flush else None, *gated)
 
 
 class Rows:

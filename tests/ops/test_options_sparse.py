@@ -1,0 +1,68 @@
+"""The options of the cell on the sparse engine: exactly the reference, at the sparse cost."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn.ops import Options, choose_engine
+from hmrnn.ops.interface import TOP_DOWN
+from hmrnn.ops.sparse import forward as sparse
+
+CELLS = [
+    {"flush": flush, "top_down": top_down, "copy": copy}
+    for flush, top_down, copy in itertools.product((True, False), TOP_DOWN, (True, False))
+    if not Options(flush=flush, top_down=top_down, copy=copy).of_the_paper  # type: ignore[arg-type]
+]
+MORE = [
+    {"layer_norm": True, "on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
+    {"boundary": "sample", "on_copy": "hold", "zoneout": "masks", "dropout": True, "symbols": 5},
+    {"boundary": "sample", "layer_norm": True, "lengths": True, "forced": "some"},
+    {"layer_norm": True, "dropout": True, "zoneout": "share", "sizes": (4, 3, 5, 2)},
+    {"forced": "all"},
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_outputs_and_gradients_are_those_of_the_reference(cell: dict[str, object]) -> None:
+    assert choose_engine("auto", torch.device("cpu"), Options(**cell)) == "sparse"  # type: ignore[arg-type]
+    for more in MORE:
+        given = make(Case(T=8, B=4, **more, **cell), torch.float64)  # type: ignore[arg-type]
+        error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), expected(given))
+        assert error < 1e-10, f"{more} {name}: {error}"
+        with torch.no_grad():
+            got = evaluate(sparse.hmlstm, given, torch.float64, gradients=False)
+        error, name = worst(got, expected(given, gradients=False))
+        assert error < 1e-12, f"{more} {name}: {error}"
+
+
+def products(T: int, gradients: bool = False, **cell: object) -> int:
+    """Multiply-adds of a pass with given boundaries."""
+    case = Case(sizes=(48, 48, 48), T=T, B=8, forced="all", straight_through=True, **cell)  # type: ignore[arg-type]
+    given = make(case, torch.float64)
+    given.forced = torch.zeros(T, 8, 2, dtype=torch.float64)
+    given.forced[::5, :, 0] = given.forced[::15, :, 1] = 1.0
+    with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(gradients):
+        evaluate(sparse.hmlstm, given, torch.float64, gradients=gradients)
+    return counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("top_down", TOP_DOWN)
+def test_a_row_that_copies_multiplies_nothing(top_down: str) -> None:
+    """U and V are multiplied once per event, W for the rows that read it."""
+    H, B, steps = 48, 8, 30
+    got = products(46, flush=False, top_down=top_down) - products(16, flush=False, top_down=top_down)
+    second, third = steps // 5, steps // 15  # events
+    gates, detector = 4 * H * H * B, H * B
+    events = {"U": steps + second + third, "W": second + third, "V": 0 if top_down == "none" else second + third}
+    of_detectors = (steps + second) + second + events["V"]
+    assert got == gates * sum(events.values()) + detector * of_detectors + (4 * H + 1) * 3 * B * steps
+
+
+def test_the_backward_pass_is_sparse_too() -> None:
+    cell = {"flush": False, "top_down": "pending"}
+    assert products(15, gradients=True, **cell) < 0.6 * products(15, gradients=True, copy=False, flush=False)
