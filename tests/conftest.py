@@ -1,11 +1,15 @@
 """The same numbers on every run: one thread, one seed, no random examples."""
 
+import fcntl
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+import tiny
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; some tests interrupt runs
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -19,3 +23,23 @@ settings.load_profile("hmrnn")
 def _seed() -> None:
     torch.manual_seed(0)
     torch.backends.mkldnn.set_flags(True)  # a product in bfloat16 that this CPU cannot do turns oneDNN off for good
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text in story.txt and, in runs/story, a run trained on it for one epoch of 5 updates.
+
+    It is made once for all tests and all processes that run them: copy it before you write to it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    folder = shared / "trained"
+    with open(shared / "trained.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            folder.mkdir()
+            with tiny.story(folder):
+                config = tiny.config(epochs=1, batch_size=16, length=10)
+                assert tiny.hmrnn("train", "story.txt", *tiny.flags(config)) == 0
+            (folder / "made").touch()
+    return folder

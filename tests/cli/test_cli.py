@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,10 +36,10 @@ COMMANDS = tuple(flags.ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def work(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a text and, in runs/story, a model trained on it."""
-    with tiny.story(tmp_path_factory.mktemp("work")) as work:
-        assert tiny.hmrnn("train", "story.txt", *tiny.flags(tiny.config(epochs=1, length=10))) == 0
+    copy = shutil.copytree(trained, tmp_path_factory.mktemp("work"), dirs_exist_ok=True)
+    with tiny.story(copy) as work:
         yield work
 
 
@@ -130,7 +131,7 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     # the defaults of the preset, the flags, and the name of the file for a run without --out
     stored = RunDirectory(work / "runs" / "story").config()
     assert stored.data == DataConfig(path=("story.txt",))
-    assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, length=10).train)
+    assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, batch_size=16, length=10).train)
 
 
 def test_bytes_are_counted_as_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
