@@ -1,1 +1,1 @@
-"""Estimators in scikit-learn's manner."""
+"""Estimators with scikit-learn's interface."""

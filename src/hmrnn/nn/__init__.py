@@ -1,1 +1,4 @@
-"""Torch modules. They know neither files nor command-line flags."""
+"""Torch modules: HMLSTM and its cell, the networks it is compared with, models and predictions.
+
+They know neither files nor command-line flags.
+"""

@@ -16,7 +16,7 @@ from hmrnn.ops.reference import layer_step, next_gate
 
 
 class HMLSTMCell(Sloped):
-    """One layer of an HM-LSTM for one time step, with gradients: for loops of one's own.
+    """One layer of an HM-LSTM for one time step, with gradients, for your own loops.
 
     Args:
         input_size: size of the layer below.
@@ -68,11 +68,12 @@ class HMLSTMCell(Sloped):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As in :class:`HMLSTM`."""
+        """Initialise as :class:`HMLSTM` does."""
         self.a.fill_(1)
         reset(self.weights())
 
     def weights(self) -> LayerWeights:
+        """The parameters, as the engines take them."""
         return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
 
     def options(self) -> Options:
@@ -82,7 +83,7 @@ class HMLSTMCell(Sloped):
         )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
-        """Zeros, as every sequence starts: h, c, z and, where there is one, the pending gate."""
+        """The state at the start of a sequence, zeros: h, c, z and, if the cell has one, the pending gate."""
         sizes = (self.hidden_size, self.hidden_size, 1, 1)[: 4 if self._pends else 3]
         return tuple(self.weights().b.new_zeros(batch_size, size) for size in sizes)
 
@@ -97,7 +98,7 @@ class HMLSTMCell(Sloped):
         z_below: Tensor | None = None,  # (B, 1); ones if None, as below the first layer
         above: Tensor | None = None,  # (B, above_size); not needed with top_down="none"
     ) -> tuple[Tensor, ...]:
-        """The new h, c, z and, where there is one, the pending gate; a top layer's z is always zero."""
+        """The new h, c, z and, if the cell has one, the pending gate; z of a top layer is always zero."""
         if x.dim() != 2 or x.shape[1] != self.input_size:
             raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
         if self.above_size is None and above is not None:

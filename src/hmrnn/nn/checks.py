@@ -1,4 +1,4 @@
-"""Checks of what a module is given. Each raises InputError with what was expected, what came and what to do."""
+"""Checks of the arguments of modules. Each raises InputError: what was expected, what was given, what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDING = 1e-3
 
 
 class Network(Protocol):
-    """What the checks ask of a recurrent network."""
+    """The attributes of a recurrent network that the checks read."""
 
     input_size: int
     hidden_sizes: tuple[int, ...]
@@ -37,9 +37,10 @@ class Network(Protocol):
 
 
 def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
+    """Check shape, dtype and device of x (T, B, size), or (B, size) if not ``sequence``, and of the embedding."""
     b = next(rnn.parameters())
     if not isinstance(x, Tensor):
-        if isinstance(x, PackedSequence):  # which an HMLSTM has unpacked by now
+        if isinstance(x, PackedSequence):  # HMLSTM.forward unpacks it before this check
             raise InputError("x must be a tensor here; got a PackedSequence: pad it, and give lengths")
         raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
     shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
@@ -147,6 +148,7 @@ def _scan(
 
 
 def check_state(rnn: Network, state: State, B: int) -> None:
+    """Check shapes, dtypes and devices of a state of B sequences."""
     if not isinstance(state, State):
         raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
     expected = [(B, size) for size in rnn.hidden_sizes]
@@ -163,6 +165,7 @@ def check_state(rnn: Network, state: State, B: int) -> None:
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device) -> Tensor | None:
+    """``lengths`` as an int64 tensor on ``device``; they must be B whole numbers from 1 to T."""
     if lengths is None:
         return None
     try:
@@ -174,13 +177,14 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
         raise InputError(
             f"lengths must be {B} whole numbers, one per sequence; got shape {tuple(lengths.shape)} of {lengths.dtype}"
         )
-    lengths = lengths.to(torch.int64)  # which holds T, too
+    lengths = lengths.to(torch.int64)  # int8 could not be compared with a T of 300
     if bool((lengths < 1).any()) or bool((lengths > T).any()):
         raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
     return lengths.to(device)
 
 
 def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+    """``boundaries`` in the dtype of the parameters; their shape must be (*shape, L-1)."""
     if boundaries is None:
         return None
     if not isinstance(boundaries, Tensor):
@@ -196,7 +200,7 @@ def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[in
 
 
 def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
-    """``value`` must have the parameter's device and dtype; autocast converts the floating dtypes below float64."""
+    """Check that ``value`` has the parameter's device and dtype; autocast takes any floating dtype but float64."""
     if value.device != parameter.device:
         raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
     if value.dtype != parameter.dtype:
@@ -206,7 +210,7 @@ def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
 
 
 def positive(name: str, value: SupportsIndex) -> int:
-    """``value`` as an int, from whatever is a whole number (NumPy's, too) and no truth value."""
+    """``value`` as an int; it must be a whole number of at least 1 (NumPy's are, a bool is not)."""
     try:
         number = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -217,27 +221,29 @@ def positive(name: str, value: SupportsIndex) -> int:
 
 
 def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> None:
-    """All that is given (None is not) must be of this kind."""
+    """Check that every value that is not None is a number of this kind."""
     for name, value in given.items():
         if value is not None and not isinstance(value, kind):
             raise InputError(f"{name} must be a {'whole ' if kind is Integral else ''}number; got {value!r}")
 
 
 def truth(name: str, value: bool) -> bool:
+    """``value``; it must be True or False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False; got {value!r}")
     return value
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    """``value``; it must be one of ``allowed``."""
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
     return value
 
 
 def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers: int) -> tuple[int, ...]:
-    """One size per layer, from one size for all or a sequence of them."""
-    listed = isinstance(hidden_size, Iterable) and getattr(hidden_size, "ndim", 1) > 0  # an array may be one number
+    """One size per layer, from one size for all layers or a sequence of sizes."""
+    listed = isinstance(hidden_size, Iterable) and getattr(hidden_size, "ndim", 1) > 0  # a 0-d array is Iterable, too
     sizes = tuple(cast(Iterable[SupportsIndex], hidden_size)) if listed else (cast(SupportsIndex, hidden_size),)
     if len(sizes) == 1:
         sizes = sizes * num_layers

@@ -49,8 +49,8 @@ class HMLSTM(Sloped):
         layer_norm: normalise each contribution over its gate rows and c before its tanh (Ba et al., 2016).
         boundary: "step" (equation 9), "sample" (a Bernoulli draw while training; in ``eval()`` the likelier state) or
             "soft" (z̃ itself).
-        on_copy: what a detector says on COPY: "evaluate" (equation 4 with what is left of it, U·h and b) or "hold"
-            (nothing was read, so no segment ends).
+        on_copy: the boundary on COPY: "evaluate" (equation 4, of which U·h and b are left) or "hold" (0: nothing was
+            read, so no segment ends).
         flush: whether a boundary erases the cell: FLUSH. If False, a layer chooses between UPDATE and COPY by
             :math:`z_t^{ℓ-1}` alone, and its own boundary opens the top-down input and moves the layer above, no more.
         top_down: when a layer reads the layer above through V: "boundary" (the step after its own boundary, as in the
@@ -58,27 +58,27 @@ class HMLSTM(Sloped):
             "always" (every step) or "none" (there is no V).
         copy: whether a layer stands still until the layer below ends a segment. If False, :math:`z_t^{ℓ-1}` counts as 1
             everywhere: a dense stack, which never does COPY.
-        batch_first: x is (B, T, input_size), and so is everything that comes out.
-        weight_drop: share of the numbers in the gate rows of every U and V that are zero, while training (DropConnect);
-            drawn once per call, for all its time steps and sequences.
-        dropout: share of a layer's units that the gates of the layer above do not see, while training; drawn once per
-            call for each sequence, for all its time steps. Detectors are spared by both.
-        zoneout: share of a layer's units that keep their c when it moves, drawn anew at every step while training; else
-            every unit keeps that share of it.
-        engine: which implementation computes it: "auto" or one of ``hmrnn.ops.ENGINES``.
-        check_values: check all values in every call, not only those that cost little; see "Values" below.
-        device, dtype: of the parameters, as in every module of torch.
+        batch_first: whether x and the output are (B, T, ...).
+        weight_drop: probability that a weight in the gate rows of U and V is zero while training (DropConnect); drawn
+            once per call, for all time steps and sequences.
+        dropout: probability that a unit is zero for the gates of the layer above while training; drawn once per call
+            and sequence, for all time steps. Neither weight_drop nor dropout affects detectors.
+        zoneout: probability that a unit keeps its c when its layer moves, drawn at every step while training; in
+            ``eval()`` every unit keeps that share of its c.
+        engine: the implementation, "auto" or one of ``hmrnn.ops.ENGINES``.
+        check_values: whether every call checks all values; see "Values" below.
+        device, dtype: of the parameters.
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
           indices, (T, B).
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
-        - **lengths**: (B,) how many steps of each sequence count; the rest is padding.
-        - **boundaries**: (T, B, L-1) boundary states to take instead of the detectors'; NaN leaves one free.
+        - **lengths**: (B,) the number of steps of each sequence; the rest is padding.
+        - **boundaries**: (T, B, L-1) boundary states to use instead of the detectors'; where NaN, the detector decides.
 
     Outputs: out, state
         - **out**: an :class:`Output` with ``hidden``, ``boundaries``, ``probabilities`` and ``operations``.
-        - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1), for each sequence at its own end; with
+        - **state**: h and c (L tensors (B, H_l) each) and z (B, L-1) at the end of each sequence; with
           ``top_down="pending"`` also ``pending`` (B, L-1), the gates of the top-down input at the next step.
 
     Values: every call checks shapes, dtypes and devices, and that forced boundaries lie between 0 and 1. On a CPU it
@@ -160,21 +160,21 @@ class HMLSTM(Sloped):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Orthogonal gates, Glorot detector rows, zero biases; gains of 1, and RECURRENT_GAIN for U and V; slope 1."""
+        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
         self.a.fill_(1)
         for w in self.layers():
             reset(w, self._recurrent_gain)
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:
-        """Start the detectors' biases from one value for all, or from one per detector, the lowest first."""
+        """Set the biases of the detectors, to one value for all or one per detector, the lowest first."""
         if len(values) not in (1, self.num_boundaries):
             raise InputError(f"expected a bias for all detectors or {self.num_boundaries}, one each; got {values}")
         for l in range(self.num_boundaries):
             self.b[l][-1] = values[l % len(values)]
 
     def layers(self) -> list[LayerWeights]:
-        """The parameters, layer by layer, as the engines take them."""
+        """The parameters of each layer, as the engines take them."""
         lists = {name: getattr(self, name) for name in LayerWeights._fields if hasattr(self, name)}
         return [
             LayerWeights(**{name: values[l] for name, values in lists.items() if l < len(values)})
@@ -188,7 +188,7 @@ class HMLSTM(Sloped):
         )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros, as every sequence starts."""
+        """The state at the start of a sequence: zeros."""
         b = self.b[0]
         h, c = (tuple(b.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
         z = b.new_zeros(batch_size, self.num_boundaries)
@@ -245,11 +245,10 @@ class HMLSTM(Sloped):
         return out, states.in_dtype(self.a.dtype, result.state)
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
-        """One time step without a gradient, for streaming: a layer that copies does no work at all.
+        """One time step without a gradient, for streaming; a layer that copies is not computed.
 
-        ``x`` is (B, input_size), and ``boundaries`` (B, L-1) forces boundary states as in a pass over a sequence. Gives
-        the new state, which rows of which layers changed, and the detectors' z̃. As in ``eval()``, whatever the mode of
-        the module: a stream draws nothing, neither dropout nor the boundaries of "sample".
+        ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
+        rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws for "sample".
         """
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
@@ -276,7 +275,7 @@ class HMLSTM(Sloped):
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def _dropped(self) -> list[LayerWeights]:
-        """The parameters without what weight drop takes from them this time."""
+        """The parameters after weight drop."""
         layers = self.layers()
         for l, w in enumerate(layers):
             dropped: dict[str, Tensor] = {}
@@ -284,22 +283,25 @@ class HMLSTM(Sloped):
                 dropped["U"] = drop_weights(w.U, self.weight_drop, 4 * w.hidden_size)
                 if w.V is not None:
                     dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
-            layers[l] = LayerWeights(**(w._asdict() | dropped))  # torch.compile of 2.11 makes _replace an empty tuple
+            layers[l] = LayerWeights(
+                **(w._asdict() | dropped)
+            )  # _replace gives an empty tuple under torch.compile of 2.11
         return layers
 
     def _seen(self, state: State) -> list[Tensor] | None:
-        """What the gates of the next layer see of each but the last, drawn while training."""
+        """Dropout factors of every layer but the last, while training."""
         if self.dropout == 0 or not self.training:
             return None
         return [factors(h, self.dropout) for h in state.h[:-1]]
 
     def _kept(self, T: int, B: int) -> list[Tensor] | None:
-        """The units that zoneout keeps from moving, drawn while training."""
+        """The units that keep their c (zoneout), while training."""
         if self.zoneout == 0 or not self.training:
             return None
         return [torch.rand(T, B, size, device=self.a.device) < self.zoneout for size in self.hidden_sizes]
 
     def _noise(self, T: int, B: int) -> Tensor | None:
+        """Uniform draws for "sample", while training."""
         if self.boundary != "sample" or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)

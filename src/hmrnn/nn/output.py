@@ -1,4 +1,4 @@
-"""Output: what a network gives for a sequence, and what its layers did."""
+"""Output: the hidden states, boundaries and operations of a pass over a sequence."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Operation(enum.IntEnum):
 
 @dataclasses.dataclass
 class Output:
-    """What an HMLSTM gives for a sequence; with ``batch_first`` T and B change places."""
+    """The output of HMLSTM for a sequence; with ``batch_first`` T and B are swapped."""
 
     hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
     """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was."""
     boundaries: Tensor
-    """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 says that a segment of that level ends here."""
+    """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 if a segment of that level ends here."""
     probabilities: Tensor
-    """(T, B, L-1): z̃, what the detectors said before the decision."""
+    """(T, B, L-1): z̃, the outputs of the detectors before binarisation."""
     operations: Tensor
-    """(T, B, L): what each layer did, as :class:`Operation`; COPY in the padding."""
+    """(T, B, L): the :class:`Operation` of each layer; COPY in the padding."""
 
 
 def operations(
@@ -37,8 +37,8 @@ def operations(
 ) -> Tensor:
     """(T, B, L): the operation of every layer, from boundaries (T, B, L-1) and those before the first step (B, L-1).
 
-    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False nothing is done, which is COPY. Of a
-    cell without ``flush`` no operation is FLUSH, and of one without ``copy`` none but those is COPY.
+    "soft" boundaries count as 1 above one half. Where ``active`` (T, B) is False the operation is COPY. Without
+    ``flush`` there is no FLUSH, and without ``copy`` no other COPY.
     """
     z = boundaries > 0.5
     before = torch.cat([before[None] > 0.5, z[:-1]])  # (T, B, L-1): z of the same layer, one step ago
@@ -51,13 +51,13 @@ def operations(
 
 
 def changes(out: Output, rnn: nn.Module) -> Tensor:
-    """(T, B, L): whether each layer changed; with "soft" boundaries, which leave nothing out, every layer does."""
+    """(T, B, L): whether each layer was computed; with "soft" boundaries every layer is, at every step."""
     changed = out.operations != Operation.COPY
     return torch.ones_like(changed) if getattr(rnn, "boundary", "step") == "soft" else changed
 
 
 def pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:
-    """``padded`` (in the caller's order of sequences) in the packed form of ``packed``."""
+    """``padded`` as a PackedSequence with the lengths and the order of ``packed``."""
     _, lengths = pad_packed_sequence(packed)
     order = packed.sorted_indices
     if order is not None:

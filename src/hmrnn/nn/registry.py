@@ -1,4 +1,4 @@
-"""Which recurrent network ``model.rnn`` names."""
+"""make_rnn: the recurrent network that ``model.rnn`` names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RNN: TypeAlias = HMLSTM | Baseline
 def make_rnn(
     input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
 ) -> RNN:
-    """The network of ``config``; "hrnn" is an HM-LSTM, whose boundaries the caller gives."""
+    """The network that ``config`` describes; "hrnn" is an HM-LSTM whose boundaries the caller forces."""
     sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers
     detectors = detectors or DetectorConfig()
     match config.rnn:

@@ -1,4 +1,4 @@
-"""What HMLSTM and HMLSTMCell have in common: the parameters of a layer, how they start, and the slope."""
+"""Parameters of a layer, their initialisation, and the slope: shared by HMLSTM and HMLSTMCell."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options
 
 RECURRENT_GAIN = 0.1
-"""Where the gains of U and V start with layer norm; at 1 the gradient of fresh weights explodes (docs/decisions.md)."""
+"""Initial gain of U and V with layer norm. With 1 the gradient explodes at the start (docs/decisions.md)."""
 
 
 class Sloped(nn.Module):
-    """A module whose detectors have a slope, in the buffer ``a``."""
+    """A module with the slope of its detectors in the buffer ``a``."""
 
     a: Tensor
 
     @property
     def slope(self) -> float:
-        """a of the hard sigmoid, saved with the weights as ``a``."""
+        """The slope a of the hard sigmoid; saved with the weights as ``a``."""
         return self.a.item()
 
     @slope.setter
@@ -32,7 +32,7 @@ class Sloped(nn.Module):
 
 
 def shown_options(module: nn.Module) -> str:
-    """The options of a cell that differ from the paper's, for its repr."""
+    """The options that differ from the paper's cell, for a module's repr."""
     default = Options()
     names = ("flush", "top_down", "copy")
     given = {name: getattr(module, name) for name in names if getattr(module, name) != getattr(default, name)}
@@ -48,7 +48,7 @@ def new_weights(
     dtype: torch.dtype | None = None,
     top_down: bool = True,
 ) -> LayerWeights:
-    """Parameters of a layer, not yet started; ``top_down``: with V, if there is a layer above."""
+    """Uninitialised parameters of a layer; without ``top_down`` or a layer above there is no V."""
 
     def empty(*shape: int) -> nn.Parameter:
         return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
@@ -65,7 +65,7 @@ def new_weights(
 
 @torch.no_grad()
 def orthogonal(block: Tensor) -> None:
-    """Fill it with an orthogonal matrix, made in float32 where a dtype is too short to make one in."""
+    """Fill ``block`` with an orthogonal matrix, computed in float32 if its dtype is shorter."""
     if block.dtype in (torch.float32, torch.float64):
         nn.init.orthogonal_(block)
     else:
@@ -74,7 +74,7 @@ def orthogonal(block: Tensor) -> None:
 
 @torch.no_grad()
 def reset(w: LayerWeights, recurrent_gain: float = RECURRENT_GAIN) -> None:
-    """Start the parameters of a layer; ``recurrent_gain`` is that of U and V."""
+    """Initialise the parameters of a layer; ``recurrent_gain`` is the gain of U and V."""
     for matrix in (w.U, w.V, w.W):
         if matrix is None:
             continue

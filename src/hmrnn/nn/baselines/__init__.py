@@ -1,1 +1,1 @@
-"""Recurrent networks to compare with; each is called as HMLSTM is."""
+"""Recurrent networks that the HM-LSTM is compared with; they have the interface of HMLSTM."""

@@ -1,7 +1,4 @@
-"""What the HM-LSTM is compared with: LSTM, layer-norm LSTM and GRU, called as HMLSTM is and answering as it does.
-
-The networks with fixed time scales are in :mod:`hmrnn.nn.baselines.clockwork`.
-"""
+"""Baseline: a stack of recurrent layers with the interface of HMLSTM."""
 
 from __future__ import annotations
 
@@ -23,32 +20,32 @@ from hmrnn.ops.streaming import Step
 
 
 class LayerInput(NamedTuple):
-    """What one layer of a baseline is given."""
+    """The input of one layer of a baseline."""
 
     x: Tensor  # (T, B, size below); padding is zero
     h: Tensor  # (B, H)
     c: Tensor  # (B, H)
     lengths: Tensor | None = None  # (B,)
-    embedding: Tensor | None = None  # given only where ``looks_up``: then x holds symbols, (T, B)
-    draws: bool = False  # weight drop and zoneout
+    embedding: Tensor | None = None  # only with ``looks_up``: then x holds symbols, (T, B)
+    draws: bool = False  # whether weight drop and zoneout are on
 
 
 class Baseline(nn.Module, ABC):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
-    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, but for packed sequences, with no detector to report on:
-    ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is UPDATE (COPY in
-    the padding). ``state.c`` holds zeros where a network has no cell.
+    Inputs and outputs are those of :class:`hmrnn.HMLSTM`, except that packed sequences are not taken. As there are no
+    detectors, ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is
+    UPDATE (COPY in the padding). ``state.c`` holds zeros if the network has no cell.
 
     Args:
         input_size: size of x at one time step.
         hidden_size: size of every layer, or one size per layer (the lowest first).
         num_layers: number of layers.
-        weight_drop: share of the recurrent weights that are zero, while training (DropConnect); drawn once per call,
-            for all its time steps and sequences.
-        dropout: share of a layer's units that the layer above does not see, while training; drawn once per call for
-            each sequence, for all its time steps.
-        engine: "auto": there is but one implementation, PyTorch's.
+        weight_drop: probability that a recurrent weight is zero while training (DropConnect); drawn once per call, for
+            all time steps and sequences.
+        dropout: probability that a unit is zero for the layer above while training; drawn once per call and sequence,
+            for all time steps.
+        engine: "auto", as there is only one implementation, torch's.
         check_values, device, dtype: as in :class:`hmrnn.HMLSTM`.
     """
 
@@ -56,7 +53,7 @@ class Baseline(nn.Module, ABC):
     batch_first = False
     layer_norm = False
     looks_up = False
-    """Whether ``layer`` takes symbols and their embedding; else it gets the embedded symbols."""
+    """Whether the first layer takes symbols and their embedding; otherwise it gets embedded symbols."""
 
     def __init__(
         self,
@@ -76,7 +73,7 @@ class Baseline(nn.Module, ABC):
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
         self.check_values = truth("check_values", check_values)
-        self.slope = 1.0  # of detectors it does not have: schedules may set it, nothing reads it
+        self.slope = 1.0  # not used: schedules set it, and there are no detectors
         if engine != "auto":
             raise InputError(
                 f'{type(self).__name__} has no engines to choose from; got engine "{engine}", leave it at "auto"'
@@ -84,11 +81,11 @@ class Baseline(nn.Module, ABC):
 
     @property
     def engine(self) -> str:
-        """What runs."""
+        """The implementation that runs."""
         return "torch"
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros, as every sequence starts."""
+        """The state at the start of a sequence: zeros."""
         p = next(self.parameters())
         h, c = (tuple(p.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
         return State(h, c, p.new_zeros(batch_size, 0))
@@ -113,7 +110,7 @@ class Baseline(nn.Module, ABC):
         embedding: Tensor | None,
         draws: bool,
     ) -> tuple[Output, State]:
-        """``forward``, told whether to draw what is dropped."""
+        """``forward``; ``draws``: with dropout."""
         checks.check_input(self, x, embedding, sequence=True)
         boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
         T, B = x.shape[:2]
@@ -122,7 +119,7 @@ class Baseline(nn.Module, ABC):
         lengths = checks.check_lengths(lengths, T, B, x.device)
         checks.check_values(self, x, state, boundaries, lengths, embedding)
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
-        if lengths is not None:  # whatever the padding holds, nothing of it is read
+        if lengths is not None:  # padding may hold anything, even NaN
             padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
             x = x.masked_fill(padding if embedding is not None else padding[..., None], 0)
             operations = operations.masked_fill(padding[..., None], Operation.COPY)
@@ -145,12 +142,12 @@ class Baseline(nn.Module, ABC):
 
     @abstractmethod
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c at the ends."""
+        """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c after the last step."""
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
         """One time step without a gradient, for streaming; ``x`` is (B, input_size).
 
-        As in ``eval()``, whatever the mode of the module: a stream draws nothing.
+        Always computes as in ``eval()``: without dropout.
         """
         checks.check_input(self, x, None, sequence=False)
         checks.check_boundaries(self, boundaries, x.shape[:1])
@@ -159,7 +156,7 @@ class Baseline(nn.Module, ABC):
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
 
     def _dropped(self, U: Tensor, draws: bool) -> Tensor:
-        """The recurrent weights without those that weight drop takes."""
+        """The recurrent weights after weight drop."""
         return drop_weights(U, self.weight_drop, len(U)) if self.weight_drop > 0 and draws else U
 
     def extra_repr(self) -> str:

@@ -164,7 +164,7 @@ class ClockworkRNN(Baseline):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal blocks, zero biases, unit gains; the periods."""
+        """Initialise: orthogonal blocks, zero biases, gains of 1, and the periods."""
         self.periods.copy_(2 ** torch.arange(self.num_modules, device=self.periods.device))
         for l in range(self.num_layers):
             for block in (*self.U[l].parameters(), *self.W[l].chunk(self.num_modules)):

@@ -16,7 +16,7 @@ from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
 
 
 class _WithUnitGains(HMLSTM):
-    """HMLSTM whose gain of U starts at 1, too."""
+    """HMLSTM whose gain of U is initialised to 1, as is usual for an LSTM."""
 
     _recurrent_gain = 1.0
 
@@ -28,8 +28,8 @@ class LayerNormLSTM(Baseline):
         f, i, o, g = \sigma, \sigma, \sigma, \tanh \text{ of the four parts of }
         LN(U h_{t-1}) + LN(W x_t) + b \qquad c_t = f c_{t-1} + i g \qquad h_t = o \tanh LN(c_t)
 
-    Each layer is an :class:`hmrnn.HMLSTM` of one layer. That has no detector and so makes an UPDATE at every step,
-    which is this; and it runs on all its engines. All gains start at 1, as is usual.
+    Each layer is an :class:`hmrnn.HMLSTM` of one layer, which has no detector and does UPDATE at every step: the
+    equations above. So it runs on the engines of HMLSTM. All gains are initialised to 1.
 
     Arguments and outputs: see :class:`Baseline`; ``zoneout`` and ``engine`` are those of :class:`hmrnn.HMLSTM`.
     """
@@ -57,7 +57,7 @@ class LayerNormLSTM(Baseline):
         )
 
     def reset_parameters(self) -> None:
-        """As in HMLSTM, but with gains of 1 for U, too."""
+        """Initialise as HMLSTM does, but with gains of 1."""
         for layer in self.layers:
             cast(HMLSTM, layer).reset_parameters()
 

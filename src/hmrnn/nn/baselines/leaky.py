@@ -20,10 +20,10 @@ class LeakyRNN(Baseline):
     .. math::
         h_t = (1 - 1/\tau) h_{t-1} + (1/\tau) \tanh(U h_{t-1} + W x_t + b)
 
-    τ grows from 1, a plain RNN, in the first unit of a layer to ``time_constant`` in the last, by equal factors.
+    τ grows by equal factors from 1 (a plain RNN) in the first unit of a layer to ``time_constant`` in the last.
 
     Args:
-        time_constant: of the slowest unit, in steps.
+        time_constant: τ of the slowest unit, in steps.
 
     The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l counted
     from 0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H).
@@ -55,7 +55,7 @@ class LeakyRNN(Baseline):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal matrices, zero biases; the rates."""
+        """Initialise: orthogonal matrices, zero biases, and the rates 1/τ."""
         for l, size in enumerate(self.hidden_sizes):
             rate = self.get_buffer(f"rate_{l}")
             place = torch.arange(size, device=rate.device, dtype=torch.float64) / max(1, size - 1)  # from 0 to 1

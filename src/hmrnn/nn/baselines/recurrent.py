@@ -18,9 +18,9 @@ from hmrnn.nn.weights import orthogonal
 
 
 class _OfTorch(Baseline):
-    """One layer of PyTorch's own per layer, as the output module reads all of them.
+    """A stack of one-layer networks of torch, so that h of every layer is available.
 
-    On a CPU they run in float32 under autocast, too: not every CPU has a kernel for less.
+    On a CPU they run in float32 even under autocast, as not every CPU has kernels for less.
     """
 
     kind: type[nn.LSTM] | type[nn.GRU]
@@ -44,7 +44,7 @@ class _OfTorch(Baseline):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Orthogonal gate blocks and zero biases, as in HMLSTM."""
+        """Initialise with orthogonal gate blocks and zero biases, as HMLSTM does."""
         for name, parameter in self.layers.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
@@ -54,7 +54,7 @@ class _OfTorch(Baseline):
 
     @torch.no_grad()
     def load_stacked(self, stacked: nn.RNNBase) -> None:
-        """Take the weights of a stacked PyTorch network of the same kind and sizes."""
+        """Copy the weights of a stacked network of torch of the same kind and sizes."""
         if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
             raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
         if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
@@ -73,17 +73,17 @@ class _OfTorch(Baseline):
             return pad_packed_sequence(steps, total_length=len(x))[0], h, c
 
     def _run(self, l: int, x: Any, h: Tensor, c: Tensor, draws: bool) -> tuple[Any, Tensor, Tensor]:
-        """Layer ``l`` by the function that it calls itself, which takes weights as they are.
+        """Run layer ``l`` by torch's function instead of its module, with weights after weight drop.
 
-        With ``torch.func.functional_call`` the layer would move its own to another place of a GPU, away from where
-        captured graphs look for them; and it would have to be told that it trains.
+        ``torch.func.functional_call`` of the module would move its weights to new memory on a GPU, where captured
+        graphs do not find them.
         """
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         W, U, *biases = (getattr(self.layers[l], name) for name in names)
         weights = [W, self._dropped(U, draws), *biases]
         run: Any = torch.lstm if self.kind is nn.LSTM else torch.gru
         quiet = _in_pieces() if self.weight_drop > 0 and draws and h.is_cuda else contextlib.nullcontext()
-        learns = torch.is_grad_enabled()  # nothing is dropped here, but cuDNN gives no gradient outside training
+        learns = torch.is_grad_enabled()  # as "training": without it cuDNN gives no gradient
         once: tuple[Any, ...] = (True, 1, 0.0, learns, False)  # biases, layers, dropout, training, one way
         if isinstance(x, Tensor):
             with quiet:
@@ -97,12 +97,12 @@ class _OfTorch(Baseline):
 
     @abstractmethod
     def _before(self, h: Tensor, c: Tensor) -> Any:
-        """The state as PyTorch's layer takes it."""
+        """The state as torch's function takes it."""
 
 
 @contextlib.contextmanager
 def _in_pieces() -> Iterator[None]:
-    """Weights may lie apart in memory without a warning of cuDNN's: those left after weight drop are new every time."""
+    """Suppress cuDNN's warning about weights in several pieces of memory, which weight drop always makes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
         yield
