@@ -125,8 +125,17 @@ def test_gold_ends_of_a_file(tmp_path: Path) -> None:
         path.write_text(bad)
         with pytest.raises(InputError, match=message):
             e.read_ends(path, 10)
+    path.write_text("9" * 5000)
+    with pytest.raises(InputError, match=r"line 1: .*; got '9{40}'$"):
+        e.read_ends(path, 10)
     with pytest.raises(InputError, match="cannot be read"):
         e.read_ends(tmp_path / "none", 10)
+
+
+def test_an_endless_file_of_gold_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(e, "_LONGEST_FILE", 1 << 20)
+    with pytest.raises(InputError, match="/dev/zero, has more than 1,048,576 characters"):
+        e.read_ends("/dev/zero", 10)
 
 
 def test_command(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

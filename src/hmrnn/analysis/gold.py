@@ -20,6 +20,8 @@ BEFORE, AFTER = "before the space", "after the space"
 REMOVED, LATER, FILE = "where a space was", "one symbol later", "as in the file"
 """Conventions for removed spaces: without them, only the first symbol of the next word shows that a word has ended."""
 
+_LONGEST_FILE = 1 << 28  # characters, so that an endless file is refused
+
 
 class Found(NamedTuple):
     """What a network found in a text of T symbols."""
@@ -89,17 +91,20 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
     Empty lines and comments after # are skipped.
     """
     try:
-        lines = Path(os.path.expanduser(path)).read_text(encoding="utf-8").splitlines()
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            text = file.read(_LONGEST_FILE + 1)
     except OSError as error:
         raise InputError(f"the file of gold ends, {path}, cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"the file of gold ends, {path}, is not UTF-8 text: {error}") from error
+    if len(text) > _LONGEST_FILE:
+        raise InputError(f"the file of gold ends, {path}, has more than {_LONGEST_FILE:,} characters")
     ends = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         content = line.split("#")[0].strip()
         if not content:
             continue
-        if not content.isdecimal() or not 1 <= int(content) <= length:
+        if not content.isdecimal() or len(content) > 18 or not 1 <= int(content) <= length:
             raise InputError(
                 f"{path}, line {number}: an end must be a whole number from 1 to {length}, the length of the text; "
                 f"got {content[:40]!r}"
