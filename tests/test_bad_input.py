@@ -79,7 +79,7 @@ def complaint(work: Path, capsys: pytest.CaptureFixture[str], *arguments: object
 
 TRAINING: dict[str, tuple[str, str]] = {
     # files
-    "missing": ("train nowhere.txt", "'nowhere.txt' is neither a preset (demo, ptb, "),
+    "missing": ("train nowhere.txt", "'nowhere.txt' is neither a preset (demo, "),
     "missing, by flag": ("train text --data.path nowhere", "there is no file nowhere"),
     "no file": ("train ptb", "format ptb needs data; give the directory of ptb.char.train.txt as --data.path"),
     "empty": ("train empty.txt", "empty.txt is empty"),
@@ -110,7 +110,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "no command": ("frobnicate", "unknown command 'frobnicate'; expected one of demo, train, "),
     "no preset": (
         "train",
-        "hmrnn train needs a preset (demo, ptb, text8, enwik8, iamondb, handwritten, strokes, text, ",
+        "hmrnn train needs a preset (demo, text, handwritten, strokes, ptb, text8, enwik8, iamondb, ",
     ),
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
@@ -158,7 +158,7 @@ def test_training(work: Path, capsys: pytest.CaptureFixture[str], command: str, 
 
 USING: dict[str, tuple[str, str]] = {
     "no model": ("evaluate", "comes without its corpus: name a text by --file"),
-    "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory or a"),
+    "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory, a"),
     "misspelt model": (
         "segment -m english-smal abc",
         "(english-small, handwriting-small); did you mean english-small?",
