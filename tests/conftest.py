@@ -19,6 +19,10 @@ settings.register_profile("hmrnn", derandomize=True, deadline=None, max_examples
 settings.load_profile("hmrnn")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)

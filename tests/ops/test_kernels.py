@@ -35,6 +35,7 @@ TOLERANCE = 2e-5  # float32 against float64, ‖difference‖ / ‖expected‖
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_in_the_interpreter starts")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 def test_in_the_interpreter() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

@@ -60,6 +60,7 @@ for case in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_every_kernel_compiles(tmp_path: Path) -> None:
     """All cases in one process, which takes seconds to start."""
     environment = tiny.environment(tmp_path) | {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TRITON_INTERPRET": "0"}

@@ -39,6 +39,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 def test_in_the_interpreter() -> None:
     assert run_tests(__file__) == len(CASES) + 2

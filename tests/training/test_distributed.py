@@ -52,6 +52,7 @@ def free_ports(count: int) -> list[int]:
         return [found.getsockname()[1] for found in sockets]
 
 
+@pytest.mark.long
 def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One group makes all the runs, as starting it takes longer than they do. One of them is stopped and resumed."""
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
