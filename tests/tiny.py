@@ -23,7 +23,8 @@ from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig, from_json
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.pretrained.load import load_text
 from hmrnn.pretrained.text import TextModel
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 

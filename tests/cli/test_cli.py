@@ -29,7 +29,7 @@ from hmrnn.config import (
     TrainConfig,
 )
 from hmrnn.presets import PRESETS
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
 COMMANDS = tuple(flags.ARGUMENTS)

@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from hmrnn.cli import demo
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
 
 

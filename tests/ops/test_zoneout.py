@@ -15,7 +15,7 @@ from hmrnn.data import save_strokes
 from hmrnn.ops import Options, reference
 from hmrnn.ops.reference import layer_step
 from hmrnn.ops.sparse import forward as sparse
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 
 CASES = [
     Case(zoneout="masks", T=9, B=5),

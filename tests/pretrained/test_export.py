@@ -23,7 +23,7 @@ from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.export import export
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 
 TEXT = "abc de fgh a hhg cab de de a"
 

@@ -18,7 +18,8 @@ import damage
 import kills
 import tiny
 import torchrun
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 

@@ -21,7 +21,7 @@ from hmrnn.tasks.base import Loss, Validation
 from hmrnn.tasks.registry import make_task
 from hmrnn.tasks.text import TextTask
 from hmrnn.training import trainer
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
 MEAN_LENGTH = 6.0

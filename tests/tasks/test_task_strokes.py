@@ -22,7 +22,8 @@ from hmrnn.nn.models import HandwritingModel
 from hmrnn.nn.output import Operation
 from hmrnn.tasks.registry import make_task
 from hmrnn.tasks.strokes import StrokeTask
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from tiny import contents

@@ -24,10 +24,10 @@ from hmrnn.training.detectors import (
     bound_feedback,
     condition,
     rate_prior,
-    start_gains,
 )
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import start_gains
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 
@@ -178,11 +178,11 @@ def test_conditions_of_detectors() -> None:
     rates = [0.0, 0.0019, 0.002, 0.5, 0.98, 0.981, 1.0]
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005, 2) == (
-        "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 sleeps; "
+        "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 is idle; "
         "if it stays so, start again with rates that are held: detectors.rates 0.9 0.6 "
         "detectors.rate_weight 0.2 detectors.start_at_rates"
     )
-    assert "every step is a segment, and layer 2 reads each of them; if it stays so, start again" in advice(1, 0.99, 2)
+    assert "every step is a segment, and layer 2 reads all of them; if it stays so, start again" in advice(1, 0.99, 2)
     assert advice(1, 0.25, 2) == "the detector of layer 1 finds segments again, at rate 0.2500"
 
 

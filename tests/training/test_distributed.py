@@ -23,8 +23,9 @@ from hmrnn.cli import train as commands
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
-from hmrnn.training.loop import Trainer, read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 
 def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:

@@ -15,7 +15,8 @@ from hmrnn.cli import train as commands
 from hmrnn.errors import InputError
 from hmrnn.training import finite
 from hmrnn.training.finite import describe
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 
@@ -87,7 +88,7 @@ def test_a_run_stops_with_the_step_the_layer_and_advice(
     advice = r"; start again with a lower train\.learning_rate or train\.clip_norm, or .* by train\.skip_nonfinite"
     with here.open(), pytest.raises(InputError, match=message + advice) as info:
         list(train(trainer, here))
-    assert f"the last checkpoint in {tmp_path} is intact, and --resume goes on from it" in str(info.value)
+    assert f"the last checkpoint in {tmp_path} is intact; the run can be resumed from it" in str(info.value)
     assert (here.newest_state().progress or {})["step"] == 5
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [4, 5, 5]
 

@@ -20,7 +20,8 @@ from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.text import Streams, TextTask
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 

@@ -24,8 +24,9 @@ from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
-from hmrnn.training.detectors import Average, decay, prepare
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.averaging import Average, decay
+from hmrnn.training.metrics import read_metrics
+from hmrnn.training.trainer import prepare
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 

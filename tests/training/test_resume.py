@@ -19,7 +19,8 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.training.loop import read_metrics, train
+from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 
@@ -169,8 +170,8 @@ def test_resume_wants_a_state_that_fits(tmp_path: Path) -> None:
     [
         ({"step": "7"}, r"progress of the checkpoint is damaged, .*: Expected `int`, got `str` - at `\$\.step`"),
         ({"conditions": None}, r"progress of the checkpoint is damaged, .* - at `\$\.conditions`"),
-        ({"best_bits": 2.0}, r"is of another version of hmrnn: its progress must not hold 'best_bits'; go on with"),
-        ({"best": ...}, r"is of another version of hmrnn: its progress must hold 'best'; go on with that version"),
+        ({"best_bits": 2.0}, r"is of another version of hmrnn: its progress must not hold 'best_bits'; resume it with"),
+        ({"best": ...}, r"is of another version of hmrnn: its progress must hold 'best'; resume it with that version"),
     ],
 )
 def test_resume_wants_a_progress_that_is_one(change: dict[str, Any], message: str) -> None:

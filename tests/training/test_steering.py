@@ -22,11 +22,11 @@ from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.tasks.base import Loss, chances
+from hmrnn.training.averaging import decay
 from hmrnn.training.detectors import (
     BELOW_ZERO,
     bound_feedback,
     control_rates,
-    decay,
     lacking_bias,
     rate_prior,
     surprise_pull,
@@ -212,7 +212,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
     config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
     trainer = tiny.trainer(config)
     updates = trainer.task.chunks
-    with mock.patch("hmrnn.training.trainer.control_rates") as control:
+    with mock.patch("hmrnn.training.detectors.control_rates") as control:
         for _ in range(updates):
             trainer.step()
     strengths = [call.args[2] for call in control.call_args_list]
@@ -226,7 +226,7 @@ def test_control_falls_where_the_learning_rate_is_divided() -> None:
     trainer = tiny.trainer(config)
     trainer.judge(1.0)
     trainer.judge(1.0)  # no better: a plateau
-    with mock.patch("hmrnn.training.trainer.control_rates") as control:
+    with mock.patch("hmrnn.training.detectors.control_rates") as control:
         trainer.step()
     assert control.call_args.args[2] == pytest.approx(0.005)
 
@@ -234,7 +234,7 @@ def test_control_falls_where_the_learning_rate_is_divided() -> None:
 @pytest.mark.parametrize("control", [0.0, 0.05])
 def test_control_alone_moves_the_biases_that_it_controls(control: float) -> None:
     trainer = tiny.trainer(tiny.config(rates=(0.3, 0.2), rate_weight=5.0, rate_control=control))
-    with mock.patch("hmrnn.training.trainer.control_rates"):
+    with mock.patch("hmrnn.training.detectors.control_rates"):
         before = [b.detach().clone() for b in trainer.model.rnn.b]
         for _ in range(5):
             trainer.step()

@@ -18,7 +18,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import tiny
-from hmrnn.training.loop import processes
+from hmrnn.training.processes import processes
 from hmrnn.training.trainer import Trainer
 
 STOP_AT = 9

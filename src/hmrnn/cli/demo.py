@@ -23,7 +23,7 @@ from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
 CONTEXT, PASSAGE = 500, 270

@@ -11,7 +11,7 @@ from hmrnn.errors import InputError
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import check_figure_path, save_figure
 from hmrnn.pretrained import bundled
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 
 
 def run(arguments: PlotArguments) -> int:

@@ -16,8 +16,9 @@ from hmrnn.cli.report import write as write_report
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
 from hmrnn.errors import InputError
-from hmrnn.training.loop import processes, read_metrics
 from hmrnn.training.loop import train as run_training
+from hmrnn.training.metrics import read_metrics
+from hmrnn.training.processes import processes
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device

@@ -13,7 +13,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load, locate
-from hmrnn.training.loop import read_metrics
+from hmrnn.training.metrics import read_metrics
 
 CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"

@@ -12,12 +12,12 @@ from hmrnn.ops.cuda import cache as cuda_cache
 
 Batch = tuple[Tensor, ...]
 LIMIT = 32
-"""How many kinds of batches get a graph; one of yet another kind is run as it is."""
+"""Largest number of graphs; batches of further shapes run without one."""
 
 
 @dataclasses.dataclass
 class _Kind:
-    """What is known about the batches of one shape."""
+    """Batches of one shape."""
 
     calls: int = 0
     static: Batch = ()
@@ -25,12 +25,12 @@ class _Kind:
 
 
 class CapturedUpdate:
-    """An update as a CUDA graph: a few batches of a kind are run as they are, the rest replay the capture of the next.
+    """An update as a CUDA graph: the first batches of a kind run without one, the next is captured, the rest replay it.
 
     Batches are of one kind if their tensors have the same shapes and dtypes.
 
-    ``update`` may change only tensors that stay where they are. The graphs never run side by side and keep nothing but
-    what is in those tensors, so they share their memory.
+    ``update`` may change only tensors that keep their memory. The graphs never run at the same time and keep nothing
+    outside those tensors, so they share one memory pool.
     """
 
     WARM_UP = 3
@@ -49,7 +49,7 @@ class CapturedUpdate:
         known = self.kinds.setdefault(key, _Kind())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
-            with cuda_cache.uncaptured():  # an engine's own captures would be used twice, and stay in memory
+            with cuda_cache.uncaptured():  # an engine's own captures would stay in memory and be used only twice
                 self._run(batch)
             return
         if known.graph is None:
@@ -63,6 +63,6 @@ class CapturedUpdate:
 
     def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):  # gradients must be met first on the stream of the capture
+        with torch.cuda.stream(self.stream):  # gradients must be created on the stream of the capture
             self.update(batch)
         torch.cuda.current_stream().wait_stream(self.stream)

@@ -1,63 +1,32 @@
-"""What a run does against learning its data by heart, and against detectors that collapse."""
+"""Everything that training does about boundary detectors: start, pulls, control, bounds, and warnings of collapse."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn.analysis.scores import uncertainty
-from hmrnn.config import Config, DetectorConfig, PullTo
-from hmrnn.errors import InputError
+from hmrnn.config import DetectorConfig, PullTo
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.tasks.base import Loss
 
 SILENT, ALWAYS = 0.002, 0.98
-"""Over a whole epoch, a rate below the one is that of a silent detector, above the other of one that fires always."""
+"""A detector whose rate over an epoch is below the first is silent; above the second it fires always."""
 WIDEST, BELOW_ZERO = 8.0, -0.05
-"""A start at given rates looks for biases between -8 and 8, or up to a little below zero where that is too much."""
-
-
-def prepare(model: Any, config: Config) -> None:
-    """Set up a new model as a config asks: its dropout, its gains, and the bias and the feedback of its detectors."""
-    r, d, gain = config.regularise, config.detectors, config.train.recurrent_gain
-    for name, value, part, attribute in (
-        ("regularise.weight_drop", r.weight_drop, model.rnn, "weight_drop"),
-        ("regularise.dropout_between", r.dropout_between, model.rnn, "dropout"),
-        ("regularise.zoneout", r.zoneout, model.rnn, "zoneout"),
-        ("regularise.dropout_output", r.dropout_output, model.output, "dropout"),
-        ("regularise.dropout_embedding", r.dropout_embedding, model, "dropout_embedding"),
-    ):
-        if value > 0 and not hasattr(part, attribute):
-            raise InputError(f"{name} is {value}, but a {type(part).__name__} has nothing to drop there; set it to 0")
-        if hasattr(part, attribute):
-            setattr(part, attribute, value)
-    if d.bias:
-        model.rnn.set_detector_bias(d.bias)
-    start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
-    bound_feedback(model, *d.bounds)
-
-
-@torch.no_grad()
-def start_gains(model: nn.Module, gain: float) -> None:
-    """Set what layer norm multiplies the contributions of U and V by, where there is layer norm."""
-    for module in model.modules():
-        if isinstance(module, HMLSTM) and module.layer_norm:
-            for parameter in (*module.gain_U, *module.gain_V):
-                parameter.fill_(gain)
+"""``start_rates`` searches biases from -WIDEST to WIDEST, or to BELOW_ZERO where a positive bias does harm."""
 
 
 @torch.no_grad()
 def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[float]) -> None:
-    """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives those of now, (detectors,).
+    """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives the present rates.
 
-    A detector fires the more often the larger its bias is, so halving an interval finds it. The lowest comes first, as
-    what reaches the others depends on it. With layer norm the biases of the others stay below zero, even if their rates
-    then do: above it a detector fires while its layer is still all zeros, where layer norm multiplies gradients by 316
-    at every step.
+    A detector's rate grows with its bias, so bisection finds the bias. The lowest detector comes first, as the input of
+    the others depends on it. With layer norm, biases above the first detector stay below zero, even if the rates are
+    then lower: with a positive bias a detector fires while its layer is still all zeros, where layer norm multiplies
+    gradients by 316 at every step.
     """
     for l, target in enumerate(targets):
         low, high = -WIDEST, BELOW_ZERO if l > 0 and model.rnn.layer_norm else WIDEST
@@ -68,31 +37,14 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
 
 
 @torch.no_grad()
-def decay(model: nn.Module, share: Tensor | float) -> None:
-    """Take ``share`` off every matrix; biases, gains and the detectors' rows are left alone."""
-    detecting = {
-        id(matrix)
-        for module in model.modules()
-        if isinstance(module, HMLSTM)
-        for w in module.layers()
-        if w.has_detector
-        for matrix in (w.U, w.V, w.W)
-        if matrix is not None
-    }
-    for p in model.parameters():
-        if p.dim() > 1:
-            (p[:-1] if id(p) in detecting else p).mul_(1 - share)
-
-
-@torch.no_grad()
 def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: Tensor | bool = True) -> None:
-    """Shrink the detectors' rows of V and U, so that the gradient a boundary hands to the one before it is bounded.
+    """Shrink the detectors' rows of V and U, which bounds the gradient that a boundary passes to the previous one.
 
-    A boundary adds v·h to the next pre-activation of its own detector, h being that of the layer above: the gradient is
-    multiplied by (a/2)·v·h at every step that stays in the linear range. As |h| < 1, that is at most (a/2)·‖v‖₁, which
-    ``feedback`` bounds. It also decides whether the cell is kept, which changes h of its own layer by about 1 at most:
-    hence (a/2)·‖u‖₁, which ``recurrence`` bounds. The cell remembers the change for a while, so a bound of 1 is no
-    promise there. 0: no bound. After an update that is not ``good`` nothing changes.
+    A boundary adds v·h to the next pre-activation of its own detector, where h belongs to the layer above. So the
+    gradient is multiplied by (a/2)·v·h at every step in the linear range, which is at most (a/2)·‖v‖₁ as |h| < 1;
+    ``feedback`` bounds this. A boundary also decides whether the cell is kept, which changes h of its own layer by
+    about 1 at most: hence (a/2)·‖u‖₁, which ``recurrence`` bounds. The cell remembers the change for some steps, so a
+    bound of 1 does not guarantee stability there. 0: no bound. A skipped update (``good`` is False) changes nothing.
     """
     for module in model.modules():
         if isinstance(module, HMLSTM):
@@ -102,68 +54,66 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
                     matrix[-1].mul_(1 - good * (1 - factor))
 
 
+def pull(loss: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
+    """What the detectors' targets add to the loss."""
+    total = rate_prior(rates, d.rates, d.rate_weight)
+    if d.pull_weight > 0:
+        total = total + d.pull_weight * surprise_pull(loss, d.rates, d.pull_delay, d.pull_to, d.pull_margin)
+    return total
+
+
 def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
-    """A loss that pulls boundary rates (detectors,) to their targets; its gradient reaches the detectors through z."""
+    """A loss that pulls rates (detectors,) to their targets; its gradient reaches the detectors through z."""
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
 
-def surprise_pull(
-    reading: Loss, targets: Sequence[float], lag: int, kind: PullTo = "rise", margin: float = 0.0
-) -> Tensor:
-    """A loss that pulls each detector to the steps where surprise rises most, as many as its target says.
+def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo = "rise", margin: float = 0.0) -> Tensor:
+    """A loss that pulls each detector to the steps where surprise rises most, as many as its target rate says.
 
-    The model as it is now is the teacher: a word, or a stroke, begins where the next symbol is hard to tell and goes on
-    where it is not. With ``kind`` "uncertainty" these are the steps at which the model is least certain of what
-    follows. With ``lag`` 0 a boundary belongs before the symbol that surprises, and the detector must foresee it; with
-    1 on that symbol, which it has then read. The gradient reaches the detectors through z at every step.
+    The present model is the teacher: a word or a stroke begins where the next symbol is hard to predict. With ``to``
+    "uncertainty" these are the steps where the model is least certain of the next symbol. With ``delay`` 0 a boundary
+    belongs before the symbol that surprises, so the detector must predict it; with 1 it belongs on that symbol. The
+    gradient reaches the detectors through z at every step.
 
-    A detector on the right side of its threshold is left there, and all pre-activations may shrink onto it, where a
-    rounding decides (results/english-tries). ``margin`` is the weight of a pull that goes on, to chances of 0.1 and
-    0.9: still in the linear range of the hard sigmoid, from which there is a way back.
+    The pull stops at the threshold, where pre-activations may gather and rounding decides (results/english-tries).
+    ``margin`` is the weight of a pull that continues to probabilities of 0.1 and 0.9, which is still within the linear
+    range of the hard sigmoid.
     """
-    surprise, z, active = reading.surprise, reading.boundaries, reading.active
+    surprise, z, active = loss.surprise, loss.boundaries, loss.active
     assert surprise is not None
-    height = surprise.diff(dim=0, prepend=surprise[:1]) if kind == "rise" else uncertainty(surprise, reading.expected)
-    if lag:
+    height = surprise.diff(dim=0, prepend=surprise[:1]) if to == "rise" else uncertainty(surprise, loss.expected)
+    if delay:
         height = torch.cat([torch.zeros_like(height[:1]), height[:-1]])
     if active is None:
         active = torch.ones_like(height, dtype=torch.bool)
     height = torch.where(active, height, -torch.inf)  # (T, B)
     highest = height.flatten().sort(descending=True).values
     count = active.sum().clamp(min=1)
-    pull = z.new_zeros(())
+    total = z.new_zeros(())
     for l, target in enumerate(targets):
         least = highest.take((target * count).long().clamp(max=height.numel() - 1))
         wanted = ((height > least) & (height > 0)).to(z.dtype)  # (T, B)
         errors = (z[..., l] - wanted) ** 2
         if margin > 0:
-            assert reading.chances is not None
-            error = reading.chances[..., l].detach() - (0.1 + 0.8 * wanted)
+            assert loss.chances is not None
+            error = loss.chances[..., l].detach() - (0.1 + 0.8 * wanted)
             passed_on = z[..., l] - z[..., l].detach()  # zero, with the gradient of z, which is that of the chances
             errors = errors + margin * (error**2 + 2 * error * passed_on)
-        pull = pull + (errors * active).sum() / count
-    return pull
-
-
-def detector_pull(reading: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
-    """What is added to the loss for the detectors' sake."""
-    pull = rate_prior(rates, d.rates, d.rate_weight)
-    if d.pull_weight > 0:
-        pull = pull + d.pull_weight * surprise_pull(reading, d.rates, d.pull_delay, d.pull_to, d.pull_margin)
-    return pull
+        total = total + (errors * active).sum() / count
+    return total
 
 
 @torch.no_grad()
-def lacking_bias(reading: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
-    """(detectors,): what has to be added to each detector's bias for its target on this batch, as far as can be seen.
+def lacking_bias(loss: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
+    """(detectors,): what must be added to each detector's bias to reach its target rate on this batch.
 
-    A threshold at zero lets so many steps fire as have a pre-activation above it, so what is lacking is the
-    pre-activation that only ``target`` of the steps surpass, with the other sign. Beyond the linear range of the hard
-    sigmoid, a pre-activation is taken for the end of that range. Draws and real values have their mean to be moved.
+    With "step" a detector fires where its pre-activation is positive. So the bias lacks the negative of the value that
+    a share ``target`` of the pre-activations exceeds; beyond the linear range of the hard sigmoid the end of the range
+    stands for the value. With "sample" and "soft" the mean probability moves to the target.
     """
-    assert reading.chances is not None
-    values = reading.chances.float()  # (T, B, detectors)
-    active = torch.ones_like(values[..., 0], dtype=torch.bool) if reading.active is None else reading.active
+    assert loss.chances is not None
+    values = loss.chances.float()  # (T, B, detectors)
+    active = torch.ones_like(values[..., 0], dtype=torch.bool) if loss.active is None else loss.active
     count = active.sum().clamp(min=1)
     lacking = []
     for l, target in enumerate(targets):
@@ -177,7 +127,7 @@ def lacking_bias(reading: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor
 
 
 def leave_to_control(rnn: HMLSTM) -> None:
-    """Take the gradient off the detectors' biases: control alone moves them, or the two would meet off the target."""
+    """Zero the gradient of the detectors' biases: control alone moves them, or the two would settle off the target."""
     for b in list(rnn.b)[: rnn.num_boundaries]:
         assert b.grad is not None
         b.grad[-1].zero_()  # not "= 0", which copies from the host and cannot be captured
@@ -185,83 +135,45 @@ def leave_to_control(rnn: HMLSTM) -> None:
 
 @torch.no_grad()
 def control_rates(rnn: HMLSTM, lacking: Tensor, strength: float | Tensor, good: Tensor) -> None:
-    """Move the detectors' biases by ``strength`` of what they lack; after an update that is not ``good`` by nothing.
+    """Move the detectors' biases by ``strength`` of what they lack; a skipped update (``good`` is False) does not.
 
-    A prior has no gradient where a detector has left the linear range of its hard sigmoid; this brings it back.
+    This brings back a detector outside the linear range of its hard sigmoid, where a prior has no gradient.
     """
     for b, lack in zip(rnn.b, torch.where(good, strength * lacking, 0.0)):
         b[-1] += lack
 
 
-class Average:
-    """The mean of the weights after each update so far, an update counting ``decay`` times as much as the next one.
-
-    Reads and writes tensors that stay where they are, so that an update can be captured.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.parameters = dict(model.named_parameters())
-        self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self.updates = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device)
-
-    @torch.no_grad()
-    def update(self, good: Tensor | bool = True) -> None:
-        """Take the weights of now into the mean; an update that is not ``good`` is none."""
-        self.updates += good
-        share = (1 - self.decay) / (1 - self.decay**self.updates)  # 1 for the first
-        for name, p in self.parameters.items():
-            mean = self.weights[name].lerp(p, share.to(p.dtype))
-            if isinstance(good, Tensor):
-                mean = torch.where(good, mean, self.weights[name])
-            self.weights[name].copy_(mean)
-
-    @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
-        """The model has the mean as its weights for a while."""
-        raw = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self._give_model(self.weights)
-        try:
-            yield
-        finally:
-            self._give_model(raw)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"updates": self.updates, **{f"weights.{name}": weight for name, weight in self.weights.items()}}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        for name, mine in self.tensors().items():
-            mine.copy_(tensors[name])
-
-    @torch.no_grad()
-    def _give_model(self, weights: dict[str, Tensor]) -> None:
-        for name, p in self.parameters.items():
-            p.copy_(weights[name])
-
-
 def condition(rate: float) -> str:
-    """What a detector's rate over an epoch says about it: "silent", "always" or "alive"."""
+    """The condition of a detector with this rate over an epoch: "silent", "always" or "alive"."""
     return "silent" if rate < SILENT else "always" if rate > ALWAYS else "alive"
 
 
-def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False) -> str:
-    """What a detector's condition means and what to try; ``layer`` is counted from 1.
+def next_condition(rate: float, before: str) -> str:
+    """``condition``, but a detector is "alive" again only beyond twice the limit, so that it does not flicker."""
+    back = {"silent": rate > 2 * SILENT, "always": rate < 1 - 2 * (1 - ALWAYS)}
+    now = condition(rate)
+    return before if now == "alive" and not back.get(before, True) else now
 
-    ``detectors`` is how many can be given rates: 0 where a text gives the boundaries of the levels below. ``held`` says
-    that they have been given some, ``biased`` that a bias was, which cannot stand beside rates to start at.
+
+def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False) -> str:
+    """What a detector's condition means and which settings to try; ``layer`` is counted from 1.
+
+    ``detectors`` is how many can be given rates: 0 if a text gives the boundaries. ``held``: they have rates.
+    ``biased``: they have a bias, which excludes ``start_at_rates``.
     """
+    now = condition(rate)
+    if now == "alive":
+        return f"the detector of layer {layer} finds segments again, at rate {rate:.4f}"
     what = {
-        "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} sleeps",
-        "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads each of them",
-        "alive": f"finds segments again, at rate {rate:.4f}",
-    }[condition(rate)]
-    if condition(rate) == "alive":
-        return f"the detector of layer {layer} {what}"
-    rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-    means = f"rates that are held: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
-    means += ", without detectors.bias" * biased
+        "silent": f"has fallen silent: at rate {rate:.4f} its segments hardly ever end, and layer {layer + 1} is idle",
+        "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads all of them",
+    }[now]
     if held:
         means = "a stronger hold, such as detectors.rate_control 0.1, or with other detectors.rates"
     elif not detectors:
         means = f"model.num_layers {layer}"
+    else:
+        rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
+        means = f"rates that are held: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
+        means += ", without detectors.bias" * biased
     return f"the detector of layer {layer} {what}; if it stays so, start again with {means}"

@@ -1,4 +1,4 @@
-"""Updates whose loss or gradient is not finite: noticed and counted where they happen, told of later."""
+"""Updates whose loss or gradient is not finite: counted on the device when they happen, reported later."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 IN_A_ROW = 100
-"""So many skipped updates one after the other end a run that skips them: nothing would come after."""
+"""A run that skips updates which are not finite ends after so many in a row."""
 
 
 class Watch:
-    """Counts of the updates since the last report, and the loss and gradients of the first that was not finite.
+    """Counts of the updates since the last report, and loss and gradient norms of the first that was not finite.
 
-    All of it is in tensors on the device that stay where they are: noticing waits for nothing and can be captured.
+    All of it is in tensors on the device that keep their memory: counting never waits and can be captured.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self.parameters = dict(model.named_parameters())
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        """Updates; those not finite; which was the first of these, from 1; how many of them came last in a row."""
+        """Counts of updates: all, skipped as not finite, the first skipped (from 1), and skipped last in a row."""
         self.loss = torch.zeros((), device=device)
         self.norms = torch.zeros(len(self.parameters), device=device)
 
     @torch.no_grad()
     def note(self, loss: Tensor, world: int) -> tuple[Tensor, Tensor]:
-        """After the backward pass: whether this update is finite, and the norm of the gradient; both are scalars.
+        """After the backward pass: whether the update is finite, and the norm of the gradient; both are scalars.
 
-        A norm that is not finite counts, too, if every number of the gradient is: it could only be clipped to zero.
+        A norm that overflows is not finite even if every number of the gradient is: clipping would make it zero.
         """
         none = torch.zeros_like(self.loss)
         gradients = [none if p.grad is None else p.grad for p in self.parameters.values()]
@@ -53,22 +53,22 @@ class Watch:
         return good, norm
 
     def skipped(self) -> int:
-        """Updates since the last report that were not finite; waits for the device, as all below."""
+        """Number of updates since the last report that were not finite. This and all below wait for the device."""
         return int(self.counts[1])
 
     def report(self) -> int:
-        """As :meth:`skipped`; then the counts begin anew, but for those in a row."""
+        """As :meth:`skipped`; then all counts but those in a row start again from 0."""
         skipped = self.skipped()
         self.counts[:3] = 0
         return skipped
 
     def from_the_start(self, step: int) -> bool:
-        """Whether the very first update was not finite, or none so far; ``step`` is the number of the last update."""
+        """Whether the run's first update, or every one so far, was not finite; ``step`` is the number of the last one."""
         updates, bad, first, row = self.counts.tolist()
         return row >= step or (bad > 0 and step - updates + first == 1)
 
     def trouble(self, step: int, skip: bool) -> str | None:
-        """What went wrong, and at which update, if that ends the run; ``step`` is the number of the last update."""
+        """What was not finite and at which update, if that ends the run; ``step`` is the number of the last update."""
         updates, bad, first, row = self.counts.tolist()
         if bad == 0 or (skip and row < IN_A_ROW):
             return None
@@ -79,7 +79,7 @@ class Watch:
 
 
 def describe(names: Sequence[str], norms: Sequence[float], loss: float) -> str:
-    """The subject of "... not finite": the loss, the gradients that are not, or their norm and where it is largest."""
+    """The subject of "... not finite": the loss, the gradients, or their norm and where it is largest."""
     wrong = [name for name, norm in zip(names, norms) if not math.isfinite(norm)]
     more = f" and {len(wrong) - 1} more parameters" if len(wrong) > 1 else ""
     where = "every layer" if len(wrong) == len(names) else f"{_with_layer(wrong[0])}{more}" if wrong else ""
@@ -91,6 +91,6 @@ def describe(names: Sequence[str], norms: Sequence[float], loss: float) -> str:
 
 
 def _with_layer(name: str) -> str:
-    """A parameter by its name, and the layer of the recurrent network that it belongs to, counted from 1."""
+    """The name of a parameter, with its layer of the recurrent network, counted from 1."""
     found = re.match(r"rnn\..*?\b(\d+)\b", name)
     return f"{name} (layer {int(found[1]) + 1})" if found else name

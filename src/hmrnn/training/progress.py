@@ -1,17 +1,17 @@
-"""Where a run stands, apart from its tensors."""
+"""Progress: where a run stands, apart from its tensors, and its schedule of learning rates."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from hmrnn.config import from_json, to_json
+from hmrnn.config import TrainConfig, from_json, to_json
 from hmrnn.errors import InputError
 
 
 @dataclasses.dataclass
 class Progress:
-    """Where a run stands; with the tensors of ``Trainer.tensors`` it is all that going on exactly needs."""
+    """Where a run stands. Together with ``Trainer.tensors`` it is all that an exact resume needs."""
 
     epoch: int = 0
     chunk: int = 0
@@ -19,8 +19,9 @@ class Progress:
     step: int = 0
     """Updates made."""
     learning_rate: float = 0.0
+    """Before the cool-down."""
     divisions: int = 0
-    """Times the rate has been divided."""
+    """How often the learning rate has been divided."""
     stale: int = 0
     """Validations since the best one."""
     best: float | None = None
@@ -29,25 +30,57 @@ class Progress:
     window_steps: int = 0
     """Updates since the last line of metrics."""
     seconds: float = 0.0
-    """Time spent in training, over all sittings."""
+    """Training time, including that before a resume."""
     metrics_bytes: int = 0
-    """Length of metrics.jsonl when this was written; later lines belong to steps that will be done again."""
+    """Size of metrics.jsonl at this point; later lines belong to steps that a resumed run repeats."""
     conditions: list[str] = dataclasses.field(default_factory=list)
-    """Of the detectors, over the last epoch: "silent", "always" or "alive"."""
+    """Condition of each detector over the last epoch: "silent", "always" or "alive"."""
     skipped: int = 0
-    """Updates that were left out because loss or gradient was not finite, up to the last line of metrics."""
+    """Updates skipped because loss or gradient was not finite, up to the last line of metrics."""
     corpus: int = 0
-    """CRC-32 of the training and validation parts: a run can only go on with the data it began with."""
+    """CRC-32 of the training and validation parts: a run can only be resumed with the same data."""
     finished: str | None = None
-    """Why the run ended, once it has."""
+    """Why the run ended; None before its end."""
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> Progress:
-        """What a checkpoint holds; InputError unless it is every field, each of its type, and nothing else."""
+        """The progress in a checkpoint; InputError unless it holds every field with its type, and nothing else."""
         wrong = sorted({field.name for field in dataclasses.fields(cls)} ^ stored.keys())
         if wrong:
             raise InputError(
                 f"the checkpoint is of another version of hmrnn: its progress must {'not ' * (wrong[0] in stored)}hold "
-                f"{wrong[0]!r}; go on with that version, or start a new run"
+                f"{wrong[0]!r}; resume it with that version, or start a new run"
             )
         return from_json(to_json(stored), cls, "the progress of the checkpoint")
+
+    def rate(self, t: TrainConfig, chunks: int) -> float:
+        """The learning rate of the next update, in epochs of ``chunks`` updates."""
+        total = t.epochs * chunks
+        left = (total - self.step) / (t.cool_down * total) if t.cool_down > 0 else 1.0
+        return self.learning_rate * min(1.0, max(0.0, left))
+
+    def judge(self, measure: float, t: TrainConfig) -> bool:
+        """Record a validation: True if it is the best. On a plateau the learning rate is divided, or the run ends."""
+        best = self.best is None or measure < self.best - t.min_improvement
+        if best:
+            self.best, self.best_step, self.stale = measure, self.step, 0
+        else:
+            self.stale += 1
+        self.apply_limits(t)
+        return best
+
+    def apply_limits(self, t: TrainConfig) -> None:
+        """Divide the learning rate or end the run, if it is time."""
+        if self.stale >= t.patience:
+            if self.divisions >= t.divisions:
+                self.finished = f"validation stopped improving after {self.divisions} division(s) of the rate"
+            else:
+                self.learning_rate /= t.divide_rate_by
+                self.divisions, self.stale = self.divisions + 1, 0
+        if self.finished is None:
+            self.end_if_done(t)
+
+    def end_if_done(self, t: TrainConfig) -> None:
+        """End the run after its last epoch."""
+        if self.chunk == 0 and self.epoch >= t.epochs:
+            self.finished = f"all {t.epochs} epochs are done"

@@ -1,0 +1,67 @@
+"""The lines of metrics.jsonl: what each must hold, and how they are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hmrnn.errors import InputError
+
+
+class _Line(msgspec.Struct, tag_field="event"):
+    """What every line holds; a line may hold more than its type says."""
+
+    step: int
+    epoch: float
+
+
+class _Detector(_Line, tag="detector"):
+    pass
+
+
+class _Measured(_Line, kw_only=True):
+    rates: list[float]
+    bits: float | UnsetType = UNSET
+    nats: float | UnsetType = UNSET
+
+    def shape(self) -> tuple[str, int]:
+        """The unit and the number of rates, which are the same in all lines of a run."""
+        units = [name for name in ("bits", "nats") if getattr(self, name) is not UNSET]
+        if len(units) != 1:
+            raise ValueError("it must hold either bits or nats")
+        return units[0], len(self.rates)
+
+
+class _Train(_Measured, tag="train", kw_only=True):
+    symbols_per_second: float
+
+
+class _Valid(_Measured, tag="valid", kw_only=True):
+    updates: Annotated[list[float], msgspec.Meta(min_length=1)]
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, each checked."""
+    try:
+        written = path.read_text().splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    lines: list[dict[str, Any]] = []
+    shape = None
+    for number, text in enumerate(written, start=1):
+        try:
+            lines.append(json.loads(text))
+            line = msgspec.convert(lines[-1], type=_Train | _Valid | _Detector)
+            if isinstance(line, _Measured):
+                shape = shape or line.shape()
+                if line.shape() != shape:
+                    raise ValueError(f"it must hold {shape[0]} and {shape[1]} rates, as the lines before it do")
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise InputError(f"{path} is damaged in line {number}: {error}; mend or remove that line") from error
+    return lines
