@@ -63,7 +63,7 @@ class Watch:
         return skipped
 
     def from_the_start(self, step: int) -> bool:
-        """Whether the run's first update, or every one so far, was not finite; ``step`` is the number of the last one."""
+        """Whether the run's first update, or every one so far, was not finite; ``step`` counts all updates."""
         updates, bad, first, row = self.counts.tolist()
         return row >= step or (bad > 0 and step - updates + first == 1)
 
