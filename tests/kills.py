@@ -90,13 +90,13 @@ def _live(phase: mmap.mmap, directory: Path, config: Config, text: Corpus, resum
         TextTask.validate = noting(EVALUATION, TextTask.validate)  # type: ignore[method-assign]
         checkpoint.write = noting(WRITING, checkpoint.write)
         if moment == FIRST:
-            read = TextTask.read
+            loss = TextTask.loss
 
-            def read_and_die(*arguments: Any) -> Any:
-                read(*arguments)
+            def loss_and_die(*arguments: Any) -> Any:
+                loss(*arguments)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            TextTask.read = read_and_die  # type: ignore[method-assign]
+            TextTask.loss = loss_and_die  # type: ignore[method-assign]
 
         def step(event: tiny.Event) -> bool:
             enter(BETWEEN)
