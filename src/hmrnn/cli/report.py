@@ -147,7 +147,7 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
         lines = [corpus.valid[k] for k in range(min(LINES, len(corpus.valid)))]
         found = [model.segment(line) for line in lines]
         levels = range(1, found[0].levels + 1)
-        lengths = [np.concatenate([np.diff(one.ends(level), prepend=0) for one in found]) for level in levels]
+        lengths = [np.concatenate([one.lengths(level) for one in found]) for level in levels]
         try:
             caption = "A line of the validation part, coloured by its pen strokes and by segments."
             parts.append(_picture("Figure 5", model.figure("5", lines[0], found[0]), caption))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def timescales(lengths: Sequence[np.ndarray], *, unit: str = "symbols") -> Figure:
     """One histogram of segment lengths per level, on a shared logarithmic axis, with the median marked.
 
-    ``lengths`` has one array per level, such as ``np.diff(found.ends(1), prepend=0)``.
+    ``lengths`` has one array per level, such as ``found.lengths(1)``.
     """
     arrays = [np.asarray(level) for level in lengths]
     if not arrays or any(array.size == 0 or array.min() < 1 for array in arrays):

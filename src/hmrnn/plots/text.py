@@ -57,7 +57,7 @@ def figure4(segmentation: Segmentation, *, columns: int = 90) -> Figure:
 
     Each layer has its own colour scale, shown at the foot. A COPY keeps the colour.
     """
-    layers = segmentation.norms.shape[1]
+    layers = segmentation.layers
     lines, bar_lines = segmentation.levels + layers, math.ceil(layers / _BARS)
     with styled():
         page = _Page(segmentation, columns, lines, least_cells=22 * min(layers, _BARS), foot=bar_lines * _BAR_LINE)
