@@ -50,14 +50,14 @@ def corrupt(rng: random.Random, run: Path) -> None:
                 checkpoint.read(damaged, training=going_on)
             others = [other for other in checkpoint.checkpoints(run) if other != damaged]
             whole_ones = [other for other in others if not going_on or "last" in other.name]
-            assert f"; {whole_ones[-1].name} is whole; to " in str(info.value), (what, str(info.value))
+            assert f"; {whole_ones[-1].name} is intact: to " in str(info.value), (what, str(info.value))
             assert "\n" not in str(info.value)
         if damaged == checkpoint.find(run):
             with pytest.raises(InputError):
                 load(run)
         newest = [other for other in checkpoint.checkpoints(run) if "last" in other.name][-1]
         if damaged == newest:
-            with pytest.raises(InputError, match="to go on from last-"):
+            with pytest.raises(InputError, match="to resume from it, remove"):
                 RunDirectory(run).newest_state()
     except BaseException as error:
         error.add_note(what)

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
+import torch
 
 import tiny
 import tiny_strokes
@@ -85,6 +87,7 @@ class Outcome:
 
     def refuse(self, message: str) -> None:
         assert "\n" not in message, message
+        assert len(message) <= 1000, f"a message of {len(message):,} characters: {message[:100]}"
         self.refused += 1
         self.reasons.add(re.sub(r"\d+|/\S*/", "", message)[:60])
 
@@ -277,6 +280,62 @@ def rewritten(directory: Path, files: dict[str, bytes]) -> None:
     (directory / "manifest.json").write_bytes(to_json({"format": checkpoint.FORMAT, "files": listed}))
 
 
+MANIFEST = (10**15, 2**63 - 1, 2**63, 2**64, 10**40, 10**4000, -1, -(2**63), 0, 1, 1e300, True, None, "", "9", "../x",
+            "x" * 60_000, "\u0000", "0" * 64, [], [1] * 9999, {}, {"size": 1, "sha256": ""})  # fmt: skip
+"""Values for the fields of a manifest."""
+
+
+def manifests(folder: Path) -> Target:
+    """Checkpoint directories whose manifest is valid JSON, with other values and names in it."""
+    tiny_strokes.save(folder / "saved", tiny_strokes.model())
+    path = folder / "saved" / "manifest.json"
+    whole = path.read_bytes()
+
+    def run(rng: random.Random) -> None:
+        manifest = json.loads(whole)
+        part: Any = rng.choice((manifest, manifest["files"], *[rng.choice(list(manifest["files"].values()))] * 4))
+        for _ in range(rng.choice((1, 1, 2))):
+            name = rng.choice([*part, "more", "../x", "training.json", "x" * 50_000])
+            part[name] = rng.choice(MANIFEST)
+            if rng.randrange(8) == 0:
+                del part[name]
+        path.write_bytes(to_json(manifest) if rng.randrange(8) else json.dumps(manifest).encode())
+        checkpoint.read(folder / "saved")
+        assert json.loads(path.read_bytes()) == json.loads(whole), "another manifest was accepted"
+
+    return run
+
+
+def contents(folder: Path) -> Target:
+    """Checkpoints that are intact by their checksums, and hold names, sizes and lists of any length."""
+    model = tiny_strokes.model()
+    tiny_strokes.save(folder / "saved", model)
+    whole = {path.name: path.read_bytes() for path in (folder / "saved").iterdir() if path.name != "manifest.json"}
+    long = ("x" * 3_000_000, "x" * 2000 + "\n" * 50, "", "rnn.U.0")
+
+    def run(rng: random.Random) -> None:
+        files = dict(whole)
+        if rng.randrange(2):
+            tensors = safetensors.torch.load(files["model.safetensors"])
+            name = rng.choice(sorted(tensors))
+            shape = rng.choice(([], [0], [1] * 2000, [3, 2], [0, 2**40], list(tensors[name].shape)))
+            kind = rng.choice((torch.float32, torch.float16, torch.int8, torch.bool))
+            tensor = tensors.pop(name) if rng.randrange(3) == 0 else torch.zeros(shape, dtype=kind)
+            tensors[rng.choice((name, *long))] = tensor
+            files["model.safetensors"] = safetensors.torch.save(tensors)
+        else:
+            which = rng.choice(("config.json", "scale.json"))
+            data = json.loads(files[which])
+            part = rng.choice([data, *(value for value in data.values() if isinstance(value, dict))])
+            key = rng.choice([*part, *long])
+            part[key] = rng.choice(([1] * 100_000, ["x"] * 100_000, [[1] * 9999], "x" * 100_000, 10**4000, {}, [2**62]))
+            files[which] = json.dumps(data).encode()
+        rewritten(folder / "saved", files)
+        load(folder / "saved")
+
+    return run
+
+
 def checkpoints(folder: Path) -> Target:
     """Checkpoint directories of text and of handwriting; half of them with a manifest that fits the damage."""
     saved = tiny.trainer(tiny.config(layer_norm=True)).snapshot(training=True)
@@ -328,5 +387,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "array headers": array_headers,
     "XML": xml,
     "checkpoint directories": checkpoints,
+    "manifests": manifests,
+    "checkpoint contents": contents,
     "config JSON": configs,
 }

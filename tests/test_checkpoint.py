@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_a_model_alone_cannot_go_on(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "best-00000001", model())
-    with pytest.raises(InputError, match="holds a model but no state"):
+    with pytest.raises(InputError, match="holds a model, but no state"):
         checkpoint.read(tmp_path / "best-00000001", training=True)
 
 
@@ -326,5 +326,36 @@ def test_what_is_no_text_is_named(tmp_path: Path, wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, b"runs/demo", ["english-small"]], ids=repr)
 def test_what_is_no_name_of_a_model_is_named(wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"^a model is named by the path of its directory, .*english-small"):
+    with pytest.raises(
+        InputError, match=r"^a model must be the path of a directory or the name of a bundled model .*english-small"
+    ):
         hmrnn.load(wrong)
+
+
+@pytest.mark.parametrize("size", [10**15, 2**63 - 1, -1])
+def test_sizes_are_compared_before_anything_is_read(tmp_path: Path, size: int) -> None:
+    checkpoint.write(tmp_path / "best-00000001", model())
+    edit_manifest(tmp_path / "best-00000001", lambda m: m["files"]["config.json"].update(size=size))
+    with pytest.raises(InputError, match=r"config\.json is damaged: its size or its checksum differs"):
+        hmrnn.load(tmp_path)
+    (tmp_path / "best-00000001" / "manifest.json").write_bytes(b" " * (checkpoint.LARGEST_MANIFEST + 1))
+    with pytest.raises(InputError, match=r"manifest\.json is damaged: it has more than 65,536 bytes"):
+        hmrnn.load(tmp_path)
+
+
+def test_long_names_are_shortened_in_messages(tmp_path: Path) -> None:
+    place = tmp_path / "best-00000001"
+    checkpoint.write(place, model())
+    rewrite(place, "model.safetensors", save(model().weights | {"x\n" * 500_000: torch.zeros(1)}))
+    with pytest.raises(InputError, match=r"^the weights in \S+ do not fit .*x x.* \.\.\. .*, and has \(1,\)$") as info:
+        hmrnn.load(tmp_path)
+    assert len(str(info.value)) <= 1000
+    checkpoint.write(place, model())
+    rewrite(place, "config.json", json.dumps({"model": {"hidden_size": [0] * 100_000}}).encode())
+    with pytest.raises(InputError) as info:
+        hmrnn.load(tmp_path)
+    assert len(str(info.value)) <= 1000
+
+
+def test_a_message_is_one_line() -> None:
+    assert str(InputError("a\nb\r\nc\u2028d")) == "a\\nb\\nc\\nd"

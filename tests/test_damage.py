@@ -46,18 +46,18 @@ def test_what_is_offered_works(run: Path, tmp_path: Path) -> None:
     best = checkpoint.find(tmp_path / "run")
     os.truncate(best / "model.safetensors", 50)
     with pytest.raises(
-        InputError, match=r"is damaged .*; (last-\d+) is whole; to use \1, name (\S+), or remove"
+        InputError, match=r"is damaged.*; (last-\d+) is intact: to use it, give (\S+), or remove"
     ) as info:
         hmrnn.load(tmp_path / "run")
-    hmrnn.load(str(info.value).split("name ")[1].split(", or")[0])
+    hmrnn.load(str(info.value).split("give ")[1].split(", or")[0])
     newest = checkpoint.find(tmp_path / "run", "last")
     os.truncate(newest / "training.safetensors", 50)
-    with pytest.raises(InputError, match=rf"; to go on from last-\d+, remove {newest}"):
+    with pytest.raises(InputError, match=rf"last-\d+ is intact: to resume from it, remove {newest}"):
         RunDirectory(tmp_path / "run").newest_state()
     shutil.rmtree(newest)
     assert RunDirectory(tmp_path / "run").newest_state().progress is not None
     os.truncate(checkpoint.find(tmp_path / "run", "last") / "config.json", 5)
-    with pytest.raises(InputError, match="; no other checkpoint of the run is whole"):
+    with pytest.raises(InputError, match="; no other checkpoint of the run is intact"):
         hmrnn.load(tmp_path / "run")
 
 
@@ -65,7 +65,7 @@ def test_the_best_without_its_manifest_is_not_replaced_unasked(run: Path, tmp_pa
     shutil.copytree(run, tmp_path / "run")
     best = checkpoint.find(tmp_path / "run")
     (best / "manifest.json").unlink()
-    with pytest.raises(InputError, match=r"manifest\.json cannot be read .*; (last-\d+) is whole; to use \1, name"):
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read .*; (last-\d+) is intact: to use it, give"):
         hmrnn.load(tmp_path / "run")
     shutil.rmtree(best)
     hmrnn.load(tmp_path / "run")

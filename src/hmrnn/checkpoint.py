@@ -1,15 +1,15 @@
-"""A checkpoint is a directory that stands alone: weights, config, vocabulary or scale, and what a run needs to go on.
+"""Checkpoints: directories with weights, config, vocabulary or scale, and the state that a run is resumed from.
 
     model.safetensors      the weights
     config.json            the Config
     vocabulary.json        the symbols                                  (of a model of text)
     scale.json             mean and deviation of the steps              (of a model of handwriting)
-    training.safetensors   optimizer, carried state, random states      (only where training can go on)
-    training.json          where the run stands                         (only where training can go on)
+    training.safetensors   optimizer, carried state, random states      (of a run that can be resumed)
+    training.json          progress of the run                          (of a run that can be resumed)
     manifest.json          format version, size and SHA-256 of each of the above
 
-It is written under another name and renamed, so a crash at any moment leaves the last whole one; a run keeps its best
-model as ``best-STEP`` and its newest two states as ``last-STEP``. Nothing here unpickles.
+A checkpoint is written under another name and renamed, so a crash at any moment leaves the previous one intact. A run
+keeps its best model as ``best-STEP`` and its newest two states as ``last-STEP``. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -36,20 +36,17 @@ from hmrnn.errors import InputError
 
 FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
-"""A checkpoint of a run. .NAME.new is not yet whole; .NAME.old was set aside while NAME was being replaced."""
+"""Names of checkpoints of a run. .NAME.new is being written; .NAME.old was renamed while NAME was being replaced."""
 REQUIRED = ("model.safetensors", "config.json")
 FILES = (*REQUIRED, "vocabulary.json", "scale.json", "training.safetensors", "training.json")
 LARGEST_MANIFEST = 1 << 16
 
 
 class Reads(Protocol):
-    """What a model reads, and how data become its input: the vocabulary of a text, or the scale of strokes."""
+    """What a model reads: the vocabulary of a text, or the scale of strokes. It turns data into the model's input."""
 
     @property
-    def modality(self) -> Literal["text", "strokes"]:
-        """Which kind of data."""
-        ...
-
+    def modality(self) -> Literal["text", "strokes"]: ...
     @property
     def unit(self) -> str:
         """What is read at one time step: "character", "byte" or "point"."""
@@ -67,13 +64,8 @@ class Reads(Protocol):
         """One string per time step, for display."""
         ...
 
-    def describe(self) -> str:
-        """A few words for people."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        ...
+    def describe(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 _STORED: dict[str, tuple[str, type[Vocabulary | Scale]]] = {
@@ -83,7 +75,7 @@ _STORED: dict[str, tuple[str, type[Vocabulary | Scale]]] = {
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds; ``progress`` and ``training`` are None in one that cannot go on training."""
+    """The content of a checkpoint; ``progress`` and ``training`` are None if training cannot be resumed from it."""
 
     config: Config
     reads: Reads
@@ -126,7 +118,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         _sync_directory(fresh)
-    except OSError:  # a full disk needs the place
+    except OSError:  # the disk may be full: free the space
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     aside = directory.with_name(f".{directory.name}.old")
@@ -139,7 +131,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def read(directory: Path, *, training: bool = False) -> Checkpoint:
-    """The checkpoint in ``directory``, every byte checked; with ``training`` also what a run needs to go on."""
+    """The checkpoint in ``directory``, checksums verified; with ``training`` also the state to resume from."""
     try:
         files = _verified_files(directory)
     except InputError as error:
@@ -151,14 +143,14 @@ def read(directory: Path, *, training: bool = False) -> Checkpoint:
     if not training:
         return Checkpoint(config, reads, weights)
     if "training.json" not in files:
-        raise InputError(f"{directory} holds a model but no state to go on training from")
+        raise InputError(f"{directory} holds a model, but no state to resume training from")
     progress = from_json(files["training.json"], dict, f"{directory}/training.json")
     state = _tensors(files["training.safetensors"], directory / "training.safetensors")
     return Checkpoint(config, reads, weights, progress, state)
 
 
 def _another(directory: Path, training: bool) -> str:
-    """What to do about a damaged checkpoint: the newest whole one of the same run, and how to use it instead."""
+    """The end of a message about a damaged checkpoint: the newest intact one of the run, and how to use it."""
     if not NAME.fullmatch(directory.name):
         return ""
     for path in reversed([path for path in checkpoints(directory.parent) if path != directory]):
@@ -167,16 +159,16 @@ def _another(directory: Path, training: bool) -> str:
         except InputError:
             continue
         if not training:
-            return f"; {path.name} is whole; to use {path.name}, name {path}, or remove {directory}"
+            return f"; {path.name} is intact: to use it, give {path}, or remove {directory}"
         if "training.json" in files:
-            return f"; {path.name} is whole; to go on from {path.name}, remove {directory}"
-    return "; no other checkpoint of the run is whole"
+            return f"; {path.name} is intact: to resume from it, remove {directory}"
+    return "; no other checkpoint of the run is intact"
 
 
 def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
-    """The checkpoint that ``directory`` is, or the newest of the preferred kind in the run directory that it is.
+    """``directory`` if it is a checkpoint; if it is a run directory, its newest checkpoint of the preferred kind.
 
-    That may be one which has lost its manifest: :func:`read` refuses it and names another, which is not taken unasked.
+    One without a manifest is found, too: :func:`read` refuses it and names another, which is never taken silently.
     """
     if (directory / "manifest.json").exists():
         return directory
@@ -189,23 +181,23 @@ def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The whole checkpoints of a run directory, the newest last."""
+    """The checkpoints of a run directory that have a manifest, the newest last."""
     return [path for path in _named(run) if (path / "manifest.json").exists()]
 
 
 def _named(run: Path) -> list[Path]:
-    """What has the name of a checkpoint that was written to its end, whole or not, the newest last."""
+    """All paths named as a finished checkpoint, intact or not, the newest last."""
     found = [path for path in run.iterdir() if NAME.fullmatch(path.name) and path.suffix != ".new"]
     return sorted(found, key=lambda path: (step_of(path), path.suffix != ".old", path.name))
 
 
 def step_of(path: Path) -> int:
-    """The update after which a checkpoint was written, which its name says."""
+    """The update after which a checkpoint was written, from its name."""
     return int(path.stem.split("-")[1])
 
 
 def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
-    """Remove all but the newest ``keep`` checkpoints of a kind, and what a crash left unfinished."""
+    """Remove all but the newest ``keep`` checkpoints of a kind, and unfinished ones that a crash has left."""
     for path in [path for path in checkpoints(run) if kind in path.name][:-keep]:
         shutil.rmtree(path)
     for path in run.glob(f".{kind}-*.new"):
@@ -214,9 +206,11 @@ def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
 
 def _verified_files(directory: Path) -> dict[str, bytes]:
     try:
-        listed = _content(directory / "manifest.json", LARGEST_MANIFEST)
+        listed = _content(directory / "manifest.json", 0, LARGEST_MANIFEST)
     except OSError as error:
         raise InputError(f"no checkpoint at {directory}: manifest.json cannot be read ({error.strerror})") from error
+    if listed is None:
+        raise InputError(f"{directory}/manifest.json is damaged: it has more than {LARGEST_MANIFEST:,} bytes")
     manifest = from_json(listed, _Manifest, f"{directory}/manifest.json")
     if manifest.format != FORMAT:
         raise InputError(
@@ -226,33 +220,35 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
     needed = (*REQUIRED, *([] if "scale.json" in manifest.files else ["vocabulary.json"]))
     missing = [name for name in needed if name not in manifest.files]
     if missing:
-        raise InputError(f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not whole")
-    if listed != to_json(manifest):  # it has no checksum of its own, but only one way to be written
+        raise InputError(
+            f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not complete"
+        )
+    if listed != to_json(manifest):  # it has no checksum, but one canonical form
         raise InputError(f"{directory}/manifest.json is damaged: it is not as it was written")
     files = {}
     for name, expected in manifest.files.items():
         if name not in FILES:
             raise InputError(f"{directory}/manifest.json names a file outside the checkpoint: {name!r}")
         try:
-            data = _content(directory / name, expected.size)
+            data = _content(directory / name, expected.size, expected.size)
         except OSError as error:
             raise InputError(
                 f"{directory}/{name} cannot be read ({error.strerror}); the checkpoint is damaged"
             ) from error
-        if len(data) != expected.size or hashlib.sha256(data).hexdigest() != expected.sha256:
-            raise InputError(
-                f"{directory}/{name} is damaged ({len(data)} bytes, checksum or size differ from the manifest)"
-            )
+        if data is None or hashlib.sha256(data).hexdigest() != expected.sha256:
+            raise InputError(f"{directory}/{name} is damaged: its size or its checksum differs from the manifest")
         files[name] = data
     return files
 
 
-def _content(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file; of one that is larger than it should be, one byte too many."""
+def _content(path: Path, least: int, most: int) -> bytes | None:
+    """The bytes of a regular file; None, and nothing is read, if its size is not between ``least`` and ``most``."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
     with open(path, "rb") as file:
-        return file.read(max(0, limit) + 1)
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size) if least <= size <= most else None
+    return data if data is not None and len(data) == size else None
 
 
 def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:

@@ -6,14 +6,21 @@ import difflib
 import os
 from collections.abc import Iterable
 
+_LONGEST = 1000
+"""Characters of a message: names and values in it may come from a damaged or hostile file."""
+
 
 class InputError(ValueError):
     """An argument, a setting or a file is not as required.
 
     The message is one line: what was expected, what was found and what to do. It names settings in full, such as
     train.epochs, and no flags: the command line replaces these names by its flags, prints the message without a
-    traceback and exits with status 2.
+    traceback and exits with status 2. Line breaks are escaped; of more than 1,000 characters the middle is left out.
     """
+
+    def __init__(self, message: str) -> None:
+        line = "\\n".join(message.splitlines())
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:700]} ... {line[-290:]}")
 
 
 def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:

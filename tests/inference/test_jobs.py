@@ -179,7 +179,7 @@ def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     path.write_text(tiny.text(50) + "\N{LATIN SMALL LETTER A WITH ACUTE}")
     with pytest.raises(InputError, match="never showed"):
         job([path], tmp_path / "out").run()
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to resume"):
         job([path], tmp_path / "out", plain=True).run(resume=True)
     mended = job([path], tmp_path / "out", plain=True)
     assert mended.run() is None
@@ -221,17 +221,17 @@ def test_a_damaged_work_folder_is_named(tmp_path: Path, name: str, content: byte
     path = write(tmp_path / "a.txt", 300)
     assert job([path], tmp_path / "out").run(progress=lambda *_: os.kill(os.getpid(), signal.SIGTERM)) == "SIGTERM"
     (tmp_path / "out" / ".work-0" / name).write_bytes(content)
-    with pytest.raises(InputError, match=rf"{name} is damaged; remove .*\.work-0 and start again, without --resume"):
+    with pytest.raises(InputError, match=rf"{name} is damaged; remove .*\.work-0 and start the job again"):
         job([path], tmp_path / "out").run(resume=True)
 
 
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", 300)
     first = job([path], tmp_path / "out")
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to resume"):
         first.run(resume=True)
     assert first.run(progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM)) == "SIGTERM"
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="already holds results; resume them, or choose another folder"):
         job([path], tmp_path / "out").run()
     with pytest.raises(InputError, match="not those"):
         job([path], tmp_path / "out", chunk=17).run(resume=True)

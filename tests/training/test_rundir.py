@@ -148,7 +148,9 @@ def test_metrics_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
 def test_a_damaged_state_names_the_one_before(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config())
     (tmp_path / "last-00000020" / "training.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match=r"damaged.*; to go on from last-00000010, remove .*last-00000020"):
+    with pytest.raises(
+        InputError, match=r"damaged.*; last-00000010 is intact: to resume from it, remove .*last-00000020"
+    ):
         RunDirectory(tmp_path).newest_state()
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config.json is damaged"):

@@ -1,11 +1,11 @@
-"""Files of any size -> JSON lines with their segment ends: in constant memory, and resumed exactly where it stopped.
+"""Job: files of any size -> JSON lines with their segment ends, in constant memory; a stopped job resumes exactly.
 
-Every file is cut into parts, and parts are read side by side, in rounds of ``streams``. Each part but a file's first
-begins ``warmup`` symbols early, to build up its state. All parts of a round move in step, so that round and chunk say
-where a job stands. What it needs to go on lies in a folder beside the results until they are complete.
+Every file is cut into parts, which are read side by side in rounds of ``streams``. Each part but a file's first begins
+``warmup`` symbols early, to build up its state. All parts of a round advance together, so round and chunk are the
+position of a job. The state to resume from is kept in a folder beside the results until they are complete.
 
-Several processes share the files among them; where there are fewer files than processes, they share the parts, and the
-first process joins what all have written.
+Several processes share the files. If there are fewer files than processes they share the parts, and the first process
+joins what all have written.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Part:
 
 
 class Job:
-    """The segmentation of some files. ``run`` does it, or goes on with it.
+    """The segmentation of some files; :meth:`run` starts or resumes it.
 
     Args:
-        network, vocabulary, config: of the model; files are read in its format (as text if that is the manual).
-        files: what to read; of several processes each takes every world-th file, or part where there are fewer files.
-        out: the folder of the results: for ``a.txt`` it will hold ``a.txt.jsonl``.
-        streams: parts read side by side, and the most parts a file is cut into. 1 reads every file from end to end.
-        warmup: symbols of left context that a part reads, unless it is a file's first.
+        network, vocabulary, config: of the model; files are read in its data format (the format "manual" as text).
+        files: what to read; process ``rank`` takes every world-th file, or part if there are fewer files.
+        out: the folder of the results, ``a.txt.jsonl`` for ``a.txt``.
+        streams: parts read side by side, and the most parts of a file; 1 reads every file from end to end.
+        warmup: symbols of left context that a part reads first, unless it is a file's first.
         chunk: symbols per line of the results.
-        plain: take accents off and write typographic signs in ASCII first.
+        plain: convert to ASCII first: no accents, plain quotation marks and dashes.
         share: (rank, world) of this process.
     """
 
@@ -94,28 +94,28 @@ class Job:
             raise InputError("two of the files have the same name, and so would their results; rename one")
         self._share = share if len(every) < world else (0, 1)  # of the parts
         self.files = every if self._share[1] > 1 else every[rank::world]
-        self.joins = self._share[0] == 0  # whether the results are there once this process is done
+        self.joins = self._share[0] == 0  # whether this process writes the final results
         self.network, self.vocabulary, self.out = network, vocabulary, out
         self.streams, self.warmup, self.chunk, self.plain = streams, warmup, chunk, plain
         self.work = out / f".work-{rank}"
         self._plan = self.work / "plan.json"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
-        self.wrote = False  # whether there was something to do
+        self.wrote = False  # whether the last run had something to do
 
     def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
-        """Write the results; None when they are complete, or the name of the signal that stopped it with all saved."""
+        """Write the results; returns None if they are complete, or the name of the signal that stopped the job."""
         if not resume and (self._plan.exists() or any(target.exists() for target in self.targets)):
-            raise InputError(f"{self.out} already holds results; go on with them by --resume, or choose another --out")
+            raise InputError(f"{self.out} already holds results; resume them, or choose another folder")
         complete = all(target.exists() for target in self.targets)
         if resume and not complete and not any(work.exists() for work in self._works()):
-            raise InputError(f"there is nothing to go on with in {self.out}; start without --resume")
+            raise InputError(f"there is nothing to resume in {self.out}; start the job instead")
         if not self.files or (resume and complete and not self.work.exists()):
             return None
-        if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining it already
+        if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining by now
             return None
         with self._alone():
             if not self._plan.exists() and all(target.exists() for target in self.targets):
-                shutil.rmtree(self.work)  # another process has completed it just now
+                shutil.rmtree(self.work)  # another process has just completed it
                 return None
             self.wrote = True
             return self._run(save_every, progress)
@@ -130,30 +130,30 @@ class Job:
                     return None
             return asked[0]
         except InputError:
-            if not self._plan.exists():  # nothing has begun, so nothing may stand in the way of the next try
+            if not self._plan.exists():  # nothing has begun: leave nothing behind
                 shutil.rmtree(self.work, ignore_errors=True)
             raise
         except OSError as error:
             raise InputError(
-                f"cannot write to {self.out} ({error.strerror or error}); mend that and go on by --resume"
+                f"cannot write to {self.out} ({error.strerror or error}); correct that, then resume"
             ) from error
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the work folder, made if need be; InputError if another process has it, or has just cleared it up."""
+        """Hold the lock of the work folder; InputError if another process has it, or has just removed the folder."""
         try:
             lock = hold(self.work)
         except BlockingIOError as error:
             raise InputError(
-                f"another process is writing to {self.out}; wait for it, or choose another --out"
+                f"another process is writing to {self.out}; wait for it, or choose another folder"
             ) from error
         except OSError as error:
-            raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another --out") from error
+            raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another folder") from error
         with lock:
             yield
 
     def _encode(self, asked: list[str]) -> list[int] | None:
-        """Files as symbols on disk, so that any part of one can be read; their lengths, None if a signal came first."""
+        """Write the files as symbols, so that any part can be read; returns their lengths, or None after a signal."""
         about = self._about()
         if self._plan.exists():
             try:
@@ -164,7 +164,7 @@ class Job:
             if began_with != about:
                 raise InputError(
                     f"the model, the files or their options are not those that the job in {self.out} began with; "
-                    "bring those back, or choose another --out"
+                    "use the same, or choose another folder"
                 )
             return lengths
         lengths = []
@@ -183,7 +183,7 @@ class Job:
         return lengths
 
     def _about(self) -> dict[str, Any]:
-        """What must stay the same for results to be those of an uninterrupted job."""
+        """What must stay the same for a resumed job: weights, files, options and share."""
         weights = 0
         for name, tensor in self.network.state_dict().items():
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
@@ -201,7 +201,7 @@ class Job:
         return parts
 
     def _read(self, lengths: list[int], asked: list[str], save_every: float, progress: Progress | None) -> bool:
-        """Read what is left; False if a signal stopped it."""
+        """Read the parts that are not done; False after a signal."""
         rank, world = self._share
         parts = self._parts(lengths)[rank::world]
         rounds = [parts[k : k + self.streams] for k in range(0, len(parts), self.streams)]
@@ -232,7 +232,7 @@ class Job:
     def _chunk(
         self, lanes: list[Part], files: Sequence[BinaryIO], begin: int, limit: int, state: State | None
     ) -> State:
-        """Read symbols ``begin`` to ``begin + chunk`` of every part, and write a line for each that is not over."""
+        """Read symbols ``begin`` to ``begin + chunk`` of every part, and write a line for each that has not ended."""
         end = min(begin + self.chunk, limit)
         symbols = np.stack([self._symbols(part, begin, end) for part in lanes], axis=1)  # (T, B)
         [found] = read(self.network, [self.network.as_input(symbols)], state)
@@ -258,7 +258,7 @@ class Job:
         return found.state
 
     def _symbols(self, part: Part, begin: int, end: int) -> np.ndarray:
-        """(end - begin,) the symbols there; zeros outside the file and beyond the part, which are not looked at."""
+        """(end - begin,): the symbols there; 0 outside the file and beyond the part, where results are not used."""
         result = np.zeros(end - begin, np.int64)
         first, after = max(0, part.start + begin), min(part.start + end, part.stop)
         if first < after:
@@ -272,12 +272,12 @@ class Job:
         return (work or self.work) / f"{part.file}-{part.start}.jsonl"
 
     def _works(self) -> list[Path]:
-        """The folders of all processes that have a share in the parts; this one's own where it has all of them."""
+        """The work folders of all processes that share the parts."""
         world = self._share[1]
         return [self.out / f".work-{rank}" for rank in range(world)] if world > 1 else [self.work]
 
     def _others(self, asked: list[str]) -> bool:
-        """Where parts are shared, say that this process has read its own; the first waits. False if a signal came."""
+        """If parts are shared, mark those of this process as done; the first waits for all. False after a signal."""
         if self._share[1] == 1:
             return True
         write(self.work / "done", b"")
@@ -297,7 +297,7 @@ class Job:
         write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
 
     def _restore(self) -> tuple[int, int, State | None]:
-        """Round, chunk and state to go on from; lines written since are dropped."""
+        """Round, chunk and state to resume from; lines written later are cut off."""
         path = self.work / "state"
         if not path.exists():
             for lines in self.work.glob("*-*.jsonl"):
@@ -314,10 +314,10 @@ class Job:
         return about["round"], about["chunk"], states.from_named(tensors)
 
     def _damaged(self, path: Path) -> InputError:
-        return InputError(f"{path} is damaged; remove {self.work} and start again, without --resume")
+        return InputError(f"{path} is damaged; remove {self.work} and start the job again")
 
     def _finish(self, lengths: Sequence[int]) -> None:
-        """Join the lines of each file's parts, then clear up."""
+        """Join the lines of each file's parts, then remove the work folders."""
         works = self._works()
         parts = list(enumerate(self._parts(lengths)))
         for k, target in enumerate(self.targets):
