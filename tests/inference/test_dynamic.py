@@ -278,9 +278,9 @@ def test_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("--learning-rate", 0.1), "--learning-rate is for --dynamic; give both"),
         (("--segment-length", 50), "--segment-length is for --dynamic; give both"),
-        (("--dynamic", "--streams", 8), "in one stream; got --streams 8"),
-        (("--dynamic", "--warmup", 500), "reads a text from end to end, with nothing to warm up; leave out --warmup"),
-        (("--dynamic", "--boundaries"), "one of them at a time"),
+        (("--dynamic", "--streams", 8), "in one stream from its start; leave out --streams 8"),
+        (("--dynamic", "--warmup", 500), "in one stream from its start; leave out --warmup"),
+        (("--dynamic", "--boundaries"), "not under --dynamic; give one of them"),
         (("--dynamic", "--decay", -1), "decay must lie between 0 and 1"),
     ],
 )
