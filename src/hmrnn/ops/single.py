@@ -20,7 +20,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.streamed import Streamed, known_on_copy, streamed
+from hmrnn.ops.streamed import Streamed, remembered, streamed
 
 LARGE = 1 << 20
 """Numbers in a matrix whose product with a vector is worth more than one thread."""
@@ -38,17 +38,24 @@ def why_not(
     """Why this cannot run here; None if it can."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
     source = inputs.embedding if isinstance(inputs, Symbols) else inputs
-    given = [source, *state.h, *state.c, state.z, boundaries, options.slope, *(a for w in weights for a in w)]
+    given = [
+        source,
+        *state.h,
+        *state.c,
+        state.z,
+        state.pending,
+        boundaries,
+        options.slope,
+        *(a for w in weights for a in w),
+    ]
     if x.shape[1] != 1 or lengths is not None:
         return "it takes one sequence, without padding"
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
         return "it computes on a CPU, in float32 or float64"
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in given):
         return "it has no gradient"
-    if not all(_binary(z) for z in (state.z, boundaries) if z is not None):
+    if not all(_binary(z) for z in (state.z, state.pending, boundaries) if z is not None):
         return "it takes boundaries of zero and one"
-    if not options.of_the_paper:
-        return "it has the paper's cell alone"
     if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
         return "it has neither soft nor drawn boundaries"
     return None
@@ -81,35 +88,45 @@ def hmlstm(
     hidden = [np.empty((T, layer.H), dtype) for layer in layers]
     s_z, z = np.empty((T, top), dtype), np.zeros((T, top), bool)
     forced = None if boundaries is None else boundaries[:, 0].detach().double().numpy()
-    before = (state.z[0] > 0.5).tolist()  # z one step ago
+    before = gates = (state.z[0] > 0.5).tolist()  # z one step ago, and the gates of the top-down input
+    if options.gate == "pending":
+        gates = ((state.z if state.pending is None else state.pending)[0] > 0.5).tolist()
     slope = dtype.type(float(options.slope))
     hold, half = options.on_copy == "hold", dtype.type(0.5)
 
     with np.errstate(over="ignore", invalid="ignore"):  # exp of a closed gate; what is not finite stays so
         for t in range(T):
             fed, below = True, first[rows[t]]  # z⁰ = 1; of the first layer this is W·x already
-            above = [layer.h for layer in layers]  # h one step ago
             for l, layer in enumerate(layers):
-                flush = l < top and before[l]
+                flush = options.flush and l < top and before[l]
+                down = None
+                if layer.V is not None and (options.gate == "always" or gates[l]):
+                    down = layer.down(layers[l + 1].h)  # h one step ago: that layer has yet to take this step
                 if fed or flush:
-                    s = layer.change(below if fed else None, above[l + 1] if flush else None, is_product=l == 0)
+                    of_z = layer.change(below if fed else None, down, flush, is_product=l == 0)[-1]
                 else:
-                    s = layer.recurrent()
+                    of_z = layer.recurrent()[-1] + (0 if down is None else down[-1])
                 hidden[l][t] = below = layer.h
                 if l == top:
                     break
                 # (8), (9): the boundary
-                s_z[t, l] = s[-1]
-                fires = bool((slope * s[-1] + 1) / 2 > half) and (fed or flush or not hold)
+                s_z[t, l] = of_z
+                fires = bool((slope * of_z + 1) / 2 > half) and (fed or flush or not hold)
                 if forced is not None and not math.isnan(forced[t, l]):
                     fires = bool(forced[t, l] > 0.5)
-                z[t, l] = before[l] = fed = fires
+                if options.gate == "pending":
+                    gates[l] = fires or (gates[l] and not fed)
+                z[t, l] = before[l] = fires
+                fed = fires or not options.copy
 
     probabilities = hard_sigmoid(torch.from_numpy(s_z), options.slope)[:, None]
     state = State(
         tuple(torch.from_numpy(layer.h.copy())[None] for layer in layers),
         tuple(torch.from_numpy(layer.c.copy())[None] for layer in layers),
-        torch.tensor([before[:top]], dtype=probabilities.dtype).reshape(1, top),
+        *(
+            torch.tensor([of], dtype=probabilities.dtype).reshape(1, top)
+            for of in ((before, gates) if options.gate == "pending" else (before,))
+        ),
     )
     found = tuple(torch.from_numpy(h)[:, None] for h in hidden)
     return Result(found, torch.from_numpy(z)[:, None].to(probabilities.dtype), probabilities, state)
@@ -131,7 +148,12 @@ def can_step(
         and options.boundary != "soft"
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and all(v in (0, 1) or math.isnan(v) for z in (state.z, boundaries) if z is not None for v in z[0].tolist())
+        and all(
+            v in (0, 1) or math.isnan(v)
+            for z in (state.z, state.pending, boundaries)
+            if z is not None
+            for v in z[0].tolist()
+        )
     )
 
 
@@ -144,28 +166,38 @@ def step(
 ) -> tuple[Streamed, Tensor, Tensor]:
     """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""
     top, h, c = len(weights) - 1, list(state.h), list(state.c)
-    before = state.z[0].tolist()
+    before = gates = state.z[0].tolist()
+    if options.gate == "pending":
+        gates = (state.z if state.pending is None else state.pending)[0].tolist()
     forced = [math.nan] * top if boundaries is None else boundaries[0].tolist()
     fed, below = True, x[0].detach().numpy()  # z⁰ = 1, h⁰ = x
     slope = below.dtype.type(float(options.slope))
-    known = known_on_copy(state, weights)
-    if known is None:
+    known = remembered(state, weights)
+    down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
+    if known is None or known.on_copy is None:
         copied = [
             _on_copy(w, a[0].detach().numpy()) if l > 0 else slope * 0 for l, (w, a) in enumerate(zip(weights[:-1], h))
         ]
     else:
-        copied = list(known[0].numpy())
+        copied = list(known.on_copy[0].numpy())
     changed, z, probabilities = [], [], []
     with np.errstate(over="ignore", invalid="ignore"):
         for l, w in enumerate(weights):
-            flush = l < top and before[l] > 0.5
+            flush = options.flush and l < top and before[l] > 0.5
             moves = fed or flush
             changed.append(moves)
             s_z = copied[l] if l < top else slope
+            gated = w.V is not None and (options.gate == "always" or gates[l] > 0.5)
+            if gated and not moves:
+                s_z = s_z + _of_above(w, state.h[l + 1], down[l])
             if moves:
                 layer = _Layer(w, h[l], c[l], options.zoneout)
-                above = state.h[l + 1][0].detach().numpy() if flush else None
-                s_z = layer.change(below if fed else None, above, is_product=False)[-1]
+                if gated and down[l] is None:
+                    down[l] = torch.from_numpy(layer.down(state.h[l + 1][0].detach().numpy()))[None]
+                from_above = down[l][0].numpy() if gated else None  # type: ignore[index]
+                s_z = layer.change(below if fed else None, from_above, flush, is_product=False)[-1]
+                if l > 0:
+                    down[l - 1] = None
                 h[l], c[l] = torch.from_numpy(layer.h)[None], torch.from_numpy(layer.c)[None]
                 if 0 < l < top:
                     copied[l] = _on_copy(w, layer.h)
@@ -176,13 +208,17 @@ def step(
             fires = p > 0.5 and (moves or options.on_copy == "evaluate")
             if not math.isnan(forced[l]):
                 fires = forced[l] > 0.5
-            fed = fires
+            if options.gate == "pending":
+                gates[l] = float(fires or (gates[l] > 0.5 and not fed))
+            fed = fires or not options.copy
             if fed:
                 below = h[l][0].detach().numpy()
             z.append(float(fires))
             probabilities.append(p)
     of_detectors = torch.tensor([z, copied, probabilities], dtype=x.dtype).view(3, 1, top)
-    new = streamed(State(tuple(h), tuple(c), of_detectors[0]), of_detectors[1], weights)
+    pending = torch.tensor([gates], dtype=x.dtype).view(1, top) if options.gate == "pending" else None
+    down = [] if options.of_the_paper else down  # what FLUSH reads is new
+    new = streamed(State(tuple(h), tuple(c), of_detectors[0], pending), of_detectors[1], down, weights)
     return new, torch.tensor([changed]), of_detectors[2]
 
 
@@ -190,6 +226,12 @@ def _on_copy(w: LayerWeights, h: np.ndarray) -> np.floating:
     """What COPY leaves of the detector's row of (4)."""
     of_h = torch.dot(w.U[-1].detach(), torch.from_numpy(h))
     return h.dtype.type((of_h + w.b[-1].detach()).item())
+
+
+def _of_above(w: LayerWeights, above: Tensor, down: Tensor | None) -> float:
+    """V·h in the detector's row."""
+    assert w.V is not None
+    return (torch.dot(w.V[-1].detach(), above[0].detach()) if down is None else down[0, -1]).item()
 
 
 def _product(matrix: Tensor) -> Callable[[np.ndarray], np.ndarray]:
@@ -218,6 +260,7 @@ class _Layer:
         self.gain_c, self.bias_c = array(w.gain_c), array(w.bias_c)
         self.h, self.c = h[0].detach().numpy(), c[0].detach().numpy()
         self._recurrent: np.ndarray | None = None
+        self._down: tuple[np.ndarray, np.ndarray] | None = None  # h of the layer above, V·h
 
     def read_input(self, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.ndarray]:
         """W·x, normalised, of every input that occurs, and which of them each step reads."""
@@ -238,18 +281,24 @@ class _Layer:
             self._recurrent = self._normalise(self.U(self.h), self.gain_U) + self.b
         return self._recurrent
 
-    def change(self, below: np.ndarray | None, above: np.ndarray | None, is_product: bool) -> np.ndarray:
-        """UPDATE, or FLUSH where ``above`` is given: new h and c; the pre-activations of (4)."""
+    def down(self, above: np.ndarray) -> np.ndarray:
+        """(6), multiplied once for each h of the layer above."""
+        assert self.V is not None
+        if self._down is None or self._down[0] is not above:
+            self._down = above, self._normalise(self.V(above), self.gain_V)
+        return self._down[1]
+
+    def change(self, below: np.ndarray | None, down: np.ndarray | None, flush: bool, is_product: bool) -> np.ndarray:
+        """UPDATE or FLUSH: new h and c; the pre-activations of (4)."""
         s = self.recurrent()
         if below is not None:
             s = s + (below if is_product else self._normalise(self.W(below), self.gain_W))  # (7)
-        if above is not None:
-            assert self.V is not None
-            s = s + self._normalise(self.V(above), self.gain_V)  # (6)
+        if down is not None:
+            s = s + down
         H = self.H
         f, i, o = (1 / (1 + np.exp(-s[: 3 * H]))).reshape(3, H)
         c = i * np.tanh(s[3 * H : 4 * H])
-        if above is None:
+        if not flush:
             c += f * self.c
         if self.zoneout > 0:
             c = self.zoneout * self.c + (1 - self.zoneout) * c

@@ -12,14 +12,16 @@ from hmrnn.ops.interface import LayerWeights, State
 
 
 class Streamed(State):
-    """A state that streaming gave, with what it need not compute again as long as states and weights stay as they are.
+    """A state that streaming gave, with products that hold as long as states and weights stay as they are.
 
     Any other state made from it, by ``_replace``, ``detach`` or a copy too, is one without. Changes are noticed as
     autograd notices them: not those by ``.data``, by NumPy, by a fused optimizer or by a CUDA graph.
     """
 
     on_copy: Tensor | None = None
-    """(B, L-1): the detectors' pre-activations if their layers copied now."""
+    """(B, L-1): U·h + b in the detectors' rows."""
+    down: tuple[Tensor | None, ...] = ()
+    """For each layer but the top one V·h of the layer above, (B, R), where it is known."""
     seen: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...] = ()
     """The tensors that this was computed from, as they were then."""
 
@@ -27,28 +29,35 @@ class Streamed(State):
         return Streamed, tuple(self)
 
 
-def streamed(state: State, on_copy: Tensor, weights: Sequence[LayerWeights]) -> Streamed:
+def streamed(state: State, on_copy: Tensor, down: Sequence[Tensor | None], weights: Sequence[LayerWeights]) -> Streamed:
     new = Streamed(*state)
-    new.on_copy, new.seen = on_copy, tuple((weakref.ref(a), _version(a)) for a in _read(state, weights))
+    new.on_copy, new.down = on_copy, tuple(down)
+    new.seen = tuple((weakref.ref(a), _version(a)) for a in _read(new, weights))
     return new
 
 
-def known_on_copy(state: State, weights: Sequence[LayerWeights]) -> Tensor | None:
-    """``on_copy`` of a state, if nothing has changed that it depends on; in inference mode nobody would notice."""
-    if any(h.is_inference() for h in state.h[1:-1]) or not isinstance(state, Streamed) or state.on_copy is None:
+def remembered(state: State, weights: Sequence[LayerWeights]) -> Streamed | None:
+    """The state, if it has products and nothing has changed that they depend on.
+
+    None in inference mode, where changes of tensors cannot be noticed.
+    """
+    if any(h.is_inference() for h in state.h[1:]) or not isinstance(state, Streamed) or state.on_copy is None:
         return None
     same = (
         # itself, as a weight that is computed anew for every use may lie where the last one lay
         ref() is a and version == _version(a)
         for (ref, version), a in zip(state.seen, _read(state, weights), strict=True)
     )
-    return state.on_copy if all(same) else None
+    return state if all(same) else None
 
 
-def _read(state: State, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
-    """The tensors that the detectors of copying layers read."""
+def _read(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
+    """The tensors that the products were made of."""
     for h, w in zip(state.h[1:-1], weights[1:-1]):
         yield from (h, w.U, w.b)
+    for h, w, down in zip(state.h[1:], weights, state.down):
+        if down is not None:
+            yield from (a for a in (h, w.V, w.gain_V) if a is not None)
 
 
 def _version(a: Tensor) -> tuple[int, int]:

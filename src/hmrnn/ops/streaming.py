@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import reference, single
+from hmrnn.ops import single
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
-from hmrnn.ops.reference import normalise, squash_cell
-from hmrnn.ops.streamed import known_on_copy, streamed
+from hmrnn.ops.reference import next_gate, normalise, squash_cell
+from hmrnn.ops.streamed import remembered, streamed
 
 
 class Step(NamedTuple):
@@ -36,61 +36,75 @@ def step(
 
     Nothing is drawn: of "sample" the likelier state is taken.
     """
-    if not options.of_the_paper:
-        return _reference_step(x, weights, state, options, boundaries)
     if single.can_step(x, weights, state, options, boundaries):  # the same up to rounding, sooner
         return Step(*single.step(x, weights, state, options, boundaries))
-    top = len(weights) - 1
+    top, ones = len(weights) - 1, state.z.new_ones(len(x))
     h, c, z = list(state.h), list(state.c), state.z.clone()
-    known = known_on_copy(state, weights)
-    copied = torch.zeros_like(z) if known is None else known.clone()
+    pending = None
+    if options.gate == "pending":
+        pending = (state.z if state.pending is None else state.pending).clone()
+    known = remembered(state, weights)
+    copied = torch.zeros_like(z) if known is None or known.on_copy is None else known.on_copy.clone()
+    down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
     if known is None:
         for l in range(1, top):  # the first layer never copies
             copied[:, l] = _on_copy(weights[l], h[l])
-    probabilities = hard_sigmoid(copied, options.slope)  # what COPY would say; rows that change are overwritten below
+    probabilities = torch.empty_like(z)
     changed: list[Tensor] = []
-    below, z_below = x, z.new_ones(len(x))  # h⁰ = x, z⁰ = 1
+    below, z_below = x, ones  # h⁰ = x, z⁰ = 1
 
     for l, w in enumerate(weights):
-        z_here = state.z[:, l] if l < top else z.new_zeros(len(x))
-        changed.append((z_here + z_below) > 0)
+        fed = z_below if options.copy else ones
+        flush = state.z[:, l] if l < top and options.flush else torch.zeros_like(ones)
+        gate = _gate(state, pending, options, l) if w.V is not None else None
+        changed.append((flush + fed) > 0)
         moving = changed[l].tolist()
+        rows = slice(None) if all(moving) else changed[l].nonzero()[:, 0]
+        s_z = copied[:, l].clone() if l < top else None
+        if s_z is not None and w.V is not None and gate is not None and not all(moving) and bool(gate.any()):
+            s_z += gate * (state.h[l + 1] @ w.V[-1] if down[l] is None else down[l][:, -1])  # type: ignore[index]
         if any(moving):
-            rows = slice(None) if all(moving) else changed[l].nonzero()[:, 0]
-            h_new, c_new, s_z = _move(
-                w, h[l][rows], c[l][rows], _shared(z_here[rows]), below[rows], _shared(z_below[rows]),
-                above=state.h[l + 1][rows] if l < top else None,
-                zoneout=options.zoneout,
+            from_above = None
+            if gate is not None and _matters(shared := _shared(gate[rows])):
+                product = down[l]
+                if product is None or not isinstance(rows, slice):
+                    product = normalise(F.linear(state.h[l + 1][rows], w.V), w.gain_V)  # type: ignore[arg-type]
+                    down[l] = product if isinstance(rows, slice) else down[l]
+                from_above = _times(shared, product)
+            h_new, c_new, s_moved = _move(
+                w, h[l][rows], c[l][rows], _shared(flush[rows]), below[rows], _shared(fed[rows]), from_above,
+                options.zoneout,
             )  # fmt: skip
             h[l], c[l] = _put(h[l], rows, h_new), _put(c[l], rows, c_new)
-            if l < top:
-                probabilities[rows, l] = hard_sigmoid(s_z, options.slope)
+            if l > 0 and not options.of_the_paper:
+                down[l - 1] = None
+            if s_z is not None:
+                s_z[rows] = s_moved
             if 0 < l < top:
                 copied[rows, l] = _on_copy(w, h_new)
-        if l < top:
-            z_new = probabilities[:, l]
+        if s_z is not None:
+            probabilities[:, l] = z_new = hard_sigmoid(s_z, options.slope)
             if options.boundary != "soft":
                 z_new = (z_new > 0.5).to(z.dtype)
             if options.on_copy == "hold":
-                z_new = z_new * (z_here + (1 - z_here) * z_below)
+                z_new = z_new * (flush + (1 - flush) * fed)
             if boundaries is not None:
                 z_new = torch.where(boundaries[:, l].isnan(), z_new, boundaries[:, l])
+            if pending is not None:
+                pending[:, l] = next_gate(pending[:, l], z_new, fed)
             z[:, l] = z_new
             below, z_below = h[l], z_new
-    new = streamed(State(tuple(h), tuple(c), z), copied, weights)
+    if options.of_the_paper:
+        down = []  # what FLUSH reads is new
+    new = streamed(State(tuple(h), tuple(c), z, pending), copied, down, weights)
     return Step(new, torch.stack(changed, dim=1), probabilities)
 
 
-def _reference_step(
-    x: Tensor, weights: Sequence[LayerWeights], state: State, options: Options, boundaries: Tensor | None
-) -> Step:
-    forced = None if boundaries is None else boundaries[None]
-    result = reference.hmlstm(x[None], weights, state, options, boundaries=forced)
-    moved = torch.nn.functional.pad(result.state.z, (1, 0), value=1.0)  # (B, L)
-    if options.flush:
-        moved = moved + torch.nn.functional.pad(state.z, (0, 1))
-    changed = (moved > 0) | (not options.copy)
-    return Step(result.state, changed, result.probabilities[0])
+def _gate(state: State, pending: Tensor | None, options: Options, l: int) -> Tensor:
+    """(B,): the gate of the top-down input of layer l at this step."""
+    if options.gate == "always":
+        return torch.ones_like(state.z[:, l])
+    return (state.z if pending is None else pending)[:, l]
 
 
 def _shared(z: Tensor) -> Tensor | float:
@@ -113,21 +127,21 @@ def _move(
     w: LayerWeights,
     h: Tensor,  # (n, H)
     c: Tensor,  # (n, H)
-    z: Tensor | float,  # (n, 1), or that of all rows
+    flush: Tensor | float,  # (n, 1), or that of all rows
     below: Tensor,  # (n, size)
     z_below: Tensor | float,  # (n, 1), or that of all rows
-    above: Tensor | None,  # (n, H above)
+    from_above: Tensor | None,  # (n, R) V·h times its gate
     zoneout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """UPDATE or FLUSH of the rows that change: their h, c and the detector's pre-activation."""
     s = F.linear(h, w.U, w.b).to(w.b.dtype) if w.gain_U is None else normalise(F.linear(h, w.U), w.gain_U) + w.b
     if _matters(z_below):
         s = s + _times(z_below, normalise(F.linear(below, w.W), w.gain_W))
-    if w.V is not None and above is not None and _matters(z):
-        s = s + _times(z, normalise(F.linear(above, w.V), w.gain_V))
-    H, keep = w.hidden_size, 1 - z
+    if from_above is not None:
+        s = s + from_above
+    H, keep = w.hidden_size, 1 - flush
     f, i, o = torch.sigmoid(s[:, : 3 * H]).split(H, dim=1)
-    alpha, beta, gamma = z + keep * z_below, keep * z_below, keep * (1 - z_below)
+    alpha, beta, gamma = flush + keep * z_below, keep * z_below, keep * (1 - z_below)
     c_new = _times(alpha, i * torch.tanh(s[:, 3 * H : 4 * H]))
     if _matters(beta):
         c_new = c_new + _times(beta, f * c)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.reference import normalise, squash_cell
+from hmrnn.ops.sparse.copies import Copies
 from hmrnn.ops.sparse.gradients import input_gradient, weight_gradients
 from hmrnn.ops.sparse.log import (
     Call,
@@ -199,7 +199,7 @@ class Layer:
         # V·h and W·h in the detector's row, whether or not a boundary let them pass
         if w.V is not None:
             self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
-            self.reads_above: list[bool] = list(call.gate[:-1, :, l].any(axis=1))
+            self.reads_above = [bool(row.any()) for row in call.gate[:-1, :, l]]
         if below is not None and copy:
             self.below_z = (below.events.h(slice(None)) @ w.W[-1])[below.events.index(below.events.current[1:])]
 
@@ -218,53 +218,12 @@ class Layer:
             self.above_events = events.index(self.above.events.current[times, rows])
             self.gated = events.index(call.gate[times, rows, l].nonzero()[0])
         self.block_start = call.T
-        self.copies: list[Tensor | None] = [None] * call.T  # (B,) ones for the rows that copy
+        self.copies: Copies | None = None
         self.share_kept: Tensor | float = call.options.zoneout  # by zoneout, (events, H) or the same for all
         if call.kept is not None:
             self.share_kept = call.kept[self.l][times, rows].to(events.states.dtype)
         if self.below is not None and self.options.copy and call.traces_z:
-            self._prepare_copies()
-
-    def _prepare_copies(self) -> None:
-        """For every event that is copied: by how much h and c would differ had its row flushed, and updated instead.
-
-        Where the layer above is read on COPY too, this also depends on the event that the layer above is in.
-        """
-        call, w, l, H, events, above = self.call, self.w, self.l, self.H, self.events, self.above
-        copying = ~call.z[1:, :, l - 1]  # (T, B)
-        if above is not None and self.options.flush:
-            copying &= ~call.z[:-1, :, l]
-        if call.active is not None:
-            copying &= call.active.cpu().numpy()
-        if not copying.any():
-            return
-        read = np.full(copying.shape, -1)  # (T, B) events of the layer above, -1: not read
-        if above is not None and w.V is not None:
-            read = np.where(call.gate[:-1, :, l], above.events.current[:-1], -1)
-        base = read.max() + 2
-        pairs, numbers = np.unique((events.current[:-1] * base + read + 1)[copying], return_inverse=True)
-        used = events.index(pairs // base)
-        s = normalise(events.recurrent[:, : 4 * H].index_select(0, used), w.gain_U) + w.b[: 4 * H]
-        if above is not None and (reading := (pairs % base).nonzero()[0]).size:
-            product = above.events.downward[:, : 4 * H].index_select(0, events.index(pairs[reading] % base - 1))
-            add(s, events.index(reading), normalise(product, w.gain_V))
-        f, i, o = torch.sigmoid(s[:, : 3 * H]).chunk(3, dim=1)
-        h, c = events.states.index_select(0, used).chunk(2, dim=1)
-        self.turns = torch.cat([o * squash_cell(c, w) - h, i * torch.tanh(s[:, 3 * H :]) - c, f * c], dim=1)
-
-        # the loop goes backwards with a row of ``turns`` for each sequence, and replaces those that a copy needs
-        needed = np.zeros((call.T + 1, call.B), dtype=np.int64)
-        needed[:-1][copying] = numbers
-        at = np.where(copying, np.arange(call.T)[:, None], call.T)
-        needed = np.take_along_axis(needed, np.minimum.accumulate(at[::-1])[::-1], axis=0)
-        changed = np.concatenate([needed[:-1] != needed[1:], np.zeros((1, call.B), dtype=bool)])
-        counts = changed.sum(axis=1).tolist()
-        self.turn_rows = events.index(changed.nonzero()[1]).split(counts)
-        self.turn_numbers = events.index(needed[changed]).split(counts)
-        self.turn = self.turns.index_select(0, events.index(needed[-1]))  # (B, 3H)
-        self.turn_flush, self.turn_forget = self.turn.split([2 * H, H], dim=1)
-        masks = torch.from_numpy(copying).to(self.turns).unbind()
-        self.copies = [mask if rows.any() else None for mask, rows in zip(masks, copying)]
+            self.copies = Copies.of(self)
 
     def _prepare_block(self, last: int) -> None:
         """The local derivatives of the events of several steps up to ``last``."""
@@ -295,8 +254,8 @@ class Layer:
             self.dh += self.d_hidden[t]
         if self.detects:
             self._detector(t)
-        if below is not None and (copies := self.copies[t]) is not None:
-            self._copy(t, below, copies)
+        if below is not None and self.copies is not None:
+            self._copy(t, below, self.copies)
         if t < self.block_start:
             self._prepare_block(t)
         if move is not None:
@@ -339,18 +298,20 @@ class Layer:
             if self.hold_below is not None:
                 self.below.dz += dz * self.hold_below[t]
 
-    def _copy(self, t: int, below: Layer, copies: Tensor) -> None:
+    def _copy(self, t: int, below: Layer, copies: Copies) -> None:
         """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
+        mask = copies.masks[t]
+        if mask is None:
+            return
+        to_flush, to_forget = copies.at(t)
         d, dc = self.d, self.dc
-        if len(rows := self.turn_rows[t]):
-            self.turn.index_copy_(0, rows, self.turns.index_select(0, self.turn_numbers[t]))
         if self.call.zones_out:
             dc = dc * (1 - self.call.share_kept(self.l, t, dc.dtype))
             d = torch.cat([self.dh, dc], dim=1)
-        to_flush = vecdot(d, self.turn_flush) * copies
+        by_flush = vecdot(d, to_flush) * mask
         if self.options.flush:
-            self.dz += to_flush
-        below.dz += to_flush.addcmul_(vecdot(dc, self.turn_forget), copies)
+            self.dz += by_flush
+        below.dz += by_flush.addcmul_(vecdot(dc, to_forget), mask)
 
     def _change(self, t: int, move: Move, local: _Local) -> None:
         """UPDATE and FLUSH."""
