@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 import pytest
@@ -107,6 +108,16 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
         assert expected in text, expected
     with pytest.raises(SystemExit):
         given("--help")
+
+
+@pytest.mark.parametrize(("words", "epochs"), [("train --help", 50), ("train demo --help", 3), ("train demo -h", 3)])
+def test_help_of_train_has_the_defaults_of_the_preset(
+    words: str, epochs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiny.hmrnn(*words.split()) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert re.search(rf"--train.epochs N [^()]*\(default: {epochs}\)", out)
+    assert out.startswith("presets: demo, ")
 
 
 @pytest.mark.parametrize("name", sorted(OLD_NAMES))

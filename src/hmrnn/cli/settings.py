@@ -18,17 +18,17 @@ C = TypeVar("C", bound=Config)
 
 def train_arguments(words: list[str]) -> TrainArguments:
     """The arguments of ``hmrnn train``: those of the preset or of the resumed run, changed by the flags."""
-    if words and words[0] in ("-h", "--help"):
-        print(
-            "The options of hmrnn train, with the defaults of the preset ptb. Presets:", ", ".join(PRESETS), end="\n\n"
-        )
-        print_help(TrainArguments, "hmrnn train", PRESETS["ptb"])
-        raise SystemExit(0)
-    if not words or words[0].startswith("-"):
+    target = words[0] if words and not words[0].startswith("-") else None
+    wants_help = not {"-h", "--help"}.isdisjoint(words)
+    if target is None and not wants_help:
         raise InputError(
             f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a file of text or strokes as its first argument"
         )
-    name, config = preset_for(words[0])
+    name, config = preset_for(target or "ptb")
+    if wants_help:
+        print(f"presets: {', '.join(PRESETS)}; the defaults below are those of {target or 'ptb'}")
+        print_help(TrainArguments, "hmrnn train", config)
+        raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
     out = given["out"] = given.get("out") or f"runs/{name}"
     arguments = fit(build(_arguments(config), given), config)
@@ -37,7 +37,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
 
         stored = RunDirectory(Path(out)).config()
         if stored.data.format != config.data.format:
-            raise InputError(f"the run in {out} reads {stored.data.format}, not {words[0]}; choose another --out")
+            raise InputError(f"the run in {out} reads {stored.data.format}, not {target}; choose another --out")
         if config.data.path:  # the file may have moved
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)

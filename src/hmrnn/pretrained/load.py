@@ -104,5 +104,5 @@ def load_text(source: str | Path, *, device: str | torch.device = "cpu", engine:
     """As :func:`load`, for a model that must read text."""
     model = load(source, device=device, engine=engine)
     if not isinstance(model, TextModel):
-        raise InputError(f"{source} is not a model of text, which this needs")
+        raise InputError(f"{source} is a model of {model.reads.modality}, and a model of text is needed")
     return model
