@@ -18,7 +18,7 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import display
+from hmrnn.cli import display, progress
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
@@ -112,8 +112,8 @@ def test_what_cannot_be_scored(
         (("-m", "model", "a"), "must hold at least 2 symbols; got 1"),
         (("-m", "model", "abXc"), "1 symbol that training never showed: 'X' (U+0058) at position 2"),
         (("-m", "model", "--lines", "abc\nabXc"), "line 2: the text holds 1 symbol that training never showed: 'X'"),
-        (("-m", "model", "abc", "--file", "text.txt"), "give a text or --file, not both"),
-        (("-m", "hand", "abc"), "hand holds a model of handwriting, and this needs one of text"),
+        (("-m", "model", "abc", "--file", __file__), "give a text or --file, not both"),
+        (("-m", "hand", "abc"), "hand is not a model of text, which this needs"),
     ):
         assert tiny.hmrnn("score", *arguments) == 2
         err = capsys.readouterr().err
@@ -187,4 +187,4 @@ def test_a_process_that_shows_nothing_keeps_nothing() -> None:
             del event
 
     nothing: Any = None
-    assert display.follow(events(), nothing, nothing, quiet=True)["step"] == 9
+    assert progress.follow(events(), nothing, nothing, quiet=True)["step"] == 9
