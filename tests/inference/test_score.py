@@ -113,7 +113,7 @@ def test_what_cannot_be_scored(
         (("-m", "model", "abXc"), "1 symbol that training never showed: 'X' (U+0058) at position 2"),
         (("-m", "model", "--lines", "abc\nabXc"), "line 2: the text holds 1 symbol that training never showed: 'X'"),
         (("-m", "model", "abc", "--file", __file__), "give a text or --file, not both"),
-        (("-m", "hand", "abc"), "hand is not a model of text, which this needs"),
+        (("-m", "hand", "abc"), "hand is a model of strokes, and a model of text is needed"),
     ):
         assert tiny.hmrnn("score", *arguments) == 2
         err = capsys.readouterr().err
