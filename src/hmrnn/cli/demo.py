@@ -11,12 +11,12 @@ from hmrnn.analysis import scores, yardsticks
 from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DemoArguments
+from hmrnn.cli.report import passage
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
-from hmrnn.inference.segment import segment
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS
@@ -25,9 +25,6 @@ from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
-
-CONTEXT, PASSAGE = 500, 270
-"""Symbols read before the passage that is shown, and the passage: the paper's figures have three rows of 90."""
 
 
 def run(arguments: DemoArguments) -> int:
@@ -87,8 +84,7 @@ def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> s
     }
     title = f"\nBits per character on the validation text ({len(valid):,} characters)"
     display.print_table(title, ("model", "bits"), [(name, f"{bits:.3f}") for name, bits in rows.items()])
-    symbols = corpus.valid[: CONTEXT + PASSAGE]
-    found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[CONTEXT:]
+    found = passage(model, corpus)
     print(f"\nSegments that the detectors found in {len(found)} characters of it; no boundary was shown in training:\n")
     print(display.segmentation(found))
     for name in ("3", "4"):

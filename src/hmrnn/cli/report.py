@@ -13,6 +13,7 @@ import numpy as np
 
 from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.scores import TOLERANCES, table
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli.display import duration
 from hmrnn.config import to_json
 from hmrnn.data import Corpus, StrokeCorpus
@@ -68,8 +69,7 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
-    advice = "make room there and resume the run"
-    return files.write(run / "report.html", page.encode(), advice=advice)
+    return files.write(run / "report.html", page.encode(), advice="make room there and resume the run")
 
 
 def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, progress: dict[str, Any]) -> str:
@@ -102,23 +102,23 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
 def _text(model: TextModel, corpus: Corpus) -> list[str]:
     parts = []
     if model.network.rnn.num_boundaries:
-        symbols = corpus.valid[: CONTEXT + PASSAGE]
-        context = max(0, min(CONTEXT, len(symbols) - PASSAGE))
-        found = segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[context:]
-        where = f"{len(found)} symbols of the validation part"
-        parts += [
-            _picture("Figure 3", model.figure("3", found.text, found), f"{where}; white blocks are boundaries."),
-            _picture(
-                "Figure 4", model.figure("4", found.text, found), f"{where}, with the norm of every layer's state."
-            ),
-            f"<pre>{html.escape(found.table())}</pre>",
-        ]
-        parts += _segments(model, corpus)
+        found = passage(model, corpus)
+        for name, shown in (("3", "; white blocks are boundaries"), ("4", ", with the norm of every layer's state")):
+            caption = f"{len(found)} symbols of the validation part{shown}."
+            parts.append(_picture(f"Figure {name}", model.figure(name, found.text, found), caption))
+        parts += [f"<pre>{html.escape(found.table())}</pre>", *_segments(model, corpus)]
     parts.append("<h2>Samples</h2>")
     for temperature, seed in SAMPLES:
         sample = model.generate("", 400, temperature=temperature, seed=seed)
         parts.append(f'<p>temperature {temperature}</p><pre class="sample">{html.escape(sample)}</pre>')
     return parts
+
+
+def passage(model: TextModel, corpus: Corpus) -> Segmentation:
+    """The segments of a passage of the validation part, found with its left context read first."""
+    symbols = corpus.valid[: CONTEXT + PASSAGE]
+    start = max(0, min(CONTEXT, len(symbols) - PASSAGE))
+    return segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[start:]
 
 
 def _segments(model: TextModel, corpus: Corpus) -> list[str]:
