@@ -61,6 +61,8 @@ def test_only_what_is_given_is_returned() -> None:
     assert given("--part.fast_mode", "--part.size=-4", "--files") == {
         "part.fast_mode": True, "part.size": -4, "files": (),
     }  # fmt: skip
+    assert given("--part.pair", "-1e-3", "-.5", "-2") == {"part.pair": (-0.001, -0.5), "word": "-2"}
+    assert given("--", "--part.size") == {"word": "--part.size"}
     assert given("--quiet", "two words") == given("two words", "--quiet") == {"quiet": True, "word": "two words"}
 
 
@@ -102,7 +104,7 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
         "--part.fast-mode, --part.no-fast-mode Quickly.",
         "--part.pair X X Two numbers. (default: 1.0 2.0)",
         "--kind {a,b,1} Which.",
-        "-f [FILE ...], --files [FILE ...] Some files.",
+        "--files [FILE ...] Some files.",
         "--quiet Say nothing.",
     ):
         assert expected in text, expected

@@ -118,6 +118,7 @@ def _parser(kind: type, program: str, default: Any = None) -> _Parser:
         prog=program, usage=f"{program}{places} [OPTIONS]", description=_paragraph(kind), allow_abbrev=False,
         argument_default=argparse.SUPPRESS, formatter_class=functools.partial(argparse.HelpFormatter, width=100),
     )  # fmt: skip
+    parser._negative_number_matcher = re.compile(r"-\.?\d")  # so that -1e-3 is a value, not an option
     groups: dict[str, Any] = {"": parser}
     for name, part in typing.get_type_hints(kind).items():
         if dataclasses.is_dataclass(part):
