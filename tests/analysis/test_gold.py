@@ -12,7 +12,7 @@ import torch
 
 import hmrnn
 import tiny
-from hmrnn.analysis import gold as e
+from hmrnn.analysis import gold
 from hmrnn.analysis.scores import Row
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
@@ -35,11 +35,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield work
 
 
-def perfect(ends: list[int], length: int) -> e.Found:
+def perfect(ends: list[int], length: int) -> gold.Found:
     """Two levels: one found everything, the other nothing."""
     boundaries = np.zeros((length, 2), bool)
     boundaries[np.array(ends) - 1, 0] = True
-    return e.Found(boundaries, *np.zeros((2, length), np.float32))
+    return gold.Found(boundaries, *np.zeros((2, length), np.float32))
 
 
 def by_name(rows: list[Row]) -> dict[str, Row]:
@@ -72,10 +72,10 @@ def test_streams_cover_every_position_once(work: Path) -> None:
     assert np.array_equal(found.boundaries[:299], one.boundaries[:299])
 
 
-@pytest.mark.parametrize(("ends", "convention"), [([2, 5, 7], e.BEFORE), ([3, 6, 9], e.AFTER)])
+@pytest.mark.parametrize(("ends", "convention"), [([2, 5, 7], gold.BEFORE), ([3, 6, 9], gold.AFTER)])
 def test_either_side_of_a_space(ends: list[int], convention: str) -> None:
     symbols = WORDS.encode("ab ab\nb  c")
-    row = by_name(e.against_white_space(perfect(ends, 10), symbols, WORDS))["level 1"]
+    row = by_name(gold.against_white_space(perfect(ends, 10), symbols, WORDS))["level 1"]
     assert row.convention == convention
     assert (row.scores[0].f1, row.scores[0].gold) == (1, 3)
 
@@ -83,14 +83,14 @@ def test_either_side_of_a_space(ends: list[int], convention: str) -> None:
 def test_text_without_words_is_said(work: Path) -> None:
     for text in ("abcabc", " \n "):
         with pytest.raises(InputError, match="give a file of gold ends"):
-            e.against_white_space(perfect([1], len(text)), WORDS.encode(text), WORDS)
+            gold.against_white_space(perfect([1], len(text)), WORDS.encode(text), WORDS)
 
 
 def test_removed_spaces_are_scored_line_by_line() -> None:
     # "a b\nab c\n\nabc" without its spaces; ends next to a line feed are in plain sight and do not count
     symbols = WORDS.encode("ab\nabc\n\nabc")
     spaces = np.array([1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], np.uint8)
-    rows = by_name(e.against_removed_spaces(perfect([1, 2, 3, 5, 6, 7], 11), symbols, spaces, WORDS))
+    rows = by_name(gold.against_removed_spaces(perfect([1, 2, 3, 5, 6, 7], 11), symbols, spaces, WORDS))
     level = rows["level 1"]
     assert (level.scores[0].found, level.scores[0].gold, level.scores[0].hits) == (2, 2, 2)
     assert level.words is not None
@@ -105,37 +105,38 @@ def test_removed_spaces_are_scored_line_by_line() -> None:
 def test_a_word_may_be_known_to_have_ended_only_when_the_next_has_begun() -> None:
     symbols = WORDS.encode("abcab\nabc")  # "ab cab" and "ab c"
     spaces = np.array([0, 1, 0, 0, 0, 0, 0, 1, 0], np.uint8)
-    level = by_name(e.against_removed_spaces(perfect([3], 9), symbols, spaces, WORDS))["level 1"]
-    assert level.convention == e.LATER
+    level = by_name(gold.against_removed_spaces(perfect([3], 9), symbols, spaces, WORDS))["level 1"]
+    assert level.convention == gold.LATER
     assert (level.scores[0].found, level.scores[0].gold, level.scores[0].hits) == (1, 1, 1)  # "c" ends with its line
     assert level.words is not None
     assert level.words.f1 == 1
     assert (
-        by_name(e.against_removed_spaces(perfect([2, 8], 9), symbols, spaces, WORDS))["level 1"].convention == e.REMOVED
+        by_name(gold.against_removed_spaces(perfect([2, 8], 9), symbols, spaces, WORDS))["level 1"].convention
+        == gold.REMOVED
     )
 
 
 def test_gold_ends_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "ends.txt"
     path.write_text("7\n\n3  # a comment\n# another\n7\n")
-    assert e.read_ends(path, 10).tolist() == [3, 7]
-    row = e.against_ends(perfect([3, 7], 10), e.read_ends(path, 10))[0]
+    assert gold.read_ends(path, 10).tolist() == [3, 7]
+    row = gold.against_ends(perfect([3, 7], 10), gold.read_ends(path, 10))[0]
     assert row.scores[0].f1 == 1
     for bad, message in (("0", "line 1: .* from 1 to 10"), ("3\n11", "line 2"), ("x", "got 'x'"), ("# none", "no end")):
         path.write_text(bad)
         with pytest.raises(InputError, match=message):
-            e.read_ends(path, 10)
+            gold.read_ends(path, 10)
     path.write_text("9" * 5000)
     with pytest.raises(InputError, match=r"line 1: .*; got '9{40}'$"):
-        e.read_ends(path, 10)
+        gold.read_ends(path, 10)
     with pytest.raises(InputError, match="cannot be read"):
-        e.read_ends(tmp_path / "none", 10)
+        gold.read_ends(tmp_path / "none", 10)
 
 
 def test_an_endless_file_of_gold_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(e, "_LONGEST_FILE", 1 << 20)
+    monkeypatch.setattr(gold, "_LONGEST_FILE", 1 << 20)
     with pytest.raises(InputError, match="/dev/zero, has more than 1,048,576 characters"):
-        e.read_ends("/dev/zero", 10)
+        gold.read_ends("/dev/zero", 10)
 
 
 def test_command(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +173,7 @@ def test_command_with_a_file_of_ends(work: Path, capsys: pytest.CaptureFixture[s
     (work / "ends.txt").write_text("3\n6\n")
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--boundaries", "--gold", "ends.txt", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["boundaries"]
-    assert rows[0]["convention"] == e.FILE
+    assert rows[0]["convention"] == gold.FILE
     assert rows[0]["tolerance"]["0"]["gold"] == 2
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--gold", "ends.txt") == 2
     assert "--boundaries" in capsys.readouterr().err

@@ -337,12 +337,8 @@ def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
     together = np.concatenate([np.zeros(0), *scores])
     highest = np.zeros(len(together), bool)
     highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
-    return _split(highest & (together > -np.inf), [len(part) for part in scores])
-
-
-def _split(flags: np.ndarray, positions: Sequence[int]) -> list[np.ndarray]:
-    """The ends of each sequence, from the joined flags of their inner positions."""
-    return [ends_of(part) for part in np.split(flags, np.cumsum(positions))[: len(positions)]]
+    ends = np.split(highest & (together > -np.inf), np.cumsum([len(part) for part in scores]))
+    return [ends_of(part) for part in ends[: len(scores)]]
 
 
 def _rises(surprise: ArrayLike) -> np.ndarray:
