@@ -303,7 +303,7 @@ class ExploreArguments(Arguments):
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
     name: tuple[str, ...] = option((), "NAME")
-    """Further host names under which the page may be reached, such as this machine's."""
+    """Further host names of the page, such as this machine's; https://NAME for that of a proxy with TLS."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:N, or auto."""
 
