@@ -275,7 +275,7 @@ def edit(name: str, old: str, new: str) -> Callable[[Path], object]:
 
 CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda best: shutil.rmtree(best), ""),
-    "truncated": (lambda best: os.truncate(best / "model.safetensors", 99), "model.safetensors is damaged (99 bytes"),
+    "truncated": (lambda best: os.truncate(best / "model.safetensors", 99), "model.safetensors is damaged: its size"),
     "version": (edit("manifest.json", '"format": 1', '"format": 2'), "format 2, this hmrnn reads format 1"),
     "vocabulary": (edit("vocabulary.json", '"h"', '"z"'), "vocabulary.json is damaged"),
 }
@@ -296,7 +296,7 @@ def test_checkpoints(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda last: os.truncate(last / "training.safetensors", 9), "training.safetensors is damaged (9 bytes"),
+        (lambda last: os.truncate(last / "training.safetensors", 9), "training.safetensors is damaged: its size"),
         (edit("manifest.json", '"format": 1', '"format": 2'), "format 2, this hmrnn reads format 1"),
         (lambda last: shutil.rmtree(last), "stopped before its first checkpoint"),
     ],

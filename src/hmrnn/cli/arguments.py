@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, flags_of, option
@@ -165,11 +164,6 @@ class TextArguments(ModelArguments):
     plain: bool = option(False, reads="text")
     """Replace accented letters and typographic characters by ASCII before reading; english-small knows only ASCII."""
 
-    @property
-    def needs_text(self) -> bool:
-        """Whether a model of text needs a text."""
-        return True
-
     def flags(self) -> dict[str, str]:
         return {**super().flags(), "data.path": "--file"}
 
@@ -177,12 +171,6 @@ class TextArguments(ModelArguments):
         super().check()
         if self.text is not None and self.file is not None:
             raise InputError("give a text or --file, not both")
-        nothing = self.text is None and self.file is None
-        if nothing and self.needs_text and self.model in bundled.names() and sys.stdin.isatty():
-            raise InputError(NO_TEXT)
-
-
-NO_TEXT = "no text: give one as an argument, by --file, or on standard input"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,10 +203,6 @@ class SegmentArguments(TextArguments):
     """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
     resume: bool = option(False, needs="stream")
     """Continue in --out exactly where an earlier run stopped."""
-
-    @property
-    def needs_text(self) -> bool:
-        return not self.stream
 
     def check(self) -> None:
         super().check()
@@ -279,10 +263,6 @@ class PlotArguments(TextArguments):
     """Figure 5: the levels to draw; all if not given."""
     out: str = option("figure.png", "FILE")
     """File to write: .png, .svg or .pdf."""
-
-    @property
-    def needs_text(self) -> bool:
-        return self.figure != "curves"
 
     def check(self) -> None:
         super().check()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.cli.arguments import NO_TEXT, ModelArguments, TextArguments
+from hmrnn.cli.arguments import ModelArguments, TextArguments
 from hmrnn.data import Strokes, archives, read_strokes
 from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
@@ -68,7 +68,7 @@ def read_text(arguments: TextArguments, kind: str) -> str:
 
 def _decoded(path: str | None, kind: str) -> str:
     if path is None and sys.stdin.isatty():
-        raise InputError(NO_TEXT)
+        raise InputError("no text: give one as an argument, by --file, or on standard input")
     name = path or "standard input"
     try:
         data = _file(path) if path is not None else _standard_input()
