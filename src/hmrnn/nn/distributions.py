@@ -8,7 +8,7 @@ infinity, up to 10¹⁵ deviations of the training steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -36,10 +36,12 @@ class Prediction(Protocol):
         """(T, B): the expected surprise, in nats."""
         ...
 
-    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
-        """One draw from each, on the CPU, where ``generator`` has to be; InputError if the network has diverged.
+    @property
+    def sample(self) -> Callable[..., Tensor]:
+        """``sample(generator, temperature=1.0, ...)``: one draw from each, on the CPU, where ``generator`` has to be.
 
-        ``temperature`` raises every probability to the power 1/temperature; 0 takes the likeliest.
+        ``temperature`` raises every probability to the power 1/temperature; 0 takes the likeliest. Further options
+        depend on the kind of prediction. InputError if the network has diverged.
         """
         ...
 

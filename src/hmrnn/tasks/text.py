@@ -1,4 +1,4 @@
-"""TextTask: predict the next symbol of a text that is read in streams, side by side."""
+"""TextTask: predict the next symbol of a text, read in streams side by side."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from hmrnn.tasks.base import Loss, Validation, chances
 
 
 class Streams:
-    """A text cut into ``batch_size`` equal parts that are read side by side, ``length`` symbols at a time.
+    """A text cut into ``batch_size`` streams of equal length that are read side by side, ``length`` symbols at a time.
 
-    A ``shift`` moves all cuts along the text, whose end is followed by its beginning.
+    ``shift`` moves all cuts along the text, which is treated as a circle.
     """
 
     def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
@@ -41,7 +41,7 @@ class Streams:
             )
         self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
         self.symbols, self.on_gpu, self.shift = symbols, None, 0
-        if device.type == "cuda":  # the text itself lives there: a chunk costs no copy from the host
+        if device.type == "cuda":  # keep the whole text there: no copies from the host
             kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
             self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
 

@@ -27,7 +27,7 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read import Read, Reader, Step
 from hmrnn.inference.read import read as read_chunks
 from hmrnn.inference.sample import check_jump, scribble, seeded, stream
-from hmrnn.nn.distributions import Categorical, StrokeMixture
+from hmrnn.nn.distributions import Categorical
 from hmrnn.ops import State, states
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
@@ -241,7 +241,6 @@ def write(
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
         prediction = reader.predict()
-        assert isinstance(prediction, Categorical)
         symbol = np.array(given[position : position + 1])
         if position >= len(given):
             symbol = prediction.sample(generator, temperature=temperature, top_k=top_k, top_p=top_p).numpy()
@@ -297,9 +296,7 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     written: list[np.ndarray] = []
     slice_began = time.monotonic()
     for position in range(points):
-        prediction = reader.predict()
-        assert isinstance(prediction, StrokeMixture)
-        drawn = check_jump(prediction.sample(generator, bias=bias)).numpy()  # (1, 3)
+        drawn = check_jump(reader.predict().sample(generator, bias=bias)).numpy()  # (1, 3)
         reader.read(model.network.as_input(drawn))
         rows.add(reader.last(), math.nan)
         steps.append(model.scale.decode(drawn)[0])
