@@ -6,6 +6,7 @@ Nothing here is taken from the package but the names of its parameters. Below it
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -137,12 +138,18 @@ def forward(
 
                 out.h[l][n], out.c[l][n], out.hidden[l][t, n] = h_new, c_new, h_new
                 out.operations[t, n, l] = operation
-                below = h_new
+                read, below = below, h_new
                 if top:
                     continue
 
                 # (8), (9)
-                p = hard_sigm(s[4 * H], a)
+                s_z = s[4 * H] if "D1" not in w else None
+                if s_z is None:  # a detector with a hidden layer reads the same, gated as for the rows of U, V and W
+                    parts = [before_h[l], *([gate * before_h[l + 1]] if "V" in w else []), z_below * read]
+                    units = w["D1"] @ np.concatenate(parts) + w["d1"]
+                    erf = np.array([math.erf(v / math.sqrt(2)) for v in units])
+                    s_z = (w["D2"] @ (0.5 * units * (1 + erf)) + w["d2"])[0]
+                p = hard_sigm(s_z, a)
                 if boundary == "soft":
                     z_new = p
                 elif boundary == "sample" and noise is not None:

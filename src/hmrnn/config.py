@@ -170,6 +170,8 @@ class DetectorConfig:
     bounds: tuple[float, float] = (1.0, 0.0)
     """Bounds on the gradient that a boundary passes to the previous one of its detector: through V (above 1 it can grow
     without limit) and through U (needed without layer norm in sequences of hundreds of steps). 0: no bound."""
+    hidden: int = 0
+    """Units in a hidden layer of each detector. 0: none, as in the paper."""
 
     @property
     def needs_probabilities(self) -> bool:
@@ -178,7 +180,7 @@ class DetectorConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _check_not_negative("detectors", self, "slope", "rate_weight", "pull_weight", "pull_margin", "bounds")
+        _check_not_negative("detectors", self, "hidden", "slope", "rate_weight", "pull_weight", "pull_margin", "bounds")
         _check_share("detectors", self, "rate_control")
         if not self.slope[1] > 0:
             raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import one_of, positive, truth
+from hmrnn.nn.checks import not_negative, one_of, positive, truth
 from hmrnn.nn.weights import Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
@@ -22,7 +22,8 @@ class HMLSTMCell(Sloped):
         input_size: size of the layer below.
         hidden_size: size of this layer.
         above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
-        layer_norm, boundary, on_copy, flush, top_down, copy, check_values, device, dtype: as in :class:`HMLSTM`.
+        layer_norm, boundary, on_copy, flush, top_down, copy, detector_hidden, check_values, device,
+            dtype: as in :class:`HMLSTM`.
 
     The state is h, c and z. With ``top_down="pending"``, unless FLUSH makes that "boundary", it has a fourth tensor
     (B, 1): the gate of the top-down input.
@@ -46,6 +47,7 @@ class HMLSTMCell(Sloped):
         flush: bool = True,
         top_down: TopDown = "boundary",
         copy: bool = True,
+        detector_hidden: int = 0,
         check_values: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -60,9 +62,10 @@ class HMLSTMCell(Sloped):
         self.flush, self.copy = truth("flush", flush), truth("copy", copy)
         self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
         self.check_values = truth("check_values", check_values)
+        self.detector_hidden = not_negative("detector_hidden", detector_hidden)
         self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
         sizes = self.hidden_size, self.input_size, self.above_size
-        weights = new_weights(*sizes, layer_norm, device, dtype, top_down != "none")
+        weights = new_weights(*sizes, layer_norm, device, dtype, top_down != "none", self.detector_hidden)
         for name, parameter in weights._asdict().items():
             self.register_parameter(name, parameter)
         self.reset_parameters()
@@ -79,7 +82,7 @@ class HMLSTMCell(Sloped):
     def options(self) -> Options:
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy,
+            copy=self.copy, detector_hidden=self.detector_hidden,
         )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:

@@ -220,6 +220,11 @@ def positive(name: str, value: SupportsIndex) -> int:
     return number
 
 
+def not_negative(name: str, value: SupportsIndex) -> int:
+    """``value`` as an int of at least 0."""
+    return 0 if not isinstance(value, bool) and value == 0 else positive(name, value)
+
+
 def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> None:
     """Check that every value that is not None is a number of this kind."""
     for name, value in given.items():

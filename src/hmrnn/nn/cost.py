@@ -21,7 +21,8 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     A matrix counts (rows x columns) where the vector it multiplies is new: U and the output module's matrix of a layer
     where that layer moved, W where the layer below ended a segment, V where the top-down gate was open and the layer
     moved (with ``top_down="always"``: where the layer above moved). The first W of a text model is a table look-up and
-    counts nothing. Baselines multiply every matrix at every step.
+    counts nothing. A detector's hidden layer counts where its layer moved. Baselines multiply every matrix at
+    every step.
 
     Args:
         model: a LanguageModel or a HandwritingModel.
@@ -42,6 +43,8 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     fed, open_gate = _inputs(rnn, out, moved, before)
     for l, w in enumerate(rnn.layers()):
         total = total + moved[..., l] * float(w.U.numel())
+        if w.D1 is not None and w.D2 is not None:
+            total = total + moved[..., l] * float(w.D1.numel() + w.D2.numel())
         if not (l == 0 and looked_up):
             total = total + fed[..., l] * float(w.W.numel())
         if w.V is not None:

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import layer_sizes, one_of, positive, truth
+from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import Output, operations, pack_like
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
@@ -58,6 +58,9 @@ class HMLSTM(Sloped):
             "always" (every step) or "none" (there is no V).
         copy: whether a layer stands still until the layer below ends a segment. If False, :math:`z_t^{ℓ-1}` counts as 1
             everywhere: a dense stack, which never does COPY.
+        detector_hidden: units in a hidden layer of each detector, 0 for none as in the paper. With N of them
+            :math:`s_z = D_2 \operatorname{gelu}(D_1 r + d_1) + d_2`, where r is :math:`h^\ell_{t-1}`, the gated
+            :math:`h^{\ell+1}_{t-1}` and the gated :math:`h^{\ell-1}_t` side by side. Only the reference engine has it.
         batch_first: whether x and the output are (B, T, ...).
         weight_drop: probability that a weight in the gate rows of U and V is zero while training (DropConnect); drawn
             once per call, for all time steps and sequences.
@@ -90,7 +93,8 @@ class HMLSTM(Sloped):
     Parameters, for layer l counted from 0: ``U.l`` (4H+1, H), ``V.l`` (4H+1, H of the layer above), ``W.l`` (4H+1, size
     of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V; with
     ``top_down="none"`` no layer has V. With layer norm also ``gain_U.l``, ``gain_V.l``, ``gain_W.l`` (4H), ``gain_c.l``
-    and ``bias_c.l`` (H).
+    and ``bias_c.l`` (H). With ``detector_hidden=N`` these matrices have 4H rows, and a detector has ``D1.l``
+    (N, size of r), ``d1.l`` (N), ``D2.l`` (1, N) and ``d2.l`` (1).
 
     Example::
 
@@ -114,6 +118,7 @@ class HMLSTM(Sloped):
         flush: bool = True,
         top_down: TopDown = "boundary",
         copy: bool = True,
+        detector_hidden: int = 0,
         batch_first: bool = False,
         weight_drop: float = 0.0,
         dropout: float = 0.0,
@@ -133,6 +138,7 @@ class HMLSTM(Sloped):
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.flush, self.copy = truth("flush", flush), truth("copy", copy)
         self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
+        self.detector_hidden = not_negative("detector_hidden", detector_hidden)
         self.batch_first = batch_first
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
@@ -144,7 +150,7 @@ class HMLSTM(Sloped):
         below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
         layers = [
-            new_weights(*sizes, layer_norm, device, dtype, top_down != "none")
+            new_weights(*sizes, layer_norm, device, dtype, top_down != "none", self.detector_hidden)
             for sizes in zip(self.hidden_sizes, below, above)
         ]
         self.U = nn.ParameterList(w.U for w in layers)
@@ -157,6 +163,9 @@ class HMLSTM(Sloped):
             self.gain_W = nn.ParameterList(w.gain_W for w in layers)
             self.gain_c = nn.ParameterList(w.gain_c for w in layers)
             self.bias_c = nn.ParameterList(w.bias_c for w in layers)
+        if self.detector_hidden > 0:
+            for name in ("D1", "d1", "D2", "d2"):
+                setattr(self, name, nn.ParameterList(getattr(w, name) for w in layers[:-1]))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -170,8 +179,13 @@ class HMLSTM(Sloped):
         """Set the biases of the detectors, to one value for all or one per detector, the lowest first."""
         if len(values) not in (1, self.num_boundaries):
             raise InputError(f"expected a bias for all detectors or {self.num_boundaries}, one each; got {values}")
-        for l in range(self.num_boundaries):
-            self.b[l][-1] = values[l % len(values)]
+        for l, bias in enumerate(self.detector_biases()):
+            bias[-1] = values[l % len(values)]
+
+    def detector_biases(self) -> list[nn.Parameter]:
+        """For each detector, the lowest first, the parameter whose last number is its bias."""
+        name = "d2" if self.detector_hidden > 0 else "b"
+        return [getattr(self, name)[l] for l in range(self.num_boundaries)]
 
     def layers(self) -> list[LayerWeights]:
         """The parameters of each layer, as the engines take them."""
@@ -184,7 +198,7 @@ class HMLSTM(Sloped):
     def options(self) -> Options:
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy, zoneout=self.zoneout,
+            copy=self.copy, detector_hidden=self.detector_hidden, zoneout=self.zoneout,
         )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> State:

@@ -46,5 +46,6 @@ def make_rnn(
                 flush=config.flush,
                 top_down=config.top_down,
                 copy=config.copy,
+                detector_hidden=detectors.hidden,
                 engine=engine,
             )

@@ -34,7 +34,7 @@ class Sloped(nn.Module):
 def shown_options(module: nn.Module) -> str:
     """The options that differ from the paper's cell, for a module's repr."""
     default = Options()
-    names = ("flush", "top_down", "copy")
+    names = ("flush", "top_down", "copy", "detector_hidden")
     given = {name: getattr(module, name) for name in names if getattr(module, name) != getattr(default, name)}
     return "".join(f", {name}={value!r}" for name, value in given.items())
 
@@ -47,20 +47,26 @@ def new_weights(
     device: torch.device | str | int | None = None,
     dtype: torch.dtype | None = None,
     top_down: bool = True,
+    detector_hidden: int = 0,
 ) -> LayerWeights:
     """Uninitialised parameters of a layer; without ``top_down`` or a layer above there is no V."""
 
     def empty(*shape: int) -> nn.Parameter:
         return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
-    rows = 4 * size + (above is not None)
+    rows = 4 * size + (above is not None and detector_hidden == 0)
     gains: dict[str, nn.Parameter] = {}
+    detector: dict[str, nn.Parameter] = {}
+    if above is not None and detector_hidden > 0:
+        read = size + (above if top_down else 0) + below
+        detector = {"D1": empty(detector_hidden, read), "d1": empty(detector_hidden)}
+        detector |= {"D2": empty(1, detector_hidden), "d2": empty(1)}
     if layer_norm:
         gains = {"gain_U": empty(4 * size), "gain_W": empty(4 * size), "gain_c": empty(size), "bias_c": empty(size)}
         if above is not None and top_down:
             gains["gain_V"] = empty(4 * size)
     V = None if above is None or not top_down else empty(rows, above)
-    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains)
+    return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains, **detector)
 
 
 @torch.no_grad()
@@ -80,9 +86,14 @@ def reset(w: LayerWeights, recurrent_gain: float = RECURRENT_GAIN) -> None:
             continue
         for gate in range(4):
             orthogonal(matrix[gate * w.hidden_size : (gate + 1) * w.hidden_size])
-        if w.has_detector:
+        if len(matrix) > 4 * w.hidden_size:
             nn.init.xavier_uniform_(matrix[-1:])
-    nn.init.zeros_(w.b)
+    if w.D1 is not None and w.D2 is not None:
+        nn.init.xavier_uniform_(w.D1)
+        nn.init.xavier_uniform_(w.D2)
+    for bias in (w.b, w.d1, w.d2):
+        if bias is not None:
+            nn.init.zeros_(bias)
     for gain, value in ((w.gain_U, recurrent_gain), (w.gain_V, recurrent_gain), (w.gain_W, 1.0), (w.gain_c, 1.0)):
         if gain is not None:
             nn.init.constant_(gain, value)

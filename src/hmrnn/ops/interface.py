@@ -24,7 +24,8 @@ class LayerWeights(NamedTuple):
 
     R is 4H + 1 in every layer but the top one, which has no detector: there R is 4H. V is None in the top layer and in
     every layer of a network without top-down input. The gains exist with layer normalisation only; they span the 4H
-    gate rows, never the detector's.
+    gate rows, never the detector's. A detector with a hidden layer of N units has D1, d1, D2 and d2 instead of the last
+    row of the matrices, which then all have 4H rows.
     """
 
     U: Tensor  # (R, H)             from the layer itself, one step ago
@@ -36,6 +37,10 @@ class LayerWeights(NamedTuple):
     gain_V: Tensor | None = None  # (4H,)
     gain_c: Tensor | None = None  # (H,)
     bias_c: Tensor | None = None  # (H,)
+    D1: Tensor | None = None  # (N, H + H above + size below); without V there is no H above
+    d1: Tensor | None = None  # (N,)
+    D2: Tensor | None = None  # (1, N)
+    d2: Tensor | None = None  # (1,)
 
     @property
     def hidden_size(self) -> int:
@@ -43,7 +48,7 @@ class LayerWeights(NamedTuple):
 
     @property
     def has_detector(self) -> bool:
-        return self.U.shape[0] > 4 * self.U.shape[1]
+        return self.D1 is not None or self.U.shape[0] > 4 * self.U.shape[1]
 
 
 class State(NamedTuple):
@@ -86,6 +91,8 @@ class Options:
     never."""
     copy: bool = True
     """Whether a layer stands still until the layer below ends a segment; if False, zb counts as 1 everywhere."""
+    detector_hidden: int = 0
+    """Units in the hidden layer of each detector; 0: the paper's detectors, which have none."""
     zoneout: float = 0.0
     """Share of its old c that a layer keeps when it moves; where masks say which units keep theirs, those count."""
     straight_through: bool = False

@@ -62,12 +62,16 @@ def layer_step(
     s = normalise(F.linear(h, w.U), w.gain_U) + z_below * normalise(read, w.gain_W) + w.b
     if w.V is not None:
         assert above is not None
-        down = normalise(F.linear(above, w.V), w.gain_V)
-        s = s + (down if options.gate == "always" else down * (z if pending is None else pending))
+        gate = torch.ones_like(z) if options.gate == "always" else z if pending is None else pending
+        s = s + gate * normalise(F.linear(above, w.V), w.gain_V)
 
     # (4): gates, proposal and the detector's pre-activation
     f, i, o, g, s_z = s.split([w.hidden_size] * 4 + [s.shape[1] - 4 * w.hidden_size], dim=1)
     f, i, o, g = torch.sigmoid(f), torch.sigmoid(i), torch.sigmoid(o), torch.tanh(g)
+    if w.D1 is not None and w.D2 is not None:  # a detector with a hidden layer reads what the paper's reads
+        read_by_detector = [h, z_below * below] if w.V is None or above is None else [h, gate * above, z_below * below]
+        units = F.gelu(F.linear(torch.cat(read_by_detector, dim=1), w.D1, w.d1))
+        s_z = F.linear(units, w.D2, w.d2).to(w.b.dtype)
 
     # (2), (3): FLUSH where z, UPDATE where only z_below, COPY where neither
     flush = z if options.flush else torch.zeros_like(z)

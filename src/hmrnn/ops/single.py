@@ -56,6 +56,8 @@ def why_not(
         return "it has no gradient"
     if not all(_binary(z) for z in (state.z, state.pending, boundaries) if z is not None):
         return "it takes boundaries of zero and one"
+    if options.detector_hidden:
+        return "it has no detectors with a hidden layer"
     if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
         return "it has neither soft nor drawn boundaries"
     return None
@@ -146,6 +148,7 @@ def can_step(
         and x.dtype == weights[0].b.dtype
         and x.dtype in (torch.float32, torch.float64)
         and options.boundary != "soft"
+        and not options.detector_hidden
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and all(

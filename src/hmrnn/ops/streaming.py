@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import single
+from hmrnn.ops import reference, single
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import next_gate, normalise, squash_cell
@@ -36,6 +36,8 @@ def step(
 
     Nothing is drawn: of "sample" the likelier state is taken.
     """
+    if options.detector_hidden:
+        return _reference_step(x, weights, state, options, boundaries)
     if single.can_step(x, weights, state, options, boundaries):  # the same up to rounding, sooner
         return Step(*single.step(x, weights, state, options, boundaries))
     top, ones = len(weights) - 1, state.z.new_ones(len(x))
@@ -98,6 +100,17 @@ def step(
         down = []  # what FLUSH reads is new
     new = streamed(State(tuple(h), tuple(c), z, pending), copied, down, weights)
     return Step(new, torch.stack(changed, dim=1), probabilities)
+
+
+def _reference_step(
+    x: Tensor, weights: Sequence[LayerWeights], state: State, options: Options, boundaries: Tensor | None
+) -> Step:
+    """A step of the reference, whose layers compute everything when they copy, too."""
+    forced = None if boundaries is None else boundaries[None]
+    result = reference.hmlstm(x[None], weights, state, options, boundaries=forced)
+    fed = F.pad(result.state.z, (1, 0), value=1.0)  # (B, L)
+    moved = fed + F.pad(state.z, (0, 1)) if options.flush else fed
+    return Step(result.state, (moved > 0) | (not options.copy), result.probabilities[0])
 
 
 def _gate(state: State, pending: Tensor | None, options: Options, l: int) -> Tensor:

@@ -13,19 +13,13 @@ from hmrnn.nn.hmlstm import HMLSTM
 
 @torch.no_grad()
 def decay(model: nn.Module, share: Tensor | float) -> None:
-    """Subtract ``share`` of every matrix; biases, gains and the detectors' rows stay."""
-    detecting = {
-        id(matrix)
-        for module in model.modules()
-        if isinstance(module, HMLSTM)
-        for w in module.layers()
-        if w.has_detector
-        for matrix in (w.U, w.V, w.W)
-        if matrix is not None
-    }
+    """Subtract ``share`` of every matrix; biases, gains and the detectors' rows and matrices stay."""
+    layers = [w for module in model.modules() if isinstance(module, HMLSTM) for w in module.layers()]
+    rows = {id(a): 4 * w.hidden_size for w in layers for a in (w.U, w.V, w.W)}  # without the detector's
+    rows |= {id(a): 0 for w in layers for a in (w.D1, w.D2)}
     for p in model.parameters():
         if p.dim() > 1:
-            (p[:-1] if id(p) in detecting else p).mul_(1 - share)
+            p[: rows.get(id(p))].mul_(1 - share)
 
 
 class Average:

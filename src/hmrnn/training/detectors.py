@@ -19,6 +19,10 @@ WIDEST, BELOW_ZERO = 8.0, -0.05
 """``start_rates`` searches biases from -WIDEST to WIDEST, or to BELOW_ZERO where a positive bias does harm."""
 
 
+GELU_SLOPE = 1.13
+"""The largest slope of gelu, rounded up."""
+
+
 @torch.no_grad()
 def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[float]) -> None:
     """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives the present rates.
@@ -32,7 +36,7 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
         low, high = -WIDEST, BELOW_ZERO if l > 0 and model.rnn.layer_norm else WIDEST
         for _ in range(12):
             middle = (low + high) / 2
-            model.rnn.b[l][-1] = middle
+            model.rnn.detector_biases()[l][-1] = middle
             low, high = (middle, high) if measured()[l] < target else (low, middle)
 
 
@@ -45,13 +49,23 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
     ``feedback`` bounds this. A boundary also decides whether the cell is kept, which changes h of its own layer by
     about 1 at most: hence (a/2)·‖u‖₁, which ``recurrence`` bounds. The cell remembers the change for some steps, so a
     bound of 1 does not guarantee stability there. 0: no bound. A skipped update (``good`` is False) changes nothing.
+
+    With a hidden layer the same holds for the columns of D1 that read h, each row weighed by D2 and by the largest
+    slope of gelu.
     """
-    for module in model.modules():
-        if isinstance(module, HMLSTM):
-            for bound, matrices in ((feedback, module.V), (recurrence, module.U)):
-                for matrix in list(matrices)[: module.num_boundaries] if bound > 0 else ():
-                    factor = (2 * bound / (module.a * matrix[-1].abs().sum())).clamp(max=1)
-                    matrix[-1].mul_(1 - good * (1 - factor))
+    networks = [module for module in model.modules() if isinstance(module, HMLSTM)]
+    for module in networks:
+        for w in module.layers():
+            for bound, matrix, first in ((feedback, w.V, w.hidden_size), (recurrence, w.U, 0)):
+                if bound == 0 or matrix is None or not w.has_detector:
+                    continue
+                if w.D1 is not None and w.D2 is not None:
+                    read = w.D1[:, first : first + matrix.shape[1]]
+                    size = GELU_SLOPE * (w.D2.abs() @ read.abs()).sum()
+                else:
+                    read, size = matrix[-1], matrix[-1].abs().sum()
+                factor = (2 * bound / (module.a * size)).clamp(max=1)
+                read.mul_(1 - good * (1 - factor))
 
 
 def pull(loss: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
@@ -128,7 +142,7 @@ def lacking_bias(loss: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
 
 def leave_to_control(rnn: HMLSTM) -> None:
     """Zero the gradient of the detectors' biases: control alone moves them, or the two would settle off the target."""
-    for b in list(rnn.b)[: rnn.num_boundaries]:
+    for b in rnn.detector_biases():
         assert b.grad is not None
         b.grad[-1].zero_()  # not "= 0", which copies from the host and cannot be captured
 
@@ -139,7 +153,7 @@ def control_rates(rnn: HMLSTM, lacking: Tensor, strength: float | Tensor, good: 
 
     This brings back a detector outside the linear range of its hard sigmoid, where a prior has no gradient.
     """
-    for b, lack in zip(rnn.b, torch.where(good, strength * lacking, 0.0)):
+    for b, lack in zip(rnn.detector_biases(), torch.where(good, strength * lacking, 0.0)):
         b[-1] += lack
 
 

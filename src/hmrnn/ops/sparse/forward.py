@@ -47,6 +47,8 @@ def hmlstm(
         raise InputError(
             'engine "sparse" skips what a boundary of 0 switches off, and "soft" ones are real; use engine="reference"'
         )
+    if options.detector_hidden:
+        raise InputError('engine "sparse" has no detectors with a hidden layer; use engine="reference"')
     device, dtype = weights[0].b.device, weights[0].b.dtype
     if any(a.dtype != dtype for a in (*state.h, *state.c)):
         raise InputError(

@@ -1,0 +1,120 @@
+"""Detectors with a hidden layer: the reference against the literal writing, and who says that it has none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import literal
+from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn.ops import Options, choose_engine, reference, single
+from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.sparse import forward as sparse
+from hmrnn.training.averaging import decay
+from hmrnn.training.detectors import bound_feedback
+
+CELLS = [{}, {"flush": False, "top_down": "pending"}, {"top_down": "always", "copy": False}, {"top_down": "none"}]
+
+
+def network(**more: object) -> HMLSTM:
+    rnn = HMLSTM(3, (5, 4, 6), 3, detector_hidden=7, **more).double()  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return rnn
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize("boundary", ["step", "soft"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_reference_is_the_literal_writing(cell: dict[str, object], boundary: str, layer_norm: bool) -> None:
+    rnn = network(layer_norm=layer_norm, boundary=boundary, **cell)
+    x, state = torch.randn(9, 3, 3, dtype=torch.float64), literal.random_state((5, 4, 6), 3)
+    with torch.no_grad():
+        out, end = rnn(x, state)
+    want = literal.run(x, rnn.layers(), state, boundary=boundary, **cell)
+    pairs = [*zip(out.hidden, want.hidden), (out.probabilities, want.probabilities), (end.z, want.z)]
+    for got, array in pairs:
+        torch.testing.assert_close(got, torch.from_numpy(array), rtol=0, atol=1e-12)
+    assert 0 < out.boundaries.mean() < 1
+    for t in range(9):
+        step = rnn.step(x[t], state)
+        state = step.state
+        torch.testing.assert_close(state.h[2], out.hidden[2][t])
+        torch.testing.assert_close(step.probabilities, out.probabilities[t])
+
+
+def test_gradcheck_of_soft_boundaries() -> None:
+    rnn = network(boundary="soft", flush=False, top_down="pending")
+    x = torch.randn(3, 1, 3, dtype=torch.float64)
+
+    def run(*_: Tensor) -> tuple[Tensor, ...]:
+        return rnn(x)[0].hidden
+
+    assert torch.autograd.gradcheck(run, list(rnn.parameters()), fast_mode=True)
+
+
+def test_the_straight_through_gradient_reaches_it() -> None:
+    rnn = network()
+    rnn.slope = 0.1  # every detector in its linear range
+    x, state = torch.randn(9, 3, 3, dtype=torch.float64), literal.random_state((5, 4, 6), 3)
+    rnn(x, state)[0].hidden[2].sum().backward()
+    for name in ("D1", "d1", "D2", "d2"):
+        assert all(p.grad is not None and bool((p.grad != 0).any()) for p in getattr(rnn, name)), name
+
+
+def test_its_parameters() -> None:
+    rnn = HMLSTM(3, (5, 4, 6), 3, detector_hidden=7)
+    shapes = {name: tuple(p.shape) for name, p in rnn.named_parameters() if name[0] in "UDd"}
+    assert shapes == {
+        "U.0": (20, 5), "U.1": (16, 4), "U.2": (24, 6), "D1.0": (7, 12), "D1.1": (7, 15), "d1.0": (7,), "d1.1": (7,),
+        "D2.0": (1, 7), "D2.1": (1, 7), "d2.0": (1,), "d2.1": (1,),
+    }  # fmt: skip
+    assert [w.has_detector for w in rnn.layers()] == [True, True, False]
+    assert "detector_hidden=7" in repr(rnn)
+    rnn.set_detector_bias([-1.0, 2.0])
+    assert [p.item() for p in rnn.d2] == [-1.0, 2.0]
+    assert not rnn.b[0].any()
+    with pytest.raises(InputError, match=r"^detector_hidden must be a whole number of at least 1; got -1$"):
+        HMLSTM(3, 4, 2, detector_hidden=-1)
+
+
+def test_a_cell_is_a_layer_of_a_network() -> None:
+    rnn = network()
+    cell = HMLSTMCell(3, 5, above_size=4, detector_hidden=7, dtype=torch.float64)
+    cell.load_state_dict({name: a for name, a in rnn.layers()[0]._asdict().items() if a is not None} | {"a": rnn.a})
+    x = torch.randn(1, 2, 3, dtype=torch.float64)
+    out, _ = rnn(x)
+    h, _, z = cell(x[0], above=torch.zeros(2, 4, dtype=torch.float64))
+    torch.testing.assert_close(h, out.hidden[0][0])
+    torch.testing.assert_close(z[:, 0], out.boundaries[0, :, 0])
+
+
+def test_training_spares_and_bounds_it() -> None:
+    rnn = network()
+    before = {name: p.detach().clone() for name, p in rnn.named_parameters()}
+    decay(rnn, 0.5)
+    for name, p in rnn.named_parameters():
+        torch.testing.assert_close(p.detach(), before[name] * (0.5 if name[0] in "UVW" else 1.0))
+    bound_feedback(rnn, 0.1, 0.0)
+    for w in rnn.layers()[:-1]:
+        H, above = w.hidden_size, w.V.shape[1]
+        assert 0.5 * 1.13 * (w.D2.abs() @ w.D1[:, H : H + above].abs()).sum() <= 0.1 + 1e-12
+    for l in range(2):
+        torch.testing.assert_close(rnn.D1[l].detach()[:, : (5, 4)[l]], before[f"D1.{l}"][:, : (5, 4)[l]])
+
+
+def test_the_other_engines_say_that_they_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn, options = network().requires_grad_(False), Options(detector_hidden=7)
+    monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
+    assert choose_engine("auto", torch.device("cpu"), options) == "reference"
+    with pytest.raises(
+        InputError, match=r'engine "sparse" cannot run here: it has no detectors with a hidden layer; use'
+    ):
+        choose_engine("sparse", torch.device("cpu"), options)
+    x, state = torch.zeros(2, 1, 3, dtype=torch.float64), rnn.initial_state(1)
+    for engine in (sparse, single, cuda):
+        with pytest.raises(InputError, match="no detectors with a hidden layer"):
+            engine.hmlstm(x, rnn.layers(), state, rnn.options())
+    assert reference.hmlstm(x, rnn.layers(), state, rnn.options()).hidden[0].shape == (2, 1, 5)
