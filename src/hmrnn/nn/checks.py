@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Protocol, SupportsIndex, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
@@ -33,12 +32,15 @@ class Network(Protocol):
     layer_norm: bool
     check_values: bool
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    @property
+    def parameter(self) -> Tensor:
+        """One of the parameters, whose dtype and device all have."""
+        ...
 
 
 def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
     """Check shape, dtype and device of x (T, B, size), or (B, size) if not ``sequence``, and of the embedding."""
-    b = next(rnn.parameters())
+    b = rnn.parameter
     if not isinstance(x, Tensor):
         if isinstance(x, PackedSequence):  # HMLSTM.forward unpacks it before this check
             raise InputError("x must be a tensor here; got a PackedSequence: pad it, and give lengths")
@@ -87,7 +89,8 @@ def check_values(
         check_size("x", x, rnn.layer_norm, lengths)
     elif looks and embedding is not None:
         last = len(embedding) - 1
-        _scan("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
+        if not _within(x, 0, last):
+            _refuse("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
     if not rnn.check_values:
         return
     if embedding is not None:
@@ -104,33 +107,42 @@ def check_values(
 def check_size(name: str, a: Tensor, layer_norm: bool, lengths: Tensor | None = None) -> None:
     """Numbers must be finite and small enough to be multiplied by weights and, with layer norm, squared."""
     limit = LARGEST_NORMALISED if layer_norm else LARGEST
-    rule = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
-    _scan(name, a, -limit, limit, rule, lengths)
+    if not _within(a, -limit, limit):
+        rule = f"be finite and at most {limit:g} in size" + (" with layer_norm, which squares it" if layer_norm else "")
+        _refuse(name, a, -limit, limit, rule, lengths)
 
 
 def check_range(name: str, z: Tensor, lengths: Tensor | None = None, nan: bool = False) -> None:
     """Boundaries must lie between 0 and 1; ``nan``: or be NaN, which leaves the decision to the detector."""
-    _scan(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
+    if not _within(z, -ROUNDING, 1 + ROUNDING):
+        _refuse(name, z, -ROUNDING, 1 + ROUNDING, "lie between 0 and 1", lengths, nan)
 
 
 def readable(a: Tensor) -> bool:
     """Whether the values of a tensor can be looked at now."""
     if a.is_meta or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
-    with torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext():
-        return not (a.is_cuda and torch.cuda.is_current_stream_capturing())
+    if not a.is_cuda:
+        return True
+    with torch.cuda.device(a.device):
+        return not torch.cuda.is_current_stream_capturing()
 
 
-@torch.no_grad()
-def _scan(
+def _within(a: Tensor, low: float, high: float) -> bool:
+    """Whether all values lie between ``low`` and ``high``; False if one is NaN."""
+    if a.numel() == 0:
+        return True
+    least, most = a.detach().aminmax()
+    return low <= least.item() and most.item() <= high
+
+
+def _refuse(
     name: str, a: Tensor, low: float, high: float, rule: str, lengths: Tensor | None = None, nan: bool = False
 ) -> None:
-    """Raise InputError for the first value of ``a``, (T, B, size), (T, B) or (B, size), that is not in range."""
-    if a.numel() == 0:
-        return
-    least, most = a.aminmax()
-    if low <= least.item() and most.item() <= high:  # False if there is a NaN
-        return
+    """Raise InputError for the first value of ``a``, (T, B, size), (T, B) or (B, size), that is out of range, if any.
+
+    Padding may hold anything; ``nan``: NaN is in range.
+    """
     wrong = ~((a >= low) & (a <= high))
     if nan:
         wrong &= ~a.isnan()
@@ -156,7 +168,7 @@ def check_state(rnn: Network, state: State, B: int) -> None:
         shapes = [tuple(a.shape) for a in tensors]
         if shapes != expected:
             raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
-    parameter = next(rnn.parameters())
+    parameter = rnn.parameter
     for name, a in (("z", state.z), ("pending", state.pending)):
         if a is not None and tuple(a.shape) != (B, rnn.num_boundaries):
             raise InputError(f"state.{name} must have shape ({B}, {rnn.num_boundaries}); got {tuple(a.shape)}")
@@ -193,7 +205,7 @@ def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[in
     if tuple(boundaries.shape) != expected:
         order = "B" if len(shape) == 1 else "B, T" if rnn.batch_first else "T, B"
         raise InputError(f"boundaries must have shape ({order}, detectors) = {expected}; got {tuple(boundaries.shape)}")
-    parameter = next(rnn.parameters())
+    parameter = rnn.parameter
     boundaries = boundaries.to(parameter.dtype)
     check_kind("boundaries", boundaries, parameter)
     return boundaries

@@ -84,9 +84,14 @@ class Baseline(nn.Module, ABC):
         """The implementation that runs."""
         return "torch"
 
+    @property
+    def parameter(self) -> Tensor:
+        """One of the parameters, whose dtype and device all have."""
+        return next(self.parameters())
+
     def initial_state(self, batch_size: int) -> State:
         """The state at the start of a sequence: zeros."""
-        p = next(self.parameters())
+        p = self.parameter
         h, c = (tuple(p.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
         return State(h, c, p.new_zeros(batch_size, 0))
 
