@@ -174,7 +174,7 @@ def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
         return directory
     if not directory.is_dir():
         raise InputError(f"no checkpoint at {directory}: expected a run directory or a checkpoint directory")
-    of_kind = [path for path in _named(directory) if prefer in path.name] or checkpoints(directory)
+    of_kind = [path for path in named(directory) if prefer in path.name] or checkpoints(directory)
     if not of_kind:
         raise InputError(f"{directory} holds no checkpoint (looked for manifest.json and best-*/ or last-*/)")
     return of_kind[-1]
@@ -182,10 +182,10 @@ def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run directory that have a manifest, the newest last."""
-    return [path for path in _named(run) if (path / "manifest.json").exists()]
+    return [path for path in named(run) if (path / "manifest.json").exists()]
 
 
-def _named(run: Path) -> list[Path]:
+def named(run: Path) -> list[Path]:
     """All paths named as a finished checkpoint, intact or not, the newest last."""
     found = [path for path in run.iterdir() if NAME.fullmatch(path.name) and path.suffix != ".new"]
     return sorted(found, key=lambda path: (step_of(path), path.suffix != ".old", path.name))
@@ -197,11 +197,18 @@ def step_of(path: Path) -> int:
 
 
 def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
-    """Remove all but the newest ``keep`` checkpoints of a kind, and unfinished ones that a crash has left."""
-    for path in [path for path in checkpoints(run) if kind in path.name][:-keep]:
-        shutil.rmtree(path)
+    """Remove all but the newest ``keep`` checkpoints of a kind, and what a crash has left of older or new ones."""
+    kept = [path for path in checkpoints(run) if kind in path.name][-keep:]
+    for path in [path for path in named(run) if kind in path.name and kept and step_of(path) < step_of(kept[0])]:
+        remove(path)
     for path in run.glob(f".{kind}-*.new"):
         shutil.rmtree(path)
+
+
+def remove(directory: Path) -> None:
+    """Remove a checkpoint, its manifest first: what a crash leaves of it does not look whole."""
+    (directory / "manifest.json").unlink(missing_ok=True)
+    shutil.rmtree(directory)
 
 
 def _verified_files(directory: Path) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
 
@@ -44,18 +46,18 @@ def test_a_run_is_not_replaced_by_accident(tmp_path: Path) -> None:
     here = RunDirectory(tmp_path)
     with here.open():
         here.store(tiny.config())
-    with pytest.raises(InputError, match="already holds a run; go on with it by --resume, replace it by --overwrite"):
+    with pytest.raises(InputError, match="already holds a run; resume it, overwrite it, or choose another directory"):
         here.check(resume=False, overwrite=False)
     here.check(resume=True, overwrite=False)
     here.check(resume=False, overwrite=True)
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="cannot be both resumed and overwritten"):
         here.check(resume=True, overwrite=True)
 
 
 def test_other_directories_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("all of it")
     for overwrite in (False, True):
-        with pytest.raises(InputError, match="exists and is not a run directory; choose another --out"):
+        with pytest.raises(InputError, match="exists and is not a run directory; choose another directory"):
             RunDirectory(tmp_path).check(resume=False, overwrite=overwrite)
         with pytest.raises(InputError, match="exists and is not a run directory"):
             RunDirectory(tmp_path / "thesis.tex").check(resume=False, overwrite=overwrite)
@@ -64,11 +66,11 @@ def test_other_directories_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_there_must_be_a_run_to_go_on_with(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no run to go on with in .*; start one without --resume"):
+    with pytest.raises(InputError, match=r"there is no run to resume in .*; start a new one"):
         RunDirectory(tmp_path).check(resume=True, overwrite=False)
     with RunDirectory(tmp_path).open():
         RunDirectory(tmp_path).store(tiny.config())
-        with pytest.raises(InputError, match="stopped before its first checkpoint; start it again by --overwrite"):
+        with pytest.raises(InputError, match="stopped before its first checkpoint; overwrite it"):
             RunDirectory(tmp_path).newest_state()
         assert RunDirectory(tmp_path).newest_progress() == {}
 
@@ -126,7 +128,7 @@ def test_a_crash_at_the_very_start_leaves_a_directory_that_can_be_used(
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     here = RunDirectory(tmp_path / "file" / "run")
-    with pytest.raises(InputError, match=r"cannot write to .*: Not a directory; choose another --out"), here.open():
+    with pytest.raises(InputError, match=r"cannot write to .*: Not a directory; choose another directory"), here.open():
         pass
 
 
@@ -139,10 +141,85 @@ def test_metrics_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
         assert write({"step": 7}) == sizes[2]
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 7]
-    with here.metrics(10_000) as write:  # somebody has shortened the file: no gap is made
-        write({"step": 8})
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [0, 1, 7, 8]
+
+
+def stopped(directory: Path) -> None:
+    """A run with checkpoints after its first and its second epoch, of three."""
+    tiny.run(directory, tiny.config(epochs=3), crash=lambda event: event["step"] == 21)
+    assert [path.name for path in RunDirectory(directory).states()] == ["last-00000010", "last-00000020"]
+
+
+@pytest.mark.parametrize("name", ["last-00000020", "last-99999999"])
+def test_a_newer_state_that_is_empty_is_told_of(tmp_path: Path, name: str) -> None:
+    """The run does not silently go on from an older one, and nothing is removed."""
+    stopped(tmp_path)
+    for path in (tmp_path / name).iterdir() if (tmp_path / name).exists() else ():
+        path.unlink()
+    (tmp_path / name).mkdir(exist_ok=True)
+    before, whole = everything(tmp_path), "last-00000010" if name == "last-00000020" else "last-00000020"
+    with pytest.raises(
+        InputError, match=rf"no checkpoint at .*{name}.*; {whole} is intact: to resume from it, remove .*{name}"
+    ):
+        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    assert everything(tmp_path) == before
+    (tmp_path / name).rmdir()
+    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 10_000])
+def test_metrics_that_were_cut_short_are_noticed(tmp_path: Path, cut: int) -> None:
+    stopped(tmp_path)
+    RunDirectory(tmp_path).drop_best_after(20)
+    path, size = tmp_path / "metrics.jsonl", RunDirectory(tmp_path).newest_progress()["metrics_bytes"]
+    path.write_bytes(path.read_bytes()[: max(0, size - cut)])
+    before = everything(tmp_path)
+    with pytest.raises(InputError, match=rf"metrics.jsonl has lost lines: it holds \d+ bytes, and {size} at"):
+        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    assert everything(tmp_path) == before
+    path.unlink()
+    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    assert read_metrics(path)[0]["step"] > 20
+
+
+@pytest.mark.parametrize("left", [[], ["model.safetensors"]])
+def test_what_a_kill_left_of_an_old_checkpoint_is_removed(tmp_path: Path, left: list[str]) -> None:
+    """A process may be killed while it removes one; the manifest is gone by then."""
+    stopped(tmp_path)
+    for name in ("last-00000003", "best-00000003", ".last-00000004.old", ".best-00000005.new"):
+        (tmp_path / name).mkdir()
+        for file in left:
+            (tmp_path / name / file).write_bytes(b"")
+    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    kept = sorted(path.name for path in tmp_path.iterdir() if checkpoint.NAME.fullmatch(path.name))
+    assert [name for name in kept if "last" in name] == ["last-00000020", "last-00000030"]
+    assert len(kept) == 3
+
+
+def test_a_checkpoint_loses_its_manifest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped(tmp_path)
+    monkeypatch.setattr("shutil.rmtree", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        checkpoint.remove(tmp_path / "last-00000010")
+    assert checkpoint.checkpoints(tmp_path)[-1].name == "last-00000020"
+    assert tmp_path / "last-00000010" not in checkpoint.checkpoints(tmp_path)
+    assert (tmp_path / "last-00000010" / "model.safetensors").exists()
+
+
+def test_files_in_the_place_of_directories_are_named(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path).open():
+        RunDirectory(tmp_path).store(tiny.config())
+    (tmp_path / "lock").unlink()
+    os.mkfifo(tmp_path / "lock")
+    with (
+        pytest.raises(InputError, match=r"cannot write to .*/lock: it is not a regular file; choose another"),
+        RunDirectory(tmp_path).open(),
+    ):
+        pass
+    (tmp_path / "last-00000007").write_text("mine")
+    for resume in (True, False):
+        with pytest.raises(InputError, match=r"last-00000007 has the name of a checkpoint and is not a directory"):
+            RunDirectory(tmp_path).check(resume=resume, overwrite=not resume)
+    assert (tmp_path / "last-00000007").read_text() == "mine"
 
 
 def test_a_damaged_state_names_the_one_before(tmp_path: Path) -> None:

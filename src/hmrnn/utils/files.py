@@ -54,6 +54,8 @@ def hold(folder: Path) -> IO[str]:
     BlockingIOError if another process holds the lock or has just removed the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "lock").exists() and not (folder / "lock").is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(folder / "lock"))
     lock = open(folder / "lock", "a+")  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
