@@ -58,16 +58,17 @@ def test_a_model_alone_cannot_go_on(tmp_path: Path) -> None:
 
 
 def test_the_newest_of_a_kind_is_found(tmp_path: Path) -> None:
-    for name in ("best-00000003", "last-00000003", "last-00000012", "best-00000009", "last-100000000"):
+    for name in ("best-00000003", "last-00000003", "last-99999999", "best-00000009", "last-100000000"):
         checkpoint.write(tmp_path / name, model())
     assert checkpoint.find(tmp_path).name == "best-00000009"
     assert checkpoint.find(tmp_path, "last").name == "last-100000000"
     assert checkpoint.find(tmp_path / "last-00000003").name == "last-00000003"
     checkpoint.prune(tmp_path, "last", keep=2)
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["best-00000003", "best-00000009", "last-00000012", "last-100000000"]
+    assert left == ["best-00000003", "best-00000009", "last-100000000", "last-99999999"]
     checkpoint.prune(tmp_path, "best", keep=1)
-    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == left[1:]
+    newest_last = ["best-00000009", "last-99999999", "last-100000000"]
+    assert [path.name for path in checkpoint.checkpoints(tmp_path)] == newest_last
 
 
 def test_a_run_without_a_best_model_gives_its_last(tmp_path: Path) -> None:
