@@ -149,6 +149,32 @@ def table_of_boundaries(folder: Path) -> str:
     return "\n".join(head + lines)
 
 
+def table_of_cost(*folders: Path) -> str:
+    """Bits beside multiply-adds per symbol, the cheapest first, and how the ends of segments match the spaces."""
+    head = [
+        "| model | seed | validation | test | multiply-adds per symbol | boundary rates z¹, z² |"
+        " F1 of level 1, 2 at spaces | parameters |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines = []
+    for folder in folders:
+        for name, r in results(folder):
+            test = r["test"]
+            scores = {score["name"]: score["tolerance"]["0"]["f1"] for score in test.get("boundaries", ())}
+            cells = [
+                f"[{r['model']}]({folder.name}/{name})",
+                r["seed"],
+                f"{r['validation_bits']:.4f}",
+                f"{test['bits']:.4f}",
+                f"{test['multiply_adds'] / 1e6:.2f} M",
+                rates_of(test),
+                ", ".join(f"{scores[level]:.2f}" for level in ("level 1", "level 2") if level in scores) or "-",
+                f"{r['parameters'] / 1e6:.1f} M",
+            ]
+            lines.append((test["multiply_adds"], "| " + " | ".join(map(str, cells)) + " |"))
+    return "\n".join(head + [line for _, line in sorted(lines)])
+
+
 # what the paper reports for the same thing
 PAPER = {
     "LN-LSTM 3x512": "1.29",
@@ -187,7 +213,9 @@ def table_of_seeds(folder: Path) -> str:
 
 TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table, "ptb-search": table, "ptb-regularisers": table,
           "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
-          "iamondb seeds": table_of_seeds, "enwik8": table, "text8": table, "iamondb": table_of_strokes,
+          "iamondb seeds": table_of_seeds, "enwik8": table,
+          "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
+          "text8": table, "iamondb": table_of_strokes,
           "iamondb-dropout": table_of_strokes, "iamondb-weight-drop": table_of_strokes,
           "iamondb-official": table_of_strokes}  # fmt: skip
 

@@ -93,13 +93,22 @@ ON_A_GPU = [dataclasses.replace(LARGER, **cell) for cell in CELLS]
 ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
 
 
+@pytest.fixture
+def ieee() -> Iterator[None]:
+    """Products of float32 in full precision."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("case", ON_A_GPU, ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)], ids=str)
+@pytest.mark.usefixtures("ieee")
 def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Launched, captured and replayed, every time with other inputs than just before."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")
     monkeypatch.setattr(Spec, "new", poisoned)
     cuda.forget()
     if dtype != torch.float32:  # keeps every detector in its linear range, see test_cuda.py
