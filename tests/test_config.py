@@ -116,7 +116,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("model", "num_layers", 0, "model.num_layers must be at least 1; got 0"),
     ("model", "embedding_size", -1, "model.embedding_size must be at least 1"),
     ("model", "output_size", 0, "model.output_size must be at least 1"),
-    ("model", "hidden_size", (8, 0, 8), r"model.hidden_size\[1\] must be at least 1; got 0"),
+    ("model", "hidden_size", (8, 0, 8), "model.hidden_size must be at least 1; got 0"),
     ("model", "hidden_size", (8, 8), r"must hold 1 or 3 sizes \(model.num_layers\); got \(8, 8\)"),
     ("model", "hidden_size", (), "must hold 1 or 3 sizes"),
     ("train", "epochs", 0, "train.epochs must be at least 1"),

@@ -7,8 +7,9 @@ data do not have are ignored where they are sizes or schedules, and refused wher
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -72,7 +73,7 @@ class DataConfig:
             raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
         if self.lines < 3:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
-        _check_seed("data.split_seed", self.split_seed)
+        _seed("data", self, "split_seed")
         for name, wrong, formats in (
             ("path", self.path and self.format in ("manual", "handwritten"), "files, and these data are built in"),
             ("bytes", self.bytes and self.format not in ("manual", "text"), "data.format manual or text"),
@@ -122,11 +123,9 @@ class ModelConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _check_counts(
-            "model", self, "embedding_size", "num_layers", "output_size", "mixtures", "modules", "time_constant"
-        )
-        for i, size in enumerate(self.hidden_size):
-            _check_count(f"model.hidden_size[{i}]", size)
+        sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant"
+        _counts("model", self, sizes)
+        _limited("model", self, sizes)
         if len(self.hidden_size) not in (1, self.num_layers):
             raise InputError(
                 f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
@@ -180,8 +179,8 @@ class DetectorConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _check_not_negative("detectors", self, "hidden", "slope", "rate_weight", "pull_weight", "pull_margin", "bounds")
-        _check_share("detectors", self, "rate_control")
+        _not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds")
+        _shares("detectors", self, "rate_control")
         if not self.slope[1] > 0:
             raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")
         if not all(0 <= rate <= 1 for rate in self.rates):
@@ -246,19 +245,17 @@ class TrainConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _check_counts("train", self, "epochs", "batch_size", "length", "patience", "accumulate", "log_every")
-        for name in ("learning_rate", "divide_rate_by"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"train.{name} must be positive; got {getattr(self, name)}")
-        _check_not_negative(
-            "train", self, "clip_norm", "min_improvement", "cool_down", "divisions", "validate_every",
-            "validation_symbols", "threads", "checkpoint_every", "recurrent_gain",
-        )  # fmt: skip
+        counts = "epochs batch_size length patience accumulate log_every"
+        _counts("train", self, counts)
+        _limited("train", self, counts)
+        _positive("train", self, "learning_rate divide_rate_by")
+        _not_negative("train", self, "clip_norm min_improvement cool_down divisions validate_every validation_symbols")
+        _not_negative("train", self, "threads checkpoint_every recurrent_gain")
         if self.validation_symbols == 1:
             raise InputError("train.validation_symbols must be 0, for all, or at least 2; got 1")
         if not self.cool_down <= 1:
             raise InputError(f"train.cool_down is a share of all updates, at most 1; got {self.cool_down}")
-        _check_seed("train.seed", self.seed)
+        _seed("train", self, "seed")
         if self.batch_size % self.accumulate:
             raise InputError(
                 f"train.batch_size {self.batch_size} must be a multiple of train.accumulate {self.accumulate}"
@@ -290,9 +287,8 @@ class RegulariseConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _check_not_negative("regularise", self, "weight_decay")
-        dropped = ("weight_drop", "dropout_embedding", "dropout_between", "dropout_output", "zoneout")
-        _check_share("regularise", self, *dropped, "average")
+        _not_negative("regularise", self, "weight_decay")
+        _shares("regularise", self, "weight_drop dropout_embedding dropout_between dropout_output zoneout average")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,20 +384,26 @@ def upgrade(plain: Any) -> Any:
     return result | {"detectors": new}
 
 
-def _values(section: Any, name: str) -> Iterator[float]:
-    """The numbers that a setting holds; none if it is None."""
+def _values(section: Any, name: str) -> tuple[Any, ...]:
+    """The values that a setting holds; none if it is None."""
     value = getattr(section, name)
-    yield from value if isinstance(value, tuple) else () if value is None else (value,)
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def _check_count(name: str, value: float) -> None:
-    if not 1 <= value <= LARGEST:
-        raise InputError(f"{name} must be at {'least 1' if value < 1 else f'most {LARGEST}'}; got {value}")
+def _require(ok: Callable[[float], bool], what: str, part: str, section: Any, names: str) -> None:
+    """Raise InputError unless ``ok`` is true of all values of the settings ``names``, which are separated by spaces."""
+    for name in names.split():
+        for value in _values(section, name):
+            if not ok(value):
+                raise InputError(f"{part}.{name} must {what}; got {value}")
 
 
-def _check_counts(part: str, section: Any, *names: str) -> None:
-    for name in names:
-        _check_count(f"{part}.{name}", getattr(section, name))
+_counts = functools.partial(_require, lambda value: value >= 1, "be at least 1")
+_limited = functools.partial(_require, lambda value: value <= LARGEST, f"be at most {LARGEST}")
+_positive = functools.partial(_require, lambda value: value > 0, "be positive")
+_not_negative = functools.partial(_require, lambda value: value >= 0, "not be negative")
+_shares = functools.partial(_require, lambda value: 0 <= value < 1, "be at least 0 and less than 1")
+_seed = functools.partial(_require, lambda value: 0 <= value <= 2**62, "lie between 0 and 2**62")
 
 
 def _check_finite(part: str, section: Any) -> None:
@@ -410,24 +412,6 @@ def _check_finite(part: str, section: Any) -> None:
         for value in _values(section, field.name):
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{part}.{field.name} must be finite; got {value}")
-
-
-def _check_not_negative(part: str, section: Any, *names: str) -> None:
-    for name in names:
-        for value in _values(section, name):
-            if not value >= 0:
-                raise InputError(f"{part}.{name} must not be negative; got {value}")
-
-
-def _check_share(part: str, section: Any, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(section, name) < 1:
-            raise InputError(f"{part}.{name} must be at least 0 and less than 1; got {getattr(section, name)}")
-
-
-def _check_seed(name: str, seed: int) -> None:
-    if not 0 <= seed <= 2**62:
-        raise InputError(f"{name} must lie between 0 and 2**62; got {seed}")
 
 
 def to_json(value: Any) -> bytes:
