@@ -230,7 +230,10 @@ def test_plot(run: Path) -> None:
         (("generate", "text", "abc", "--prime", "{lines}", "--line", "1"), "--prime is for handwriting"),
         (("segment", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),
         (("plot", "hand", "--file", "{lines}", "--figure", "5", "--levels", "3"), "between 1 and 2; got 3"),
-        (("plot", "text", "abc", "--figure", "5"), "--figure 5 is not for models of text; use one of 4, 3, timescales"),
+        (
+            ("plot", "text", "abc", "--figure", "5"),
+            "not for models of text; use one of 4, 3, segments, timescales",
+        ),
         (("generate", "text", "abc", "--bias", "1"), "--bias is for handwriting"),
         (("generate", "text", "abc", "--prime", "{lines}"), "--prime is for handwriting"),
         (("evaluate", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),

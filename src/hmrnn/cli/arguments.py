@@ -253,10 +253,10 @@ class GenerateArguments(ModelArguments):
 class PlotArguments(TextArguments):
     """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
 
-    figure: Literal["3", "4", "5", "timescales", "curves"] | None = None
+    figure: Literal["3", "4", "5", "segments", "timescales", "curves"] | None = None
     """3: boundaries under the text. 4: with a heat map of the norms. 5: handwriting, coloured by segment.
-    timescales: lengths of the segments of each level. curves: loss and boundary rates over training. If not given, 4
-    for text and 5 for handwriting."""
+    segments: the text as coloured blocks. timescales: lengths of the segments of each level. curves: loss and boundary
+    rates over training. If not given, 4 for text and 5 for handwriting."""
     line: str | None = option(None, "LINE", reads="strokes")
     """Figure 5: the line of --file, or of the validation part, by its name or number; the first if not given."""
     levels: tuple[int, ...] = option((), "LEVEL", reads="strokes")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TextModel(Model):
     """A language model with its vocabulary and the config of its training; see :func:`hmrnn.load`."""
 
-    figures = ("4", "3", "timescales")
+    figures = ("4", "3", "segments", "timescales")
 
     network: LanguageModel
     vocabulary: Vocabulary
@@ -115,11 +115,12 @@ class TextModel(Model):
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``text``."""
         from hmrnn.plots.lengths import timescales
+        from hmrnn.plots.segments import segments
         from hmrnn.plots.text import figure3, figure4
 
         if name == "timescales":
             return timescales([found.lengths(level) for level in range(1, found.levels + 1)])
-        return figure3(found) if name == "3" else figure4(found)
+        return {"3": figure3, "4": figure4, "segments": segments}[name](found)
 
     def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Corpus:
         """The corpus that it was trained on, which may have moved to ``path``."""

@@ -1,0 +1,56 @@
+"""The segments of every level as coloured blocks around the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hmrnn.analysis.render import visible
+from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.errors import InputError
+from hmrnn.plots.style import GREY, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Pale shades of the colours in plots.style; neighbours differ.
+_FILLS = ("#BFDDF0", "#F9E0A8", "#BFE5D8", "#F3D3E3")
+# In inches: width of a symbol, height of a line, space between levels, left margin.
+_CELL, _LINE, _GAP, _LEFT = 0.105, 0.27, 0.16, 0.65
+MAX_SYMBOLS = 5_000
+
+
+def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
+    """The text once per level, every segment a coloured block."""
+    if columns < 1:
+        raise InputError(f"columns must be at least 1; got {columns}")
+    T = len(segmentation)
+    if T > MAX_SYMBOLS:
+        raise InputError(f"a figure of segments holds {MAX_SYMBOLS:,} symbols at most; got {T:,}: give a shorter text")
+    lines = -(-T // columns)
+    levels = range(1, segmentation.levels + 1)
+    width = _LEFT + min(T, columns) * _CELL + 0.1
+    height = len(levels) * (lines * _LINE + _GAP)
+    with styled():
+        from matplotlib.patches import FancyBboxPatch
+
+        figure = new_figure(width, height)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, width), ylim=(height, 0))
+        axes.axis("off")
+        for level in levels:
+            top = (level - 1) * (lines * _LINE + _GAP) + _GAP / 2
+            axes.text(0.05, top + _LINE / 2, f"level {level}", va="center", fontsize=8, color=GREY)
+            for number, (start, end) in enumerate(segmentation.spans(level)):
+                for line in range(start // columns, (end - 1) // columns + 1):
+                    first, last = max(start, line * columns), min(end, (line + 1) * columns)
+                    x, y = _LEFT + (first - line * columns) * _CELL, top + line * _LINE
+                    box = FancyBboxPatch(
+                        (x + 0.01, y + 0.02), (last - first) * _CELL - 0.02, _LINE - 0.04,
+                        boxstyle="round,pad=0,rounding_size=0.04", linewidth=0, facecolor=_FILLS[number % len(_FILLS)],
+                    )  # fmt: skip
+                    axes.add_patch(box)
+            for t, symbol in enumerate(segmentation.symbols):
+                x, y = _LEFT + (t % columns + 0.5) * _CELL, top + (t // columns + 0.5) * _LINE
+                shown = "" if symbol == " " else visible(symbol)
+                axes.text(x, y, shown, va="center", ha="center", fontsize=10, family="DejaVu Sans Mono")
+    return figure

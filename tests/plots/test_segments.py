@@ -1,0 +1,45 @@
+"""The figure of coloured segments: a block per segment and line, the text once per level."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.patches import FancyBboxPatch
+
+from hmrnn import InputError, Segmentation
+from hmrnn.plots.segments import segments
+
+
+def found(text: str, ends: list[set[int]]) -> Segmentation:
+    boundaries = np.array([[t + 1 in level for level in ends] for t in range(len(text))])
+    shape = (len(text), len(ends))
+    operations = np.zeros((len(text), len(ends) + 1), np.int64)
+    norms = np.ones((len(text), len(ends) + 1), np.float32)
+    return Segmentation(
+        tuple(text), boundaries, np.full(shape, 0.5, np.float32), operations, norms, np.ones(len(text), np.float32)
+    )
+
+
+def test_a_block_per_segment_and_the_text_per_level() -> None:
+    figure = segments(found("the cat sat\n", [{4, 8}, {8}]))
+    (axes,) = figure.axes
+    assert sum(isinstance(patch, FancyBboxPatch) for patch in axes.patches) == 3 + 2
+    shown = [text.get_text() for text in axes.texts]
+    assert shown.count("level 1") == shown.count("level 2") == 1
+    assert "".join(text for text in shown if not text.startswith("level")) == "thecatsat⏎" * 2
+    first, second = axes.patches[:2]
+    assert first.get_facecolor() != second.get_facecolor()
+
+
+def test_segments_go_on_in_the_next_line() -> None:
+    figure = segments(found("abcdef", [{5}]), columns=3)
+    widths = [patch.get_width() for patch in figure.axes[0].patches]
+    assert len(widths) == 3  # abc, de and f
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_what_cannot_be_drawn_is_told() -> None:
+    with pytest.raises(InputError, match="columns must be at least 1; got 0"):
+        segments(found("ab", [{1}]), columns=0)
+    with pytest.raises(InputError, match="5,000 symbols at most; got 5,001"):
+        segments(found("a" * 5001, [{1}]))
