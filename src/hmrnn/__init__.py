@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hmrnn import nn as nn
     from hmrnn.analysis.segmentation import Segmentation
     from hmrnn.errors import InputError
     from hmrnn.estimators.segmenter import HMSegmenter
@@ -57,6 +58,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return importlib.import_module("hmrnn.nn")
     if name not in _HOME:
         raise AttributeError(f"module 'hmrnn' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

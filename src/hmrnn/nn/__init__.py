@@ -2,3 +2,5 @@
 
 They know neither files nor command-line flags.
 """
+
+from hmrnn.nn.heads import ReadOut as ReadOut

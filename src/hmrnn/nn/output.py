@@ -23,7 +23,9 @@ class Output:
     """The output of HMLSTM for a sequence; with ``batch_first`` T and B are swapped."""
 
     hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
-    """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was."""
+    """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was.
+
+    Use all of them for an output, as :class:`hmrnn.nn.ReadOut` does: the top layer changes rarely, or never."""
     boundaries: Tensor
     """(T, B, L-1): z, zeros and ones (reals when "soft"); 1 if a segment of that level ends here."""
     probabilities: Tensor

@@ -1,0 +1,71 @@
+"""ReadOut: shapes, and what it learns where the top layer alone learns nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import hmrnn
+from hmrnn import HMLSTM, InputError
+from hmrnn.nn import ReadOut
+
+SIZES, LENGTHS = (6, 4, 3), [9, 4, 1]
+
+
+def test_every_step_and_the_last_one() -> None:
+    rnn, x = HMLSTM(5, SIZES), torch.randn(9, 3, 5)
+    read_out = ReadOut(rnn.hidden_sizes, 2)
+    out, state = rnn(x, lengths=LENGTHS)
+    steps, last = read_out(out.hidden), read_out(state.h)
+    assert steps.shape == (9, 3, 2)
+    expected = sum(h @ w.T for h, w in zip(out.hidden, read_out.linear.weight.split(SIZES, dim=1)))
+    torch.testing.assert_close(steps, expected + read_out.linear.bias)
+    torch.testing.assert_close(last, torch.stack([steps[n - 1, b] for b, n in enumerate(LENGTHS)]))
+
+
+def test_packed() -> None:
+    rnn, x = HMLSTM(5, SIZES), torch.randn(9, 3, 5)
+    read_out = ReadOut(rnn.hidden_sizes, 2, bias=False)
+    packed, _ = rnn(pack_padded_sequence(x, torch.tensor(LENGTHS)))
+    padded, lengths = pad_packed_sequence(read_out(packed.hidden))
+    assert lengths.tolist() == LENGTHS
+    torch.testing.assert_close(padded, read_out(rnn(x, lengths=LENGTHS)[0].hidden))
+
+
+def test_other_layers_are_refused() -> None:
+    read_out = ReadOut(SIZES, 2)
+    for hidden, got in (((), r"\(\)"), ((torch.zeros(1, 6),), r"\(6,\)")):
+        with pytest.raises(InputError, match=rf"a tensor of each layer, of sizes \(6, 4, 3\); got {got}"):
+            read_out(hidden)
+    with pytest.raises(InputError, match="output_size must be a whole number of at least 1; got 0"):
+        ReadOut(SIZES, 0)
+
+
+def test_it_learns_where_the_top_layer_is_idle() -> None:
+    """The class is the sign of the sum of the inputs; the detectors are silent, so layers 2 and 3 never move."""
+
+    def final_loss(all_layers: bool) -> float:
+        torch.manual_seed(0)
+        rnn = HMLSTM(1, 16)
+        rnn.set_detector_bias((-3.0,))
+        read_out = ReadOut(rnn.hidden_sizes if all_layers else rnn.hidden_sizes[-1:], 2)
+        optimizer = torch.optim.Adam([*rnn.parameters(), *read_out.parameters()], lr=0.02)
+        losses = []
+        for _ in range(100):
+            x = torch.randn(8, 64, 1)
+            _, state = rnn(x)
+            loss = F.cross_entropy(read_out(state.h if all_layers else state.h[-1:]), (x.sum((0, 2)) > 0).long())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return sum(losses[-10:]) / 10
+
+    assert final_loss(all_layers=True) < 0.2
+    assert final_loss(all_layers=False) > 0.68
+
+
+def test_it_is_reached_from_the_package() -> None:
+    assert hmrnn.__getattr__("nn").ReadOut is ReadOut
