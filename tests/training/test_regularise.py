@@ -196,7 +196,7 @@ def test_settings_that_a_model_has_no_use_for() -> None:
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
-    with pytest.raises(InputError, match="a HandwritingModel has no dropout_embedding; it must be 0, and is 0.2"):
+    with pytest.raises(InputError, match=r"a HandwritingModel has no dropout_embedding; it must be 0, and is 0\.2"):
         prepare(strokes, tiny.config(dropout_embedding=0.2))
 
 
