@@ -57,10 +57,6 @@ def test_small_layers() -> None:
         times = [f"{run['times nn.LSTM']:.1f} ({run['times nn.LSTM without oneDNN']:.1f})" for run in (plain, normed)]
         line = f"| {plain['batch']} × {plain['units']} | {z1:.2f}, {z2:.2f} | {times[0]} | {times[1]} |"
         assert line in DOCUMENTS["guide"]
-    of = {(run["units"], run["layer norm"]): f"{run['times nn.LSTM']:.1f}" for run in rows}
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"up to {of[64, False]} times, and {of[64, True]} times with layer norm" in readme
-    assert f"of 128 units {of[128, False]} and {of[128, True]} times" in readme
 
 
 def test_sixteen_bits() -> None:
