@@ -284,10 +284,19 @@ def test_one_level_many_mixtures_a_constant_channel() -> None:
     assert model.scale_[-1] == 1.0
 
 
+def test_a_series_of_one_channel_may_have_one_dimension() -> None:
+    x = two_levels(120, 0)[0][:, :1]
+    model = HMSegmenter([6], **SMALL).fit(x)
+    for given in (x[:, 0], x[:, 0].tolist(), torch.from_numpy(x[:, 0])):
+        assert np.array_equal(model.predict(given)[0], model.predict(x)[0])
+    one, other = model.predict([x[:, 0], x[:70, 0]])
+    assert (one[0][-1], other[0][-1]) == (120, 70)
+    assert HMSegmenter([6], **SMALL).fit(x[:, 0]).n_features_in_ == 1
+
+
 @pytest.mark.parametrize(("X", "message"), [
-    (np.zeros(5), r"shape \(5,\); for one channel, use x\[:, None\]"),
-    ([1.0] * 50, r"use x\[:, None\]"),
-    ([np.zeros(50)] * 2, r"use x\[:, None\]"),
+    (np.zeros(1), "2 steps"),
+    (np.array(["a", "b"]), "numbers"),
     ([[1.0, 2.0], [3.0]], "shape"),
     (None, "got NoneType"),
     (5, "got int"),

@@ -52,6 +52,26 @@ def test_shapes(sizes: tuple[int, ...], batch_first: bool) -> None:
     assert {a.dtype for a in (*out.hidden, out.boundaries, out.probabilities, *state.h, *state.c)} == {torch.float32}
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"flush": False, "top_down": "pending"}])
+@pytest.mark.parametrize("symbols", [False, True])
+def test_one_sequence_needs_no_batch_dimension(options: dict[str, Any], symbols: bool) -> None:
+    rnn, batch = network(**options), 0 if options.get("batch_first") else 1
+    x = torch.randint(7, (T,)) if symbols else inputs(T, INPUT)
+    more = {"embedding": inputs(7, INPUT)} if symbols else {}
+    forced = torch.full((T, 2), torch.nan, dtype=torch.float64)
+    forced[3] = 1.0
+    alone, state = rnn(x[:5], boundaries=forced[:5], **more)
+    rest, state = rnn(x[5:], state, boundaries=forced[5:], **more)
+    want, end = rnn(x.unsqueeze(batch), boundaries=forced.unsqueeze(batch), **more)
+    names = ("boundaries", "probabilities", "operations")
+    parts = [*zip(alone.hidden, rest.hidden), *((getattr(alone, name), getattr(rest, name)) for name in names)]
+    for (first, second), whole in zip(parts, (*want.hidden, *(getattr(want, name) for name in names)), strict=True):
+        torch.testing.assert_close(torch.cat([first, second]), whole.squeeze(batch))
+    assert [h.shape for h in state.h] == [(size,) for size in SIZES]
+    assert (state.pending is None) == (end.pending is None)
+    assert_states_equal(state, end.apply(lambda a: a[0]), atol=1e-12)
+
+
 def test_batch_first_is_the_same_pass() -> None:
     rnn, x = network(), inputs()
     first = copy.deepcopy(rnn)
@@ -297,7 +317,13 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
     ("call", "message"),
     [
         (lambda r: r(torch.zeros(T, B, 7)), r"x must have shape \(T, B, 5\); got \(9, 4, 7\)$"),
-        (lambda r: r(torch.zeros(T, 5)), r"x must have shape \(T, B, 5\); got \(9, 5\); for one sequence, add"),
+        (lambda r: r(torch.zeros(T, 7)), r"x must have shape \(T, B, 5\); got \(9, 7\)$"),
+        (lambda r: r(X[:, 0], lengths=[3]), r"lengths must be None when x has no batch dimension"),
+        (lambda r: r(X[:, 0], r.initial_state(1)), r"x has no batch dimension, so state must .* \(2,\); got \(1, 2\)"),
+        (lambda r: r(X[:, 0], (1, 2)), r"state must be None or an hmrnn.State"),
+        (lambda r: r(X[:, 0], boundaries=torch.zeros(T, 1, 2)), r".* so boundaries must have shape \(T, 2\); got"),
+        (lambda r: r(X[:, 0], boundaries=[0.0]), r"boundaries must be None or a tensor"),
+        (lambda r: r(X[:0, 0]), r"x must hold at least one step"),
         (lambda r: r(torch.zeros(5)), r"x must have shape \(T, B, 5\); got \(5,\)$"),
         (lambda r: r(torch.zeros(0, B, INPUT)), r"x must hold at least one step and one .*; got shape \(0, 4, 5\)"),
         (lambda r: r(torch.zeros(T, 0, INPUT)), r"x must hold at least one step and one .*; got shape \(9, 0, 5\)"),

@@ -46,8 +46,8 @@ class HMSegmenter:
     two.
 
     Follows scikit-learn's conventions (``get_params``, ``set_params``, attributes that end in ``_`` after ``fit``)
-    without importing it. A series is an array (time, channels), a tensor or a nested list; X is one series or a list of
-    them (an array of three dimensions is such a list).
+    without importing it. A series is an array (time, channels), or (time,) for one channel, a tensor or a nested list;
+    X is one series or a list of them (an array of three dimensions is such a list).
 
     For each level a mixture of Gaussians predicts the next step from the layers above that level, which change only
     when a segment of the level ends. So a segment is a stretch that one distribution fits. Training starts with a
@@ -380,13 +380,17 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
         single = whole.ndim == 2 or (whole.ndim == 1 and whole.dtype != object)
         parts = [whole] if single else list(whole)
     series = [_array(part) for part in parts]
+    series = [  # a list of numbers in a list is no series: it could as well be the channels of one step
+        one[:, None] if one.ndim == 1 and (single or hasattr(part, "shape")) else one
+        for one, part in zip(series, parts)
+    ]
     if not series:
         raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
     for one in series:
         if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
             raise InputError(
                 f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
-                f"{one.shape}" + ("; for one channel, use x[:, None]" if one.ndim == 1 else "")
+                f"{one.shape}"
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity")

@@ -49,7 +49,8 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
     shape += f", {rnn.input_size}" if embedding is None else ""
     wanted = shape.count(",") + 1
     if x.dim() != wanted or (embedding is None and x.shape[-1] != rnn.input_size):
-        hint = "; for one sequence, add the batch dimension with x.unsqueeze" if x.dim() == wanted - 1 else ""
+        one = x.dim() == wanted - 1 and (embedding is not None or x.shape[-1] == rnn.input_size)
+        hint = "; for one sequence, add the batch dimension with x.unsqueeze" if one else ""
         raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}{hint}")
     if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
         raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
@@ -63,6 +64,27 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
         check_kind("embedding", embedding, b)
     else:
         check_kind("x", x, b)
+
+
+def unbatched(rnn: Network, x: Tensor, embedding: Tensor | None) -> bool:
+    """Whether x is one sequence without a batch dimension: (T, size), or symbols (T,)."""
+    if not isinstance(x, Tensor):
+        return False
+    return x.dim() == 1 if embedding is not None else x.dim() == 2 and x.shape[1] == rnn.input_size
+
+
+def check_unbatched(rnn: Network, state: State | None, boundaries: Tensor | None) -> None:
+    """Check that state and boundaries, given with an x without a batch dimension, have none either."""
+    if isinstance(state, State) and state.z.dim() != 1:
+        raise InputError(
+            f"x has no batch dimension, so state must have none: state.z of shape ({rnn.num_boundaries},); got "
+            f"{tuple(state.z.shape)}"
+        )
+    if isinstance(boundaries, Tensor) and boundaries.dim() != 2:
+        raise InputError(
+            f"x has no batch dimension, so boundaries must have shape (T, {rnn.num_boundaries}); got "
+            f"{tuple(boundaries.shape)}"
+        )
 
 
 def check_values(

@@ -74,7 +74,8 @@ class HMLSTM(Sloped):
 
     Inputs: x, state, lengths, boundaries
         - **x**: (T, B, input_size), or a ``PackedSequence``. With ``embedding`` (a row per symbol) x holds symbol
-          indices, (T, B).
+          indices, (T, B). One sequence may come without the batch dimension, as (T, input_size) or (T,); state,
+          boundaries and outputs then have no batch dimension either.
         - **state**: a :class:`hmrnn.State` to start from; zeros if None.
         - **lengths**: (B,) the number of steps of each sequence; the rest is padding.
         - **boundaries**: (T, B, L-1) boundary states to use instead of the detectors'; where NaN, the detector decides.
@@ -228,6 +229,8 @@ class HMLSTM(Sloped):
             if lengths is not None:
                 raise InputError("lengths must be None when x is a PackedSequence, which has its own")
             x, lengths = pad_packed_sequence(x, batch_first=self.batch_first)
+        elif checks.unbatched(self, x, embedding):
+            return self._one(x, state, lengths, boundaries, embedding)
         checks.check_input(self, x, embedding, sequence=True)
         boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
         if self.batch_first:
@@ -263,6 +266,28 @@ class HMLSTM(Sloped):
             hidden = cast(tuple[Tensor, ...], out.hidden)
             out.hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
         return out, states.in_dtype(self.a.dtype, result.state)
+
+    def _one(
+        self,
+        x: Tensor,
+        state: State | None,
+        lengths: Tensor | Sequence[int] | None,
+        boundaries: Tensor | None,
+        embedding: Tensor | None,
+    ) -> tuple[Output, State]:
+        """``forward`` for one sequence without a batch dimension."""
+        if lengths is not None:
+            raise InputError(
+                "lengths must be None when x has no batch dimension; leave out the steps that do not count"
+            )
+        checks.check_unbatched(self, state, boundaries)
+        batch = 0 if self.batch_first else 1
+        given = state.apply(lambda a: a.unsqueeze(0)) if isinstance(state, State) else state
+        forced = boundaries.unsqueeze(batch) if isinstance(boundaries, Tensor) else boundaries
+        out, new = self.forward(x.unsqueeze(batch), given, None, forced, embedding=embedding)
+        hidden = tuple(h.squeeze(batch) for h in cast(tuple[Tensor, ...], out.hidden))
+        others = (a.squeeze(batch) for a in (out.boundaries, out.probabilities, out.operations))
+        return Output(hidden, *others), new.apply(lambda a: a.squeeze(0))
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
         """One time step without a gradient, for streaming; a layer that copies is not computed.
