@@ -179,10 +179,10 @@ def test_conditions_of_detectors() -> None:
     assert [condition(rate) for rate in rates] == ["silent"] * 2 + ["alive"] * 3 + ["always"] * 2
     assert advice(2, 0.0005, 2) == (
         "the detector of layer 2 has fallen silent: at rate 0.0005 its segments hardly ever end, and layer 3 is idle; "
-        "if it stays so, start again with rates that are held: detectors.rates 0.9 0.6 "
+        "if that is the same after the next epoch, start again with held rates: detectors.rates 0.9 0.6 "
         "detectors.rate_weight 0.2 detectors.start_at_rates"
     )
-    assert "every step is a segment, and layer 2 reads all of them; if it stays so, start again" in advice(1, 0.99, 2)
+    assert "every step is a segment, and layer 2 reads all of them; if that is the same after the" in advice(1, 0.99, 2)
     assert advice(1, 0.25, 2) == "the detector of layer 1 finds segments again, at rate 0.2500"
 
 
@@ -196,7 +196,7 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
     """Whatever the preset has, and whatever the run that was told so had."""
     free = flags_of("detectors.rate_weight 0 detectors.rate_control 0 detectors.pull_weight 0")
     for layers in (2, 3, 5):
-        flags = flags_of(advice(1, 0.0, layers - 1).partition("held: ")[2])
+        flags = flags_of(advice(1, 0.0, layers - 1).partition("held rates: ")[2])
         for run in (["--model.num-layers", str(layers)], ["--model.num-layers", str(layers), *free]):
             arguments = train_arguments([preset, *run, *flags])
             arguments.check()
@@ -204,12 +204,12 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
             assert arguments.detectors.start_at_rates
             assert arguments.detectors.rate_weight == 0.2
     if PRESETS[preset].detectors.rates:
-        stronger = flags_of(advice(1, 0.0, 2, held=True).partition("such as ")[2].partition(",")[0])
+        stronger = flags_of(advice(1, 0.0, 2, held=True).partition("again with ")[2].partition(",")[0])
         arguments = train_arguments([preset, *stronger])
         arguments.check()
         assert arguments.detectors.rates
         assert arguments.detectors.rate_control == 0.1
-    settings, without = advice(1, 0.0, 2, biased=True).partition("held: ")[2].split(", without ")
+    settings, without = advice(1, 0.0, 2, biased=True).partition("held rates: ")[2].split(", without ")
     with pytest.raises(InputError, match="leave one of them out"):
         train_arguments([preset, *flags_of(f"{without} 1 {settings}")]).check()
 
@@ -225,7 +225,7 @@ def test_what_is_advised_where_a_text_gives_the_boundaries() -> None:
 def test_training_says_once_that_a_detector_is_dead(
     validate_every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At the end of the first epoch, wherever validations are."""
+    """At the end of the second epoch, wherever validations are."""
     config = tiny.config(bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
@@ -233,14 +233,29 @@ def test_training_says_once_that_a_detector_is_dead(
     lines = read_metrics(tmp_path / "metrics.jsonl")
     found = [line for line in lines if line["event"] == "detector"]
     assert [(line["step"], line["layer"], line["condition"], line["rate"]) for line in found] == [
-        (10, 1, "always", 1.0), (10, 2, "silent", 0.0),
+        (20, 1, "always", 1.0), (20, 2, "silent", 0.0),
     ]  # fmt: skip
     validated = [line["step"] for line in lines if line["event"] == "valid"]
     assert validated == ([10, 20, 30] if validate_every == 0 else [4, 8, 12, 16, 20, 24, 28, 30])
     shown = capsys.readouterr().out
     for line in found:
-        assert f"epoch 1.00  {' '.join(flags_of(line['message']))}\n" in shown
+        assert f"epoch 2.00  {' '.join(flags_of(line['message']))}\n" in shown
         assert line["message"] == advice(line["layer"], line["rate"], 2, biased=True)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_first_epoch_is_warm_up_unless_it_is_the_only_one(epochs: int) -> None:
+    trainer = tiny.trainer(tiny.config(bias=(3.0, -3.0), epochs=epochs, learning_rate=1e-5))
+    while trainer.progress.epoch == 0:
+        trainer.step()
+    changes = trainer.changed_detectors()
+    assert [change["layer"] for change in changes] == ([1, 2] if epochs == 1 else [])
+    assert trainer.epoch.tolist() == [0, 0, 0]
+    if epochs == 2:
+        trainer.model.rnn.set_detector_bias((0.0, 0.0))  # it starts by itself, and nothing is said of it
+        while trainer.progress.epoch == 1:
+            trainer.step()
+        assert trainer.changed_detectors() == []
 
 
 def test_detectors_that_come_back() -> None:

@@ -170,7 +170,7 @@ def next_condition(rate: float, before: str) -> str:
 
 
 def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: bool = False) -> str:
-    """What a detector's condition means and which settings to try; ``layer`` is counted from 1.
+    """What a detector's condition means, and what to do about it; ``layer`` is counted from 1.
 
     ``detectors`` is how many can be given rates: 0 if a text gives the boundaries. ``held``: they have rates.
     ``biased``: they have a bias, which excludes ``start_at_rates``.
@@ -183,11 +183,11 @@ def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: 
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads all of them",
     }[now]
     if held:
-        means = "a stronger hold, such as detectors.rate_control 0.1, or with other detectors.rates"
+        means = "detectors.rate_control 0.1, which holds its rate"
     elif not detectors:
         means = f"model.num_layers {layer}"
     else:
         rates = " ".join(f"{0.9 * (2 / 3) ** l:.2g}" for l in range(detectors))
-        means = f"rates that are held: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
+        means = f"held rates: detectors.rates {rates} detectors.rate_weight 0.2 detectors.start_at_rates"
         means += ", without detectors.bias" * biased
-    return f"the detector of layer {layer} {what}; if it stays so, start again with {means}"
+    return f"the detector of layer {layer} {what}; if that is the same after the next epoch, start again with {means}"

@@ -164,12 +164,16 @@ class Trainer:
         self.progress.skipped += self.watch.report()
 
     def changed_detectors(self) -> list[dict[str, Any]]:
-        """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered."""
+        """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
+
+        None after the first epoch, unless it is the only one: a detector that is silent there often starts by itself.
+        """
         updates, *sums = mean(self.epoch, self.world).tolist()
         self.epoch.zero_()
-        if updates == 0:
+        config = self.config
+        if updates == 0 or self.progress.epoch == 1 < config.train.epochs:
             return []
-        config, before = self.config, self.progress.conditions or ["alive"] * len(sums)
+        before = self.progress.conditions or ["alive"] * len(sums)
         rates = [total / updates for total in sums]
         now = [
             detectors.next_condition(rate, old) if free else "alive"
