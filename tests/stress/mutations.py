@@ -5,7 +5,7 @@
 
 Every mutation is made in a temporary copy of src and tests, and the test files that it names run there, with -x. A
 mutation names text, not a line: it may move within the files that its place names, but the text must be there exactly
-once. Where it is not, nothing runs: the list has to be mended first.
+once. Where it is not, nothing runs: the list has to be mended first. A test that fails must pass without the mutation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_files(root: Path, mutation: Mutation) -> list[Path]:
     return found
 
 
-def first_failure(copy: Path, files: list[Path], triton: bool) -> str | None:
+def first_failure(copy: Path, tests: list[str], triton: bool) -> str | None:
     """The first test that fails, in a child that starts with torch imported; None if all pass."""
     child = os.fork()
     if child == 0:
@@ -71,9 +71,7 @@ def first_failure(copy: Path, files: list[Path], triton: bool) -> str | None:
         os.chdir(copy)
         import pytest
 
-        status = pytest.main(
-            ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:playwright", *map(str, files)]
-        )
+        status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:playwright", *tests])
         sys.stdout.flush()
         os._exit(int(status))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -104,12 +102,14 @@ def run(root: Path, mutations: list[Mutation]) -> list[str]:
         for mutation, path, changed, files in plan:
             target = copy / path.relative_to(root)
             original, began = target.read_text(), time.monotonic()
+            tests, triton = [str(file.relative_to(root)) for file in files], mutation.tests.startswith("triton ")
             target.write_text(changed)
             try:
-                here = [copy / file.relative_to(root) for file in files]
-                failed = first_failure(copy, here, mutation.tests.startswith("triton "))
+                failed = first_failure(copy, tests, triton)
             finally:
                 target.write_text(original)
+            if failed is not None and failed.startswith("FAILED") and first_failure(copy, [failed[7:]], triton):
+                raise SystemExit(f"{failed[7:]} fails without any mutation, too; mend it first")
             took = f"{time.monotonic() - began:5.0f} s"
             print(f"{'SURVIVED' if failed is None else 'caught  '} {took}  {mutation.name}  {failed or ''}", flush=True)
             if failed is None:
