@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import numpy as np
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.table import Table
 from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.cli import terminal
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
@@ -21,27 +22,28 @@ from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""
 
-
-def show_progress(what: str) -> Callable[[int, int], None] | None:
-    """A function that shows a progress bar on stderr; None if stderr is not a terminal."""
-    return _bar(what) if sys.stderr.isatty() else None
+FIRST, EVERY = 5.0, 60.0
+"""Without a terminal: seconds until the first line of progress, and between two lines."""
 
 
-def _bar(what: str) -> Callable[[int, int], None]:
+def show_progress(what: str) -> Callable[[int, int], None]:
+    """A function that shows the progress on stderr: a bar on a terminal, elsewhere a line now and then."""
     start: tuple[float, int] | None = None
+    due = FIRST
+    bar = sys.stderr.isatty()
 
     def show(done: int, total: int) -> None:
-        nonlocal start
-        now = time.monotonic()
+        nonlocal start, due
+        now = monotonic()
         start = start or (now, done)  # a resumed job does not start at 0
-        share = done / max(total, 1)
-        bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
-        left = ""
-        if now - start[0] > 2 and done > start[1]:
-            left = f"  {duration((total - done) * (now - start[0]) / (done - start[1]))} left"
-        end = "\r\033[K" if done >= total else ""
-        sys.stderr.write(f"\r{what} {bar} {100 * share:5.1f}%{left}\033[K{end}")
-        sys.stderr.flush()
+        passed, share, left = now - start[0], done / max(total, 1), ""
+        if passed > 2 and done > start[1]:
+            left = f"  {duration((total - done) * passed / (done - start[1]))} left"
+        if bar:
+            terminal.show_bar(what, share, left)
+        elif left and passed >= due and done < total:
+            due = passed + EVERY
+            print(f"{what} {100 * share:5.1f}%{left}", file=sys.stderr, flush=True)
 
     return show
 
@@ -52,14 +54,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None] | None:
-    """As :func:`show_progress`; for a long text the command that is faster is printed first."""
-    progress = show_progress(what)
-    if progress is not None and symbols > LONG:
+def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None]:
+    """As :func:`show_progress`; for a long text the command that is faster is printed first, on a terminal."""
+    if symbols > LONG and sys.stderr.isatty():
         sys.stderr.write(
             f"{symbols:,} symbols, read one after the other; {faster} reads parts of a text side by side\n"
         )
-    return progress
+    return show_progress(what)
 
 
 def evaluation_table(result: Evaluation, what: str, how: str, unit: str = "character") -> str:

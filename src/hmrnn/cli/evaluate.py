@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from hmrnn.analysis import gold, scores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import EvaluateArguments
-from hmrnn.cli.terminal import escaped, say
+from hmrnn.cli.terminal import say, warn
 from hmrnn.data import Strokes, read_strokes, read_symbols_and_spaces
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.strokes import counted
@@ -129,10 +128,7 @@ def _lines(paths: Sequence[str]) -> Strokes:
     strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), ", ".join(paths))
     if short:
         named = short[0] + (" and others" if len(short) > 1 else "")
-        print(
-            f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {escaped(named)}",
-            file=sys.stderr,
-        )
+        warn(f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {named}")
     return strokes
 
 

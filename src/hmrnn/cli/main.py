@@ -13,7 +13,7 @@ from hmrnn import __version__
 from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
 from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.settings import train_arguments
-from hmrnn.cli.terminal import escaped
+from hmrnn.cli.terminal import warn
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.utils.signals import discard_stdout
 
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, status: int = 2) -> int:
-    print(f"hmrnn: {escaped(message)}", file=sys.stderr)
+    warn(f"hmrnn: {message}")
     return status
 
 

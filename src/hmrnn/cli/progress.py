@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hmrnn.cli.display import EVERY, FIRST, duration
 from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
@@ -36,21 +38,30 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
     show = _printer(console)
     task = trainer.task
     total = trainer.config.train.epochs * trainer.task.chunks
+
+    def left(step: int) -> str:
+        return f" of {total}, {duration((monotonic() - began) / max(step - first, 1) * max(total - step, 0))} left"
+
     columns = (
         TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
         TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
     )  # fmt: skip
     event: dict[str, Any] = {}
+    began, first, due = monotonic(), trainer.progress.step, monotonic() + FIRST
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=total, epoch=0.0, state="")
         for event in events:
             if event["event"] == "step":
                 progress.update(bar, completed=event["step"], epoch=event["epoch"])
+                if not console.is_terminal and monotonic() >= due:
+                    due = monotonic() + EVERY
+                    show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}")
             elif event["event"] == "train":
                 state = _state(event, task)
                 progress.update(bar, state=state)
                 if not console.is_terminal:
-                    show(f"epoch {event['epoch']:.2f}  step {event['step']}  {state}")
+                    due = monotonic() + EVERY
+                    show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}  {state}")
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
                 show(

@@ -39,7 +39,7 @@ def _stream(model: TextModel, arguments: SegmentArguments) -> int:
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
     if stopped is not None:
-        print(f"stopped by {stopped}; everything is saved. Resume with the same command and --resume")
+        say(f"stopped by {stopped}; everything is saved. Resume with the same command and --resume")
         return 128 + signal.Signals[stopped]
     for target in job.targets if job.joins else ():
         say(f"{'wrote' if job.wrote else 'already complete:'} {target}")

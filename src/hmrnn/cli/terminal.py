@@ -1,4 +1,4 @@
-"""Text that is safe to print on a terminal."""
+"""Text that is safe to print on a terminal, and lines that do not run into a progress bar."""
 
 from __future__ import annotations
 
@@ -23,4 +23,34 @@ def for_output(text: str) -> str:
 
 def say(text: str) -> None:
     """Print a line that may hold names or text from files."""
+    end_bar()
     print(for_output(text))
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr."""
+    end_bar()
+    print(escaped(text), file=sys.stderr)
+
+
+_bar_shown = False
+
+
+def show_bar(what: str, share: float, left: str) -> None:
+    """Draw a progress bar on the current line of the terminal; it is erased when ``share`` is 1."""
+    global _bar_shown
+    bar = "\u2501" * round(24 * share) + "\u2500" * (24 - round(24 * share))
+    sys.stderr.write(f"\r{what} {bar} {100 * share:5.1f}%{left}\033[K")
+    _bar_shown = True
+    if share >= 1:
+        end_bar()
+    sys.stderr.flush()
+
+
+def end_bar() -> None:
+    """Erase the bar, if there is one, so that the next line does not run into it."""
+    global _bar_shown
+    if _bar_shown:
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+        _bar_shown = False

@@ -1,0 +1,57 @@
+"""Progress of commands: bars on a terminal, lines elsewhere, and messages that do not run into them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiny
+from hmrnn.cli import display, progress, terminal
+from hmrnn.training.loop import train
+from hmrnn.training.rundir import RunDirectory
+
+
+def test_without_a_terminal_a_long_reading_prints_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first within ten seconds, then one a minute; none for what takes less time."""
+    seconds = range(0, 84, 4)
+    clock = iter(seconds)
+    monkeypatch.setattr(display, "monotonic", lambda: next(clock))
+    show = display.show_progress("reading")
+    for done in seconds:
+        show(done, 80)
+    assert capsys.readouterr().err == "reading  10.0%  1 min 12 s left\nreading  85.0%  12 s left\n"
+
+
+def test_an_error_does_not_run_into_the_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for write in (terminal.warn, terminal.say):
+        display.show_progress("reading")(1, 2)
+        write("oops")
+        write("twice")
+        shown = capsys.readouterr()
+        assert "50.0%\033[K\r\033[K" in shown.err
+        assert (shown.err.partition("50.0%")[2] + shown.out) == "\033[K\r\033[Koops\ntwice\n"
+
+
+@pytest.mark.parametrize("log_every", [1, 1000])
+def test_without_a_terminal_training_soon_says_how_long_it_takes(
+    log_every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    trainer = tiny.trainer(tiny.config(epochs=3, log_every=log_every))
+    run = RunDirectory(tmp_path)
+    with run.open():
+        progress.follow(train(trainer, run), trainer, run, quiet=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " left" in line]
+    assert re.match(r"epoch \d\.\d\d  step \d+ of 30, \d+ s left", lines[0])
+    assert len(lines) == 30 if log_every == 1 else 1 <= len(lines) < 10
+    assert lines[-1].startswith("epoch 3.00  step 30 of 30, 0 s left")
