@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from hmrnn.config import ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import HandwritingModel, LanguageModel
-from hmrnn.nn.output import Operation
+from hmrnn.nn.output import Operation, Output, possible
+from hmrnn.ops import states
 
 
 def test_a_count_by_hand() -> None:
@@ -40,17 +46,117 @@ def test_the_state_before_a_chunk_opens_the_gate() -> None:
     assert not torch.equal(multiply_adds(model, second), multiply_adds(model, second, state))
 
 
-@pytest.mark.parametrize("rnn", ["lstm", "ln-lstm"])
-def test_an_lstm_multiplies_everything_at_every_step(rnn: str) -> None:
-    model = LanguageModel(7, ModelConfig(rnn=rnn, embedding_size=3, hidden_size=(4,), num_layers=2, output_size=8))  # type: ignore[arg-type]
-    _, out, _ = model(torch.randint(7, (5, 2)))
-    expected = 16 * 4 + 2 * 16 * 4 + 2 * (8 * 4 + 2 * 4) + 7 * 8
-    assert multiply_adds(model, out).unique().tolist() == [expected]
-
-
 def test_strokes_are_multiplied_and_not_looked_up() -> None:
     config = ModelConfig(rnn="lstm", hidden_size=(4,), num_layers=1, output_size=8, mixtures=2)
     model = HandwritingModel(config)
     _, out, _ = model(torch.randn(5, 2, 3))
     expected = 16 * (4 + 3) + (8 * 4 + 4) + model.density.weight.numel()
     assert multiply_adds(model, out).unique().tolist() == [expected]
+
+
+SIZES = ModelConfig(embedding_size=3, hidden_size=(4, 5, 6), output_size=8)
+OPTIONS = list(itertools.product((True, False), ("boundary", "pending", "always", "none"), (True, False)))
+
+
+def by_the_rules(z: Tensor, flush: bool, top_down: str, copy: bool, hidden: int = 0) -> list[int]:
+    """The count of every step of SIZES with 7 symbols, from boundaries (T, 2) of one sequence that starts at zero."""
+    sizes, below, counts = (4, 5, 6), (3, 4, 5), []
+    own, gate = [0, 0], [0, 0]  # of the step before
+    for fired in z.int().tolist():
+        moves = [1 if not copy else max(fed, flush and last) for fed, last in zip([1, *fired], [*own, 0])]
+        count = 7 * 8
+        for l, H in enumerate(sizes):
+            rows = 4 * H + (1 if l < 2 and not hidden else 0)
+            count += moves[l] * (rows * H + 8 * H + 3 * H)
+            if l > 0 and (not copy or fired[l - 1]):
+                count += rows * below[l]
+            if l == 2:
+                continue
+            reads = H + below[l] + (sizes[l + 1] if top_down != "none" else 0)
+            count += moves[l] * hidden * (reads + 1)
+            opened = {"boundary": own[l], "pending": gate[l], "always": 1, "none": 0}[top_down]
+            read_above = moves[l + 1] if top_down == "always" else opened and moves[l]
+            count += rows * sizes[l + 1] if read_above else 0
+            gate[l] = 1 if fired[l] else 0 if moves[l] else gate[l]
+        own = fired
+        counts.append(count)
+    return counts
+
+
+@pytest.mark.parametrize(("flush", "top_down", "copy"), OPTIONS)
+@pytest.mark.parametrize("hidden", [0, 2])
+def test_every_option_by_the_rules_whole_and_in_chunks(flush: bool, top_down: Any, copy: bool, hidden: int) -> None:
+    torch.manual_seed(0)
+    config = dataclasses.replace(SIZES, flush=flush, top_down=top_down, copy=copy)
+    model = LanguageModel(7, config, detectors=DetectorConfig(hidden=hidden)).eval()
+    symbols, given = torch.randint(7, (40, 2)), (torch.rand(40, 2, 2) < 0.4).float()
+    expected = torch.tensor([by_the_rules(given[:, b], flush, top_down, copy, hidden) for b in range(2)]).T
+    _, out, _ = model(symbols, boundaries=given)
+    assert torch.equal(multiply_adds(model, out), expected)
+    assert set(out.operations.unique().tolist()) == set(possible(model.rnn))
+    for length in (1, 7):
+        state, counts = None, []
+        for x, z in zip(symbols.split(length), given.split(length)):
+            before = state
+            _, out, state = model(x, before, boundaries=z)
+            counts.append(multiply_adds(model, out, before))
+        assert torch.equal(torch.cat(counts), expected)
+
+
+def test_soft_boundaries_skip_nothing() -> None:
+    model = LanguageModel(7, SIZES, detectors=DetectorConfig(estimator="soft")).eval()
+    _, out, _ = model(torch.randint(7, (5, 2)))
+    U, V, W = (17 * 4, 21 * 5, 24 * 6), (17 * 5, 21 * 6), (21 * 4, 24 * 5)
+    assert multiply_adds(model, out).unique().tolist() == [7 * 8 + sum((*U, *V, *W)) + 11 * (4 + 5 + 6)]
+
+
+@pytest.mark.parametrize("strokes", [False, True])
+def test_modules_of_a_clockwork_rnn_multiply_at_their_periods(strokes: bool) -> None:
+    config = ModelConfig(
+        rnn="cw-rnn", modules=3, embedding_size=3, hidden_size=(6,), num_layers=2, output_size=8, mixtures=2
+    )
+    model = HandwritingModel(config) if strokes else LanguageModel(7, config)
+    x = torch.randn(9, 2, 3) if strokes else torch.randint(7, (9, 2))
+    _, out, _ = model(x)
+    head = model.density.weight.numel() if isinstance(model, HandwritingModel) else 7 * 8
+    always = head + 2 * (8 * 6 + 2 * 6)
+    U, W = (2 * 6, 2 * 4, 2 * 2), (2 * 6 + (2 * 3 if strokes else 0))  # of a module: both layers' U are alike
+    due = [[t % period == 0 for period in (1, 2, 4)] for t in range(9)]
+    expected = [always + sum(d * (2 * u + W) for d, u in zip(row, U)) for row in due]
+    assert multiply_adds(model, out).tolist() == [[count, count] for count in expected]
+    _, first, early = model(x[:3])
+    _, second, _ = model(x[3:], early)
+    parts = torch.cat([multiply_adds(model, first), multiply_adds(model, second, early)])
+    assert parts[:, 0].tolist() == expected
+    begun = states.keep(early, [True, False])  # the second sequence starts again, so the clocks differ
+    _, out, _ = model(x[3:], begun)
+    assert multiply_adds(model, out, begun).T.tolist() == [expected[3:], expected[:6]]
+
+
+@pytest.mark.parametrize(("rnn", "gates"), [("lstm", 4), ("ln-lstm", 4), ("gru", 3), ("leaky", 1)])
+def test_a_baseline_multiplies_everything_at_every_step(rnn: Any, gates: int) -> None:
+    model = LanguageModel(7, ModelConfig(rnn=rnn, embedding_size=3, hidden_size=(4,), num_layers=2, output_size=8))
+    _, out, _ = model(torch.randint(7, (5, 2)))
+    expected = 3 * gates * 4 * 4 + 2 * (8 * 4 + 2 * 4) + 7 * 8  # U of both layers, W of the second
+    assert multiply_adds(model, out).unique().tolist() == [expected]
+    assert possible(model.rnn) == (Operation.UPDATE,)
+
+
+def test_large_counts_are_exact() -> None:
+    """float32 holds whole numbers up to 2**24."""
+    with torch.device("meta"):
+        model = LanguageModel(7, ModelConfig(embedding_size=3, hidden_size=(3001,), num_layers=1, output_size=9))
+    out = Output((), torch.zeros(1, 1, 0), torch.zeros(1, 1, 0), torch.zeros(1, 1, 1, dtype=torch.int64))
+    assert multiply_adds(model, out).tolist() == [[4 * 3001**2 + 10 * 3001 + 7 * 9]]
+    assert 4 * 3001**2 > 2**24
+
+
+@pytest.mark.parametrize(("flush", "copy", "names"), [
+    (True, True, "UPDATE COPY FLUSH"), (False, True, "UPDATE COPY"), (True, False, "UPDATE FLUSH"),
+    (False, False, "UPDATE"),
+])  # fmt: skip
+def test_which_operations_a_network_can_do(flush: bool, copy: bool, names: str) -> None:
+    config = dataclasses.replace(SIZES, flush=flush, copy=copy)
+    assert [operation.name for operation in possible(LanguageModel(7, config).rnn)] == names.split()
+    alone = dataclasses.replace(config, hidden_size=(4,), num_layers=1)
+    assert possible(LanguageModel(7, alone).rnn) == (Operation.UPDATE,)

@@ -59,7 +59,7 @@ class Words:
     def validate(self, progress: Any = None) -> Validation:
         with torch.no_grad():
             reading = self.loss(self.model, self.batch(99, 0), None)
-        return Validation(self.measure(reading.value.item()), tuple(reading.rates().tolist()), (1.0, 0.5, 0.5), 4)
+        return Validation(self.measure(reading.value.item()), tuple(reading.rates().tolist()), (1.0, 0.5, 0.5), 1.0, 4)
 
     def describe(self) -> str:
         return "words: 12 of them"

@@ -213,7 +213,7 @@ def test_plateaus_divide_the_rate_and_end_the_run() -> None:
 
 def scripted(trainer: Trainer, bits: list[float]) -> Trainer:
     values = iter(bits)
-    trainer.validate = lambda progress=None: Validation(next(values), (0.0, 0.0), (1.0, 0.0, 0.0), 1)  # type: ignore
+    trainer.validate = lambda progress=None: Validation(next(values), (0.0, 0.0), (1.0, 0.0, 0.0), 1.0, 1)  # type: ignore
     return trainer
 
 

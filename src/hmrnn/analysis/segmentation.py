@@ -24,6 +24,7 @@ LETTERS = "".join(operation.name[0] for operation in Operation)
 
 Numbers = list[float | None]
 """Numbers of four decimals in JSON; null for what is not finite."""
+Counts = list[Annotated[int, Meta(ge=0, le=2**63 - 1)]]
 
 
 class LevelJSON(msgspec.Struct):
@@ -37,7 +38,7 @@ class LevelJSON(msgspec.Struct):
 
 
 class LayerJSON(msgspec.Struct):
-    """What a layer did at every symbol: U(PDATE), C(OPY) or F(LUSH), and the l2 norm of its h."""
+    """What a layer did at every symbol, as the first letter of its Operation, and the l2 norm of its h."""
 
     layer: int
     updates: int
@@ -63,13 +64,14 @@ class SegmentationJSON(msgspec.Struct):
     layers: list[LayerJSON]
     updates: UpdatesJSON
     bits: Numbers | None
+    multiply_adds: Annotated[Counts, Meta(description="of each symbol")] | None = None
 
 
 class Updates(NamedTuple):
     """How often the layers changed, compared with a stacked LSTM, whose layers all change at every step."""
 
     per_layer: tuple[int, ...]
-    """UPDATE and FLUSH operations of each layer, the lowest first."""
+    """Steps at which each layer did not COPY, the lowest layer first."""
     steps: int
 
     @property
@@ -113,6 +115,8 @@ class Segmentation:
     """(T, L) float32: the l2 norm of each layer's h."""
     bits: np.ndarray | None = None
     """(T,) float32: -log2 of the probability of each symbol given those before it; NaN for the first."""
+    products: np.ndarray | None = None
+    """(T,) int64: multiply-adds of each symbol, as :func:`hmrnn.nn.cost.multiply_adds` counts them."""
 
     def __post_init__(self) -> None:
         self.symbols = tuple(self.symbols)
@@ -126,6 +130,11 @@ class Segmentation:
         self.operations = _whole("operations", self.operations, max(Operation))
         self.norms = np.asarray(self.norms, np.float32)
         self.bits = None if self.bits is None else np.asarray(self.bits, np.float32)
+        if self.products is not None:
+            self.products = np.asarray(self.products)
+            if self.products.dtype.kind not in "iu" or (self.products < 0).any():
+                raise InputError("products must be whole numbers, at least 0; got something else among them")
+            self.products = self.products.astype(np.int64)
         L = self.norms.shape[-1] if self.norms.ndim else 0
         for name, array, shape in (
             ("boundaries", self.boundaries, (T, L - 1)),
@@ -133,6 +142,7 @@ class Segmentation:
             ("operations", self.operations, (T, L)),
             ("norms", self.norms, (T, L)),
             ("bits", self.bits, (T,)),
+            ("products", self.products, (T,)),
         ):
             if array is not None and array.shape != shape:
                 raise InputError(f"{name} must have shape {shape} for {T} symbols and {L} layers; got {array.shape}")
@@ -145,19 +155,21 @@ class Segmentation:
             raise InputError(f"a segmentation is cut with a slice, such as [:270]; got [{part!r}]")
         if part.step not in (None, 1):
             raise InputError(f"a segmentation is cut in one piece, without a step; got a step of {part.step}")
-        bits = None if self.bits is None else self.bits[part]
-        arrays = (self.boundaries[part], self.probabilities[part], self.operations[part], self.norms[part])
-        return Segmentation(self.symbols[part], *arrays, bits)
+        arrays = (getattr(self, name) for name in _ARRAYS)
+        return Segmentation(self.symbols[part], *(None if array is None else array[part] for array in arrays))
 
     @classmethod
     def join(cls, parts: Iterable[Segmentation]) -> Segmentation:
         """One segmentation of consecutive parts of a sequence, as slices cut them."""
         found = list(parts)
-        if not found or len({(part.levels, part.bits is None) for part in found}) > 1:
-            raise InputError("parts must be one or more segmentations of the same layers, all with bits or all without")
-        names = ("boundaries", "probabilities", "operations", "norms", *(["bits"] if found[0].bits is not None else []))
+        if not found or len({(part.levels, part.bits is None, part.products is None) for part in found}) > 1:
+            raise InputError(
+                "parts must be one or more segmentations of the same layers, all with bits or all without, "
+                "and all with products or all without"
+            )
         symbols = tuple(symbol for part in found for symbol in part.symbols)
-        return cls(symbols, *(np.concatenate([getattr(part, name) for part in found]) for name in names))
+        columns = ([getattr(part, name) for part in found] for name in _ARRAYS)
+        return cls(symbols, *(None if column[0] is None else np.concatenate(column) for column in columns))
 
     @property
     def text(self) -> str:
@@ -201,9 +213,8 @@ class Segmentation:
     def tree(self, *, cut: bool = False) -> list[Any]:
         """The segments of the highest level as lists of those of the next, and so on down to the strings of level 1.
 
-        Boundaries need not nest: a layer that flushes may end a segment again at a step where the level below does
-        not. Without ``cut`` that is an error; with ``cut`` an end of a level also ends the segments of all levels
-        below it.
+        Boundaries need not nest: a detector may fire at a step where the level below ends no segment. Without ``cut``
+        that is an error; with ``cut`` an end of a level also ends the segments of all levels below it.
         """
         if self.levels == 0:
             raise InputError("a network of one layer has no detector and so no segments; train one with two or more")
@@ -228,13 +239,19 @@ class Segmentation:
         per_layer = (self.operations != Operation.COPY).sum(axis=0).tolist()
         return Updates(tuple(per_layer), len(self))
 
+    def multiply_adds(self) -> float | None:
+        """Multiply-adds per symbol, the output module included; None if they were not counted."""
+        return None if self.products is None else float(self.products.mean())
+
     def table(self) -> str:
-        """Counts of the operations of every layer, a line per layer, and the number of layer updates."""
-        lines = ["layer   UPDATE    FLUSH     COPY   changed"]
-        for l, done in enumerate(self.operations.T, start=1):
-            update, copy, flush = np.bincount(done, minlength=len(Operation)).tolist()
-            lines.append(f"{l:5}{update:9}{flush:9}{copy:9}{(update + flush) / len(self):10.1%}")
-        return "\n".join([*lines, str(self.updates())])
+        """Counts of the operations that occur, a line per layer, then the layer updates and the multiply-adds."""
+        updates, cost = self.updates(), self.multiply_adds()
+        columns = {k.name: (self.operations == k).sum(axis=0) for k in Operation if (self.operations == k).any()}
+        lines = ["layer" + "".join(f"{name:>9}" for name in columns) + "   changed"]
+        for l, count in enumerate(updates.per_layer):
+            counts = "".join(f"{column[l]:9}" for column in columns.values())
+            lines.append(f"{l + 1:5}{counts}{count / len(self):10.1%}")
+        return "\n".join([*lines, str(updates), *([] if cost is None else [f"{cost:,.0f} multiply-adds per symbol"])])
 
     def record(self) -> SegmentationJSON:
         """The fields of the JSON. Numbers are rounded to four decimals."""
@@ -259,6 +276,7 @@ class Segmentation:
             ],
             updates=UpdatesJSON(updates.total, updates.dense, round(updates.saved, 4)),
             bits=None if self.bits is None else rounded(self.bits),
+            multiply_adds=None if self.products is None else self.products.tolist(),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -305,6 +323,7 @@ class Segmentation:
             operations=np.array([[LETTERS.index(k) for k in layer.operations] for layer in layers]).reshape(-1, T).T,
             norms=np.array([layer.norms for layer in layers], np.float32).reshape(-1, T).T,
             bits=None if record.bits is None else np.array(record.bits, np.float32),
+            products=None if record.multiply_adds is None else np.array(record.multiply_adds, np.int64),
         )
 
     def __repr__(self) -> str:
@@ -344,6 +363,10 @@ class Segmentation:
     def _heading(self, level: int) -> str:
         count = len(self.ends(level))
         return f"level {level}: {count} segment{'s' * (count > 1)}, {len(self) / count:.1f} symbols on average"
+
+
+_ARRAYS = ("boundaries", "probabilities", "operations", "norms", "bits", "products")
+"""The arrays of a Segmentation in the order of its arguments."""
 
 
 def _whole(name: str, values: Any, most: int) -> np.ndarray:

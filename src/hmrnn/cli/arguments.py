@@ -105,7 +105,7 @@ class ModelArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments(ModelArguments):
-    """Bits per character of a model on its own corpus or on other files, with boundary rates and updates saved."""
+    """Bits per character of a model on its own corpus or on other files; boundary rates, updates and multiply-adds."""
 
     split: Literal["train", "valid", "test"] | None = None
     """Part of the model's own corpus to read; test if not given."""

@@ -71,6 +71,7 @@ def evaluation_table(result: Evaluation, what: str, how: str, unit: str = "chara
         f"bits per {unit}  {result.bits:.4f}",
         *_layers(result),
         f"updates saved  {result.saved:.1%}  (per 270 {unit}s: {270 * total:.0f} instead of {270 * dense})",
+        f"multiply-adds per {unit}  {result.multiply_adds:,.0f}",
     ])  # fmt: skip
 
 
@@ -81,6 +82,7 @@ def stroke_evaluation_table(result: StrokeEvaluation, what: str) -> str:
         f"log-likelihood  {result.log_likelihood:.1f} nats per line  ({result.per_point:.4f} per point)",
         *_layers(result),
         f"updates saved  {result.saved:.1%}",
+        f"multiply-adds per point  {result.multiply_adds:,.0f}",
     ])  # fmt: skip
 
 

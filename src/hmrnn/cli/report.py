@@ -88,6 +88,10 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
         ("boundary rates", rates or "no detectors"),
         ("steps at which each layer changed", updates),
         ("updates saved", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
+    ]
+    if "multiply_adds" in best:  # runs of earlier versions did not count them
+        rows.append((f"multiply-adds per {model.reads.unit}", f"{best['multiply_adds']:,.0f}"))
+    rows += [
         ("network", f"{model.config.model.rnn}, layers of {', '.join(map(str, model.network.rnn.hidden_sizes))}"),
         ("parameters", f"{parameters:,}"),
     ]

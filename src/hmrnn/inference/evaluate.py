@@ -44,7 +44,7 @@ class Evaluation(_Savings):
     rates: tuple[float, ...]
     """How often each detector fired, per symbol."""
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH; 1 with soft boundaries, which skip nothing."""
+    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
     multiply_adds: float
     """Multiply-adds per symbol, with the output module (see :func:`hmrnn.nn.cost.multiply_adds`)."""
 
@@ -61,7 +61,7 @@ class StrokeEvaluation(_Savings):
     rates: tuple[float, ...]
     """How often each detector fired, per point."""
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH; 1 with soft boundaries, which skip nothing."""
+    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
     multiply_adds: float
     """Multiply-adds per point, with the output module."""
 

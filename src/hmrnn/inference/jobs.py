@@ -32,6 +32,7 @@ from hmrnn.data.text.sources import find_files, read_text
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.inference.read import read
+from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import State, states
@@ -240,6 +241,7 @@ class Job:
             return found.state if end < 0 else states.keep(found.state, [part.start > 0 for part in lanes])
         boundaries = found.boundaries.cpu().numpy()
         moved = (found.output.operations != Operation.COPY).cpu().numpy()
+        products = multiply_adds(self.network, found.output, found.before).cpu().numpy()
         for b, (part, file) in enumerate(zip(lanes, files)):
             first, after = part.start + begin, min(part.start + end, part.stop)
             if first >= after:
@@ -253,6 +255,7 @@ class Job:
                 "text": "".join(self.vocabulary.pieces(symbols[:T, b])),
                 "ends": ends,
                 "updates": moved[:T, b].sum(axis=0).tolist(),
+                "multiply_adds": int(products[:T, b].sum()),
             }
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         return found.state

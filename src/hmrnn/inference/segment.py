@@ -12,6 +12,7 @@ from torch import Tensor
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Model, read
+from hmrnn.nn.cost import multiply_adds
 
 
 def segment(
@@ -63,7 +64,10 @@ def segment_many(
         for k, found_here in enumerate(read(model, steps.split(chunk)), start=1):
             nats = -found_here.prediction.log_prob(following[(k - 1) * chunk : k * chunk])
             out = found_here.output
-            part = (found_here.boundaries, out.probabilities.float(), out.operations, found_here.norms, nats)
+            part = (
+                found_here.boundaries, out.probabilities.float(), out.operations, found_here.norms, nats,
+                multiply_adds(model, out, found_here.before),
+            )  # fmt: skip
             parts.append([a.cpu() for a in part])
             if progress is not None:
                 progress(done + sum(min(k * chunk, len(sequence)) for sequence in group), total)
@@ -71,9 +75,9 @@ def segment_many(
         whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]
         for b, place in enumerate(places):
             # Padding comes last: nothing before it depends on it.
-            boundaries, probabilities, operations, norms, after = (a[: len(inputs[place]), b] for a in whole)
+            *arrays, after, products = (a[: len(inputs[place]), b] for a in whole)
             bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1] / math.log(2)])
-            found[place] = Segmentation(tuple(symbols[place]), boundaries, probabilities, operations, norms, bits)
+            found[place] = Segmentation(tuple(symbols[place]), *arrays, bits, products)
     return [found[place] for place in range(len(inputs))]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State
@@ -16,13 +18,13 @@ _FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0")
 
 
 def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tensor:
-    """(T, B): multiply-adds of each step, counted from what the layers did.
+    """(T, B) int64: multiply-adds of each step, counted from what the layers did.
 
     A matrix counts (rows x columns) where the vector it multiplies is new: U and the output module's matrix of a layer
     where that layer moved, W where the layer below ended a segment, V where the top-down gate was open and the layer
     moved (with ``top_down="always"``: where the layer above moved). The first W of a text model is a table look-up and
     counts nothing. A detector's hidden layer counts where its layer moved. Baselines multiply every matrix at
-    every step.
+    every step, except that a module of a clockwork RNN multiplies its rows of U and W at its period only.
 
     Args:
         model: a LanguageModel or a HandwritingModel.
@@ -33,42 +35,54 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     moved = changes(out, rnn)  # (T, B, L)
     looked_up = hasattr(model, "embedding")
     heads = [module for name, module in model.named_children() if name in ("softmax", "density")]
-    total = sum(head.weight.numel() for head in heads) * torch.ones(moved.shape[:2], device=moved.device)
+    total = torch.full(moved.shape[:2], sum(head.weight.numel() for head in heads), device=moved.device)
     for l, embed in enumerate(model.output.embeddings):
         gates = model.output.gates.out_features * embed.in_features
-        total = total + moved[..., l] * float(embed.weight.numel() + gates)
-    if not isinstance(rnn, HMLSTM):
+        total += moved[..., l] * (embed.weight.numel() + gates)
+    if isinstance(rnn, ClockworkRNN):
+        return total + _clockwork(rnn, len(moved), before, looked_up)
+    if isinstance(rnn, Baseline):
         read = [p for name, p in rnn.named_parameters() if p.dim() == 2 and not (looked_up and name in _FIRST)]
         return total + sum(p.numel() for p in read)
     fed, open_gate = _inputs(rnn, out, moved, before)
     for l, w in enumerate(rnn.layers()):
-        total = total + moved[..., l] * float(w.U.numel())
+        total += moved[..., l] * w.U.numel()
         if w.D1 is not None and w.D2 is not None:
-            total = total + moved[..., l] * float(w.D1.numel() + w.D2.numel())
+            total += moved[..., l] * (w.D1.numel() + w.D2.numel())
         if not (l == 0 and looked_up):
-            total = total + fed[..., l] * float(w.W.numel())
+            total += fed[..., l] * w.W.numel()
         if w.V is not None:
-            always = getattr(rnn, "top_down", "boundary") == "always"
-            used = moved[..., l + 1] if always else open_gate[..., l] & moved[..., l]
-            total = total + used * float(w.V.numel())
+            used = moved[..., l + 1] if rnn.top_down == "always" else open_gate[..., l] & moved[..., l]
+            total += used * w.V.numel()
     return total
+
+
+def _clockwork(rnn: ClockworkRNN, steps: int, before: State | None, looked_up: bool) -> Tensor:
+    """(T, B or 1): the rows of U and W of the modules that are due."""
+    start = rnn.periods.new_zeros(1) if before is None else before.c[0][:, -1].long()  # the clock of the slowest module
+    time = start + torch.arange(steps, device=start.device)[:, None]  # (T, B or 1)
+    due = time[..., None] % rnn.periods == 0  # (T, B or 1, modules)
+    sizes = torch.zeros_like(rnn.periods)
+    for l, (blocks, W) in enumerate(zip(rnn.U, rnn.W)):
+        fed = 0 if l == 0 and looked_up else W.numel() // rnn.num_modules
+        sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=sizes.device)
+    return (due * sizes).sum(-1)
 
 
 def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor]:
     """(T, B, L): where a layer reads the one below; (T, B, L-1): where its top-down gate is open."""
-    dense = rnn.boundary == "soft" or not getattr(rnn, "copy", True)
+    dense = rnn.boundary == "soft" or not rnn.copy
     z = out.boundaries > 0.5
     fed = torch.ones_like(moved) if dense else torch.cat([torch.ones_like(moved[..., :1]), z], dim=-1)
     if rnn.boundary == "soft":
         return fed, torch.ones_like(z)
     start = torch.zeros_like(z[0]) if before is None else before.z > 0.5
     earlier = torch.cat([start[None], z[:-1]])
-    if getattr(rnn, "top_down", "boundary") != "pending" or rnn.flush:
+    if rnn.top_down != "pending" or rnn.flush:
         return fed, earlier
     waiting, gates = start, []
-    pending = getattr(before, "pending", None)
-    if pending is not None:
-        waiting = waiting | (pending > 0.5)
+    if before is not None and before.pending is not None:
+        waiting = before.pending > 0.5
     for t in range(len(z)):
         waiting = waiting | earlier[t]
         gates.append(waiting)

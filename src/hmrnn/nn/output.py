@@ -52,6 +52,13 @@ def operations(
     return result if active is None else torch.where(active[..., None], result, Operation.COPY)
 
 
+def possible(rnn: nn.Module) -> tuple[Operation, ...]:
+    """The operations that the layers of a network can do, padding aside; a network without detectors only updates."""
+    detectors = bool(rnn.num_boundaries)
+    can = {Operation.COPY: detectors and rnn.copy, Operation.FLUSH: detectors and rnn.flush}
+    return tuple(operation for operation in Operation if can.get(operation, True))
+
+
 def changes(out: Output, rnn: nn.Module) -> Tensor:
     """(T, B, L): whether each layer was computed; with "soft" boundaries every layer is, at every step."""
     changed = out.operations != Operation.COPY

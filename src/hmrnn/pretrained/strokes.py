@@ -91,7 +91,7 @@ class StrokeModel(Model):
         )
 
     def score(self, lines: np.ndarray | Strokes) -> StrokeEvaluation:
-        """Log-likelihood per sequence in nats, of one line or of a set of them, with boundary rates and updates."""
+        """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
         return evaluate_strokes(self.network, lines if isinstance(lines, Strokes) else self._strokes(lines), self.scale)
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:

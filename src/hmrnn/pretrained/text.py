@@ -97,7 +97,7 @@ class TextModel(Model):
         yield decoder.decode(b"", final=True)
 
     def score(self, text: str, *, progress: Progress = None) -> Evaluation:
-        """Bits per symbol of ``text``, each predicted from all before it, with boundary rates and updates."""
+        """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
         return evaluate(self.network, self._encode(text, "score"), progress=progress)
 
     def score_lines(self, lines: Iterable[str]) -> Iterator[Evaluation | None]:

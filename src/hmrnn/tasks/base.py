@@ -23,7 +23,9 @@ class Validation:
     rates: tuple[float, ...]
     """How often each detector fired, per step."""
     updates: tuple[float, ...]
-    """Share of the steps at which each layer did UPDATE or FLUSH."""
+    """Share of the steps at which each layer did not COPY."""
+    multiply_adds: float
+    """Per step, with the output module."""
     count: int
     """Symbols or sequences that were measured."""
 

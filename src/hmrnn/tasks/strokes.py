@@ -66,7 +66,7 @@ class StrokeTask:
             self.model, self.corpus.valid, self.corpus.scale, batch_size=t.batch_size, precision=t.precision,
             progress=progress, share=self.share,
         )  # fmt: skip
-        return Validation(-result.log_likelihood, result.rates, result.updates, result.sequences)
+        return Validation(-result.log_likelihood, result.rates, result.updates, result.multiply_adds, result.sequences)
 
     def describe(self) -> str:
         train, valid = self.corpus.train, self.corpus.valid

@@ -108,7 +108,7 @@ class TextTask:
             self.model, self.corpus.valid[: t.validation_symbols or None], streams=t.batch_size, warmup=t.length,
             chunk=t.length, precision=t.precision, progress=progress, share=self.share,
         )  # fmt: skip
-        return Validation(result.bits, result.rates, result.updates, result.symbols)
+        return Validation(result.bits, result.rates, result.updates, result.multiply_adds, result.symbols)
 
     def describe(self) -> str:
         corpus = self.corpus

@@ -77,7 +77,8 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                     trainer.count_skipped()  # those after the last line
                 line = {
                     "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
-                    "updates": list(result.updates), "best": best, "learning_rate": trainer.rate(),
+                    "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
+                    "learning_rate": trainer.rate(),
                 }  # fmt: skip
                 p.metrics_bytes = write_line(line)
                 save(best)

@@ -42,6 +42,7 @@ class _Train(_Measured, tag="train", kw_only=True):
 
 class _Valid(_Measured, tag="valid", kw_only=True):
     updates: Annotated[list[float], msgspec.Meta(min_length=1)]
+    multiply_adds: float | UnsetType = UNSET  # runs of earlier versions did not count them
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

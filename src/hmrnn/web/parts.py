@@ -27,7 +27,9 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read import Read, Reader, Step
 from hmrnn.inference.read import read as read_chunks
 from hmrnn.inference.sample import check_jump, scribble, seeded, stream
+from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.output import Output
 from hmrnn.ops import State, states
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
@@ -54,7 +56,7 @@ class Chunk:
     def size(self) -> int:
         """Bytes that a chunk of text takes in the memory."""
         found = self.found
-        arrays = (found.boundaries, found.probabilities, found.operations, found.norms, found.bits)
+        arrays = (found.boundaries, found.probabilities, found.operations, found.norms, found.bits, found.products)
         tensors = (*states.named(self.state).values(), self.following)
         return len(self.line) + sum(array.nbytes for array in (*arrays, *tensors) if array is not None)
 
@@ -193,32 +195,41 @@ def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk
     log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    found = _found(model.vocabulary.pieces(indices.tolist()), made, bits.tolist())
+    found = _found(model, model.vocabulary.pieces(indices.tolist()), made, bits.tolist())
     state = made.state.apply(torch.clone)  # not views of something larger
     return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
 
 
-def _found(symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
-    tensors = (made.boundaries, made.output.probabilities.float(), made.output.operations, made.norms)
-    boundaries, probabilities, operations, norms = (tensor[:, 0].cpu().numpy() for tensor in tensors)
-    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.asarray(bits))
+def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
+    out, products = made.output, multiply_adds(model.network, made.output, made.before)
+    tensors = (made.boundaries, out.probabilities.float(), out.operations, made.norms, products)
+    *arrays, products = (tensor[:, 0].cpu().numpy() for tensor in tensors)
+    return Segmentation(tuple(symbols), *arrays, np.asarray(bits), products)
 
 
 class Rows:
-    """Steps of a Reader, collected until they are written as a part."""
+    """Steps of a Reader from its current state on, collected until they are written as a part."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._before = reader, reader.state
         self._rows: list[tuple[Step, float]] = []
 
-    def add(self, step: Step, bits: float) -> None:
-        self._rows.append((step, bits))
+    def add(self, bits: float) -> None:
+        """Add the reader's last step."""
+        self._rows.append((self._reader.last(), bits))
 
     def found(self, symbols: Sequence[str]) -> Segmentation:
         """The segmentation of the steps since the last call."""
         steps, bits = zip(*self._rows)
         self._rows.clear()
         boundaries, probabilities, operations, norms = (np.array(column) for column in zip(*steps))
-        return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.array(bits))
+        z, p, done = (
+            torch.tensor(array, device=self._before.z.device)[:, None]
+            for array in (boundaries, probabilities, operations)
+        )
+        products = multiply_adds(self._reader.model, Output((), z, p, done), self._before)[:, 0].cpu().numpy()
+        self._before = self._reader.state
+        return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.array(bits), products)
 
 
 def write(
@@ -237,7 +248,8 @@ def write(
     given = model._encode(prompt, "go on from").tolist() if prompt else []
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
     generator = seeded(seed)
-    reader, rows, symbols = Reader(network), Rows(), []
+    reader, symbols = Reader(network), []
+    rows = Rows(reader)
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
         prediction = reader.predict()
@@ -246,7 +258,7 @@ def write(
             symbol = prediction.sample(generator, temperature=temperature, top_k=top_k, top_p=top_p).numpy()
         x = network.as_input(symbol)  # (1,)
         reader.read(x)
-        rows.add(reader.last(), float(-prediction.log_prob(x)) / math.log(2) if position else math.nan)
+        rows.add(float(-prediction.log_prob(x)) / math.log(2) if position else math.nan)
         symbols += symbol.tolist()
         if time.monotonic() - slice_began > SLICE or position == last:
             start = position + 1 - len(symbols)
@@ -281,7 +293,7 @@ def read_strokes(model: StrokeModel, drawing: np.ndarray) -> Chunks:
     for k, made in enumerate(read_chunks(model.network, points.split(CHUNK))):
         here = steps[k * CHUNK : (k + 1) * CHUNK]
         bits += (-made.prediction.log_prob(following[k])[:, 0] / math.log(2)).tolist()
-        found = _found(model.scale.pieces(here), made, bits[: len(here)])
+        found = _found(model, model.scale.pieces(here), made, bits[: len(here)])
         yield Chunk(found, _line(Part(k * CHUNK, found.record())), made.state, None)
         bits = bits[len(here) :]
 
@@ -290,15 +302,16 @@ def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | N
     """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
     began = time.monotonic()
     generator = seeded(seed)
-    reader, rows = Reader(model.network), Rows()
+    reader = Reader(model.network)
     reader.read(model.network.as_input(model.scale.encode(np.zeros((1, 3)))))  # each line begins with the step (0, 0)
+    rows = Rows(reader)
     steps: list[np.ndarray] = []
     written: list[np.ndarray] = []
     slice_began = time.monotonic()
     for position in range(points):
         drawn = check_jump(reader.predict().sample(generator, bias=bias)).numpy()  # (1, 3)
         reader.read(model.network.as_input(drawn))
-        rows.add(reader.last(), math.nan)
+        rows.add(math.nan)
         steps.append(model.scale.decode(drawn)[0])
         if time.monotonic() - slice_began > SLICE or position == points - 1:
             found = rows.found(model.scale.pieces(np.stack(steps)))

@@ -10,6 +10,7 @@ from typing import Any
 from hmrnn import checkpoint
 from hmrnn.analysis.render import visible
 from hmrnn.errors import InputError
+from hmrnn.nn.output import possible
 from hmrnn.pretrained.load import load
 from hmrnn.web.bodies import Model
 
@@ -25,8 +26,16 @@ class Entry:
         """What the page is told of the model: no path, no file name."""
         network, reads = self.model.network, self.model.reads
         alphabet = "".join(reads.symbols) if reads.unit == "character" else None
-        parameters = sum(weight.numel() for weight in network.parameters())
-        return Model(index, self.name, reads.modality, list(network.rnn.hidden_sizes), parameters, reads.unit, alphabet)
+        return Model(
+            model=index,
+            name=self.name,
+            reads=reads.modality,
+            layers=list(network.rnn.hidden_sizes),
+            operations=[operation.name for operation in possible(network.rnn)],
+            parameters=sum(weight.numel() for weight in network.parameters()),
+            unit=reads.unit,
+            alphabet=alphabet,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,6 +51,7 @@ export class Panel {
     const total = updates.reduce((a, b) => a + b, 0), dense = found.length * found.layers.length;
     stats.push([`${dense ? Math.round((1 - total / dense) * 100) : 0} %`,
       `of ${dense.toLocaleString("en")} layer updates saved`]);
+    stats.push([short(found.meanProducts()), `multiply-adds per ${this.model.unit}`]);
     this.stats.replaceChildren(...stats.map(([number, text]) => {
       const stat = element("div", "stat");
       stat.append(element("b", "", number), element("span", "", text));
@@ -85,13 +86,14 @@ export class Panel {
   }
 
   #operations() {
-    const head = element("tr");
-    for (const name of ["layer", ...Object.values(NAMES), "changed"]) head.append(header("col", name));
+    const head = element("tr"), names = this.model.operations;
+    for (const name of ["layer", ...names, "changed"]) head.append(header("col", name));
     const rows = this.found.counts().map((count, l) => {
       const row = element("tr");
       const share = (count.U + count.F) / Math.max(1, this.found.length);
       row.append(header("row", l + 1));
-      for (const value of [count.U, count.C, count.F, `${Math.round(share * 100)} %`]) row.append(element("td", "", value.toLocaleString("en")));
+      const counts = names.map((name) => count[name[0]]);
+      for (const value of [...counts, `${Math.round(share * 100)} %`]) row.append(element("td", "", value.toLocaleString("en")));
       const bar = element("span");
       bar.style.width = `${share * 100}%`;
       const cell = element("td", "bar");
@@ -146,9 +148,13 @@ function header(scope, text) {
 }
 
 export function facts(model) {
-  const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)}M` : `${Math.round(model.parameters / 1e3)}k`;
   const sizes = model.layers.every((units) => units === model.layers[0]) ? model.layers.slice(0, 1) : model.layers;
-  return `${model.layers.length} layers of ${sizes.join(", ")}; ${size} parameters`;
+  return `${model.layers.length} layers of ${sizes.join(", ")}; ${short(model.parameters)} parameters`;
+}
+
+function short(number) {
+  if (number >= 1e6) return `${(number / 1e6).toFixed(1)}M`;
+  return number >= 1e4 ? `${Math.round(number / 1e3)}k` : Math.round(number).toLocaleString("en");
 }
 
 export function save(blob, name) {

@@ -4,8 +4,9 @@ export class Segmentation {
   constructor() {
     this.symbols = [];
     this.bits = [];
+    this.products = []; // multiply-adds of each symbol
     this.levels = []; // {boundaries, probabilities}
-    this.layers = []; // {operations, norms}; operations has a letter per symbol: U, C, F
+    this.layers = []; // {operations, norms}; operations has the first letter of the operation at each symbol
     this.given = 0; // how many symbols belong to the prompt
   }
 
@@ -16,6 +17,7 @@ export class Segmentation {
     const cut = (list) => list.slice(from, from + count);
     this.symbols.push(...cut(segmentation.symbols));
     this.bits.push(...cut(segmentation.bits));
+    this.products.push(...cut(segmentation.multiply_adds));
     this.given += Math.max(0, Math.min(given - from, count));
     segmentation.levels.forEach(({ boundaries, probabilities }, l) => {
       const level = this.levels[l] ??= { boundaries: [], probabilities: [] };
@@ -56,7 +58,12 @@ export class Segmentation {
     return predicted.length ? predicted.reduce((sum, value) => sum + value, 0) / predicted.length : null;
   }
 
-  // Counts of the operations of each layer: [{U, C, F}].
+  // Multiply-adds per symbol.
+  meanProducts() {
+    return this.products.reduce((sum, value) => sum + value, 0) / Math.max(1, this.length);
+  }
+
+  // Counts of the operations of each layer by their first letter: [{U, C, F}].
   counts() {
     return this.layers.map(({ operations }) => {
       const count = { U: 0, C: 0, F: 0 };
