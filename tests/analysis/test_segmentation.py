@@ -29,7 +29,8 @@ def made(text: str, *levels: str) -> Segmentation:
     rng = np.random.default_rng(0)
     bits = np.concatenate([[np.nan], rng.exponential(2, T - 1)])
     operations = rng.integers(0, 3, (T, L))
-    return Segmentation(tuple(text), z, rng.random((T, L - 1)), operations, rng.random((T, L)) * 9, bits)
+    products = rng.integers(0, 2**40, T)
+    return Segmentation(tuple(text), z, rng.random((T, L - 1)), operations, rng.random((T, L)) * 9, bits, products)
 
 
 @pytest.fixture
@@ -111,12 +112,42 @@ def test_table_counts_operations() -> None:
     zeros = np.zeros((4, 2))
     shown = Segmentation(tuple("abcd"), zeros, zeros, operations, np.zeros((4, 3))).table().splitlines()
     assert [line.split() for line in shown[:4]] == [
-        ["layer", "UPDATE", "FLUSH", "COPY", "changed"],
-        ["1", "3", "1", "0", "100.0%"],
-        ["2", "1", "1", "2", "50.0%"],
-        ["3", "1", "0", "3", "25.0%"],
+        ["layer", "UPDATE", "COPY", "FLUSH", "changed"],
+        ["1", "3", "0", "1", "100.0%"],
+        ["2", "1", "2", "1", "50.0%"],
+        ["3", "1", "3", "0", "25.0%"],
     ]
-    assert shown[4].startswith("7 layer updates instead of 12")
+    assert shown[4:] == ["7 layer updates instead of 12 (4 + 2 + 1): 42% saved"]
+
+
+@pytest.mark.parametrize(("done", "missing"), [((U, C), "FLUSH"), ((U, F_), "COPY"), ((F_, F_), "UPDATE")])
+def test_table_names_only_operations_that_occur(done: tuple[Operation, Operation], missing: str) -> None:
+    operations = np.array([done, done[::-1]])
+    zeros = np.zeros((2, 1))
+    table = Segmentation(tuple("ab"), zeros, zeros, operations, np.zeros((2, 2)), None, [1000, 2001]).table()
+    names = {operation.name for operation in done}
+    assert set(table.splitlines()[0].split()) == {"layer", "changed", *names}
+    assert missing not in table
+    assert table.splitlines()[-1] == "1,500 multiply-adds per symbol"
+
+
+def test_multiply_adds_are_a_mean_over_the_symbols(cat: Segmentation) -> None:
+    assert cat.products is not None
+    assert cat.multiply_adds() == pytest.approx(cat.products.sum() / 20)
+    assert cat[3:5].multiply_adds() == pytest.approx((cat.products[3] + cat.products[4]) / 2)
+    again = Segmentation.join([cat[:7], cat[7:]])
+    assert again.to_dict() == cat.to_dict()
+    cat.products = None
+    assert cat.multiply_adds() is None
+    assert cat[3:5].products is None
+    with pytest.raises(InputError, match="all with products or all without"):
+        Segmentation.join([cat, again])
+
+
+def test_json_written_before_multiply_adds_were_counted(cat: Segmentation) -> None:
+    data = cat.to_dict()
+    del data["multiply_adds"]
+    assert Segmentation.from_dict(data).multiply_adds() is None
 
 
 def test_updates_as_the_paper_counts_them() -> None:
@@ -145,7 +176,7 @@ def test_json_round_trip(cat: Segmentation) -> None:
     assert again.symbols == cat.symbols
     assert again.bits is not None
     assert cat.bits is not None
-    for name in ("boundaries", "operations"):
+    for name in ("boundaries", "operations", "products"):
         np.testing.assert_array_equal(getattr(again, name), getattr(cat, name))
     for name in ("probabilities", "norms", "bits"):
         np.testing.assert_allclose(getattr(again, name), getattr(cat, name), atol=6e-5)
@@ -196,6 +227,10 @@ def test_json_round_trip_of_one_layer_without_bits() -> None:
         lambda data: data["levels"][0]["boundaries"].__setitem__(3, None),
         lambda data: data["levels"][0]["boundaries"].__setitem__(3, 10**400),
         lambda data: data["layers"][0]["norms"].__setitem__(3, 10**400),
+        lambda data: data["multiply_adds"].pop(),
+        lambda data: data["multiply_adds"].__setitem__(3, -1),
+        lambda data: data["multiply_adds"].__setitem__(3, 0.5),
+        lambda data: data["multiply_adds"].__setitem__(3, 2**63),
     ],
 )
 def test_data_that_is_no_segmentation(cat: Segmentation, change) -> None:  # type: ignore[no-untyped-def]
@@ -212,6 +247,9 @@ def test_arrays_must_fit() -> None:
         Segmentation(("a", "b"), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 3)))
     with pytest.raises(InputError, match="operations must be whole numbers between 0 and 2"):
         Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[3]], np.zeros((1, 1)))
+    for wrong in ([0.5], [-1]):
+        with pytest.raises(InputError, match="products must be whole numbers, at least 0"):
+            Segmentation(("a",), np.zeros((1, 0)), np.zeros((1, 0)), [[0]], np.zeros((1, 1)), None, wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one symbol"):
         Segmentation((), np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 3)), np.zeros((0, 3)))
 

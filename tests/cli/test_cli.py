@@ -167,6 +167,7 @@ def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         f"bits per character  {expected.bits:.4f}",
     ]
     assert f"updates saved  {expected.saved:.1%}" in out
+    assert out.splitlines()[-1] == f"multiply-adds per character  {expected.multiply_adds:,.0f}"
     assert " instead of 810)" in out
 
     assert tiny.hmrnn("evaluate", "-m", "runs/story", "--split", "valid", "--streams", 1, "--json") == 0

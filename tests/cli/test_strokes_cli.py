@@ -121,6 +121,8 @@ def test_evaluate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert f"log-likelihood  {expected.log_likelihood:.1f} nats per line" in out
     assert "layer 3  updated at" in out
+    assert record["multiply_adds"] == expected.multiply_adds
+    assert out.splitlines()[-1] == f"multiply-adds per point  {expected.multiply_adds:,.0f}"
 
 
 def test_evaluate_boundaries(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,7 @@ def assert_same(ours: Evaluation, theirs: Evaluation) -> None:
     assert ours.bits == pytest.approx(theirs.bits, abs=1e-5)
     assert ours.rates == pytest.approx(theirs.rates)
     assert ours.updates == pytest.approx(theirs.updates)
+    assert ours.multiply_adds == pytest.approx(theirs.multiply_adds, rel=1e-12)
 
 
 @pytest.mark.parametrize(("length", "chunk"), [(120, 100), (120, 7), (101, 100), (2, 5)])
@@ -69,7 +70,6 @@ def test_one_stream_is_a_plain_loop(network: LanguageModel, length: int, chunk: 
     result = evaluate(network, symbols, chunk=chunk)
     expected = by_hand(network, symbols, [(0, 0, length - 1)])
     assert_same(result, expected)
-    assert result.multiply_adds == pytest.approx(expected.multiply_adds)
     assert result.symbols == length - 1
 
 

@@ -59,6 +59,8 @@ def test_one_stream_finds_what_segment_finds(tmp_path: Path) -> None:
     for level in (1, 2):
         assert [end for record in records for end in record["ends"][level - 1]] == found.ends(level)
     assert np.sum([record["updates"] for record in records], axis=0).tolist() == list(found.updates().per_layer)
+    assert found.products is not None
+    assert sum(record["multiply_adds"] for record in records) == found.products.sum()
     assert not (tmp_path / "out" / ".work-0").exists()
 
 

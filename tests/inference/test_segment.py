@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from hmrnn import InputError, Operation
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.inference.segment import segment, segment_many
+from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
 
 
@@ -46,6 +47,7 @@ def test_segment_is_the_forward_pass(chunk: int, on_copy: str) -> None:
     assert result.bits is not None
     assert math.isnan(result.bits[0])
     np.testing.assert_allclose(result.bits[1:], bits.numpy(), rtol=1e-5)
+    np.testing.assert_array_equal(result.products, multiply_adds(model, out)[:, 0].numpy())
     assert result.boundaries.dtype == result.operations.dtype == np.uint8
     if on_copy == "hold":
         assert not result.boundaries[result.operations[:, :-1] == Operation.COPY].any()
@@ -88,6 +90,7 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
             assert found.symbols == tuple(shown)
             np.testing.assert_array_equal(found.boundaries, alone.boundaries)
             np.testing.assert_array_equal(found.operations, alone.operations)
+            np.testing.assert_array_equal(found.products, alone.products)
             for name in ("probabilities", "norms", "bits"):
                 np.testing.assert_allclose(getattr(found, name), getattr(alone, name), atol=1e-6)
         told = [call.args for call in progress.call_args_list]

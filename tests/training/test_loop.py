@@ -173,6 +173,11 @@ def test_metrics_say_what_happened(tmp_path: Path) -> None:
         losses.append(trainer.window_means())
     assert lines[1]["bits"] == pytest.approx(np.mean([bits for bits, _ in losses[4:]]))
     assert lines[1]["rates"] == pytest.approx(np.mean([rates for _, rates in losses[4:]], axis=0))
+    for _ in range(2):
+        trainer.step()
+    assert (lines[3]["updates"], lines[3]["multiply_adds"]) == (
+        list(trainer.validate().updates), trainer.validate().multiply_adds,
+    )  # fmt: skip
     assert all(0 <= rate <= 1 for line in lines for rate in line["rates"])
 
 

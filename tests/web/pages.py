@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import socket
@@ -32,15 +33,16 @@ CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrst
 BYTES = Vocabulary("bytes", tuple(range(256)))
 
 
-def save(directory: Path, reads: Vocabulary | Scale, seed: int) -> None:
-    """A checkpoint of an untrained model."""
+def save(directory: Path, reads: Vocabulary | Scale, seed: int, **options: Any) -> None:
+    """A checkpoint of an untrained model with ``options`` of its cell."""
     torch.manual_seed(seed)
+    model = dataclasses.replace(SIZES, **options)
     network: LanguageModel | HandwritingModel
-    network = HandwritingModel(SIZES) if isinstance(reads, Scale) else LanguageModel(len(reads), SIZES)
+    network = HandwritingModel(model) if isinstance(reads, Scale) else LanguageModel(len(reads), model)
     with torch.no_grad():
         for l in range(2):  # detectors that fire now and then
             network.rnn.b[l][-1] = -0.2
-    config = Config(DataConfig(), SIZES, TrainConfig())
+    config = Config(DataConfig(), model, TrainConfig())
     checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
 
 

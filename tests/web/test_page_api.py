@@ -14,17 +14,20 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from pages import CHARACTERS, save
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.segmentation import Segmentation, SegmentationJSON
 from hmrnn.errors import InputError
 from hmrnn.inference.sample import scribble
+from hmrnn.nn.output import Operation
 from hmrnn.pretrained.text import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web import bodies
+from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.parts import CHUNK, Memory, fit, read
-from hmrnn.web.shelf import Shelf
+from hmrnn.web.shelf import Shelf, open_shelf
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
 STEPS = [[0, 0, 0], [3.5, 1, 0], [2, -4, 0], [1, 1, 1], [9, 2, 0], [1, 5, 0], [-2, 3, 1]] * 20
@@ -46,6 +49,7 @@ def assert_same(found: Segmentation, expected: Segmentation, bits: bool = True) 
     assert found.symbols == expected.symbols
     np.testing.assert_array_equal(found.boundaries, expected.boundaries)
     np.testing.assert_array_equal(found.operations, expected.operations)
+    np.testing.assert_array_equal(found.products, expected.products)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
     np.testing.assert_allclose(found.norms, expected.norms, atol=1e-4)
     if bits:
@@ -183,6 +187,9 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
     steps = np.array([step for part in parts for step in part["steps"]])
     np.testing.assert_allclose(steps, shelf[3].model.generate(30, bias=1.0, seed=3), atol=1e-3)
     assert joined(parts).symbols == tuple("^" if up else "o" for up in steps[:, 2])
+    read = shelf[3].model.segment(np.concatenate([np.zeros((1, 3)), shelf[3].model.generate(30, bias=1.0, seed=3)]))
+    # `segment` lifts the pen after the last point, and a line begins with the step (0, 0), which is not shown
+    np.testing.assert_array_equal(joined(parts).products[:-1], read.products[1:-1])
     assert end.get("warning") == scribble(shelf[3].model.network, shelf[3].model.scale, [steps])
 
 
@@ -206,6 +213,21 @@ def test_a_pen_that_the_library_refuses_is_refused(
         model.generate(30, bias=1.0, seed=3)
     answer = client.post("/api/strokes/write", json={"model": 3, "points": 30, "bias": 1.0, "seed": 3})
     assert (answer.status_code, answer.json()["message"]) == (400, str(refusal.value))
+
+
+@pytest.mark.parametrize(("flush", "copy", "names"), [
+    (True, True, "UPDATE COPY FLUSH"), (False, True, "UPDATE COPY"), (True, False, "UPDATE FLUSH"),
+])  # fmt: skip
+def test_only_operations_that_a_model_can_do_are_named(tmp_path: Path, flush: bool, copy: bool, names: str) -> None:
+    save(tmp_path / "run", CHARACTERS, 1, flush=flush, copy=copy, top_down="pending")
+    shelf = open_shelf([tmp_path / "run"])
+    with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/api/models").json()["models"][0]["operations"] == names.split()
+        found = joined(lines(client.post("/api/read", json={"text": TEXT}))[:-1])
+        assert {Operation(k).name for k in found.operations.ravel()} == set(names.split())
+        assert_same(found, shelf[0].model.segment(TEXT))
+        written = joined(lines(client.post("/api/write", json={"length": 200, "seed": 1}))[:-1])
+        assert_same(written, shelf[0].model.segment(written.text))
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

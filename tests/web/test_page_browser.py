@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Open, edges, needed, shown, write
-from pages import Server
+from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
 from hmrnn.data.text import plain
@@ -37,6 +37,8 @@ def test_typing_shows_the_segments(visit: Open, shelf: Shelf) -> None:
     stats = page.locator(".panel .stats").inner_text()
     assert f"{found.bits[1:].mean():.3f}" in stats  # type: ignore[index]
     assert f"{found.updates().saved:.0%}".replace("%", " %") in stats
+    assert f"{found.multiply_adds():,.0f}\nmultiply-adds per character" in stats
+    assert page.locator(".panel th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "FLUSH", "changed"]
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".panel tr").all()[1:]]
     assert [int(row[0]) + int(row[2]) for row in rows] == list(found.updates().per_layer)
     page.get_by_text("Segments as text").click()
@@ -125,6 +127,21 @@ def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path
     with Server(open_shelf([runs / "pen"]), Limits()).running() as server:
         page = visit("", server)
         expect(page.locator("#read-problem")).to_contain_text("no text checkpoint was given")
+        page.context.close()
+
+
+def test_nothing_says_flush_of_a_model_that_cannot(visit: Open, tmp_path: Path) -> None:
+    save(tmp_path / "kept", CHARACTERS, 1, flush=False)
+    with Server(open_shelf([tmp_path / "kept"]), Limits()).running() as server:
+        page = visit("", server)
+        write(page, TEXT)
+        assert page.locator(".panel th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "changed"]
+        page.locator(".view").focus()
+        page.keyboard.press("Home")
+        for _ in range(len(TEXT) - 1):
+            expect(page.locator("#inspector")).to_contain_text(re.compile("UPDATE|COPY"))
+            assert "FLUSH" not in page.locator("body").inner_text()
+            page.keyboard.press("ArrowRight")
         page.context.close()
 
 
