@@ -155,8 +155,9 @@ class Segmentation:
             raise InputError(f"a segmentation is cut with a slice, such as [:270]; got [{part!r}]")
         if part.step not in (None, 1):
             raise InputError(f"a segmentation is cut in one piece, without a step; got a step of {part.step}")
-        arrays = (getattr(self, name) for name in _ARRAYS)
-        return Segmentation(self.symbols[part], *(None if array is None else array[part] for array in arrays))
+        every = [getattr(self, name) for name in _ARRAYS]
+        arrays: list[Any] = [None if array is None else array[part] for array in every]
+        return Segmentation(self.symbols[part], *arrays)
 
     @classmethod
     def join(cls, parts: Iterable[Segmentation]) -> Segmentation:
@@ -168,8 +169,9 @@ class Segmentation:
                 "and all with products or all without"
             )
         symbols = tuple(symbol for part in found for symbol in part.symbols)
-        columns = ([getattr(part, name) for part in found] for name in _ARRAYS)
-        return cls(symbols, *(None if column[0] is None else np.concatenate(column) for column in columns))
+        columns = [[getattr(part, name) for part in found] for name in _ARRAYS]
+        arrays: list[Any] = [None if column[0] is None else np.concatenate(column) for column in columns]
+        return cls(symbols, *arrays)
 
     @property
     def text(self) -> str:

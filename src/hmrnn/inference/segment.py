@@ -75,9 +75,10 @@ def segment_many(
         whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]
         for b, place in enumerate(places):
             # Padding comes last: nothing before it depends on it.
-            *arrays, after, products = (a[: len(inputs[place]), b] for a in whole)
+            boundaries, probabilities, operations, norms, after, products = (a[: len(inputs[place]), b] for a in whole)
             bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1] / math.log(2)])
-            found[place] = Segmentation(tuple(symbols[place]), *arrays, bits, products)
+            shown = tuple(symbols[place])
+            found[place] = Segmentation(shown, boundaries, probabilities, operations, norms, bits, products)
     return [found[place] for place in range(len(inputs))]
 
 

@@ -68,7 +68,7 @@ class Model(msgspec.Struct):
     name: str
     reads: Literal["text", "strokes"]
     layers: Annotated[list[int], Meta(description="the size of each layer, the lowest first")]
-    operations: Annotated[list[Literal["UPDATE", "COPY", "FLUSH"]], Meta(description="those that its layers can do")]
+    operations: Annotated[list[str], Meta(description="those that its layers can do")]
     parameters: Count
     unit: Literal["character", "byte", "point"]
     alphabet: str | None

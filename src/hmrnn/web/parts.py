@@ -201,10 +201,11 @@ def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk
 
 
 def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
-    out, products = made.output, multiply_adds(model.network, made.output, made.before)
-    tensors = (made.boundaries, out.probabilities.float(), out.operations, made.norms, products)
-    *arrays, products = (tensor[:, 0].cpu().numpy() for tensor in tensors)
-    return Segmentation(tuple(symbols), *arrays, np.asarray(bits), products)
+    out = made.output
+    counted = multiply_adds(model.network, out, made.before)
+    tensors = (made.boundaries, out.probabilities.float(), out.operations, made.norms, counted)
+    boundaries, probabilities, operations, norms, products = (tensor[:, 0].cpu().numpy() for tensor in tensors)
+    return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.asarray(bits), products)
 
 
 class Rows:
