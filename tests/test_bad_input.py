@@ -169,8 +169,11 @@ USING: dict[str, tuple[str, str]] = {
     "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),
     "not trained yet": ("generate -m runs/fresh", "runs/fresh holds no checkpoint"),
     "device": ("segment -m runs/story abc --device abacus", "the device must be auto, cpu, cuda or cuda:N"),
-    "unseen symbols": ("segment -m runs/story abXc", "1 symbol that training never showed: 'X' (U+0058) at position 2"),
-    "unseen in a prompt": ("generate -m runs/story abXc", "never showed: 'X' (U+0058) at position 2"),
+    "unseen symbols": (
+        "segment -m runs/story abXc --unknown refuse",
+        "1 symbol that training never showed: 'X' (U+0058) at position 2",
+    ),
+    "unseen in a prompt": ("generate -m runs/story abXc --unknown refuse", "never showed: 'X' (U+0058) at position 2"),
     "nothing on standard input": ("segment -m runs/story", "there is nothing to segment: the text is empty"),
     "text twice": ("segment -m runs/story abc --file story.txt", "give a text or --file, not both"),
     "no quotes": (
@@ -380,7 +383,7 @@ def test_json_of_a_run_is_plain(work: Path) -> None:
         ("plot abc --line 1", "--line is for handwriting"),
         ("plot abc --levels 1 --figure 3", "--levels is for handwriting"),
         ("plot abc --figure curves", "a text has no effect with --figure curves"),
-        ("plot --figure curves --plain", "--plain has no effect with --figure curves"),
+        ("plot --figure curves --unknown skip", "--unknown has no effect with --figure curves"),
     ],
 )
 def test_flags_that_would_do_nothing(

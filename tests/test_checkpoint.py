@@ -301,7 +301,7 @@ def test_a_model_from_python(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the text is empty"):
             call("")
     with pytest.raises(InputError, match="never showed: 'ü'"):
-        loaded.stream("aü")  # before the first piece is asked for
+        loaded.stream("aü", unknown="refuse")  # before the first piece is asked for
     with pytest.raises(InputError, match="temperature"):
         loaded.stream("a", temperature=-1.0)
 

@@ -1,4 +1,4 @@
-"""InputError, the error that a caller can correct, and the hint at the name that was probably meant."""
+"""InputError, the error that a caller can correct; TextNote; and the hint at the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class InputError(ValueError):
     def __init__(self, message: str) -> None:
         line = "\\n".join(message.splitlines())
         super().__init__(line if len(line) <= _LONGEST else f"{line[:700]} ... {line[-290:]}")
+
+
+class TextNote(UserWarning):
+    """Symbols of a text were read as others, because training never showed them to the model."""
 
 
 def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:

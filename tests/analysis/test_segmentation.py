@@ -350,3 +350,29 @@ def test_html_is_escaped() -> None:
     assert "&gt;&amp;&quot;⏎\n</span>" in html
     assert html.count("<span") == html.count("</span>") == 2
     assert "a⏎\nb</div>" in made("a\nb")._repr_html_()
+
+
+def test_regroup_gives_the_result_for_other_symbols() -> None:
+    """One symbol read as three, one as none, one as one."""
+    T = 4
+    found = Segmentation(
+        tuple("...a"),
+        np.array([[0], [1], [1], [0]]),
+        np.array([[0.1], [0.9], [0.8], [0.2]]),
+        np.array([[0, 1], [0, 0], [2, 0], [2, 1]]),
+        np.arange(2 * T).reshape(T, 2),
+        np.array([np.nan, 1.0, 2.0, 4.0]),
+        np.array([1, 2, 3, 4]),
+    )
+    other = found[1:].regroup(("…", "\u0301", "a"), np.array([2, 0, 1]))
+    assert other.text == "…\u0301a"
+    assert other.ends(1) == [1, 3]
+    assert other.operations.tolist() == [[2, 0], [1, 1], [2, 1]]
+    assert other.norms.tolist() == [[4, 5], [4, 5], [6, 7]]
+    assert other.bits is not None
+    np.testing.assert_array_equal(other.bits, np.array([3, np.nan, 4], np.float32))
+    assert other.products is not None
+    assert other.products.tolist() == [5, 0, 4]
+    first = found.regroup(("\ufeff", "…", "a"), np.array([0, 3, 1]))
+    assert first.norms[0].tolist() == [0, 0]
+    assert first.boundaries.T.tolist() == [[0, 1, 0]]

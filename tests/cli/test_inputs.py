@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hmrnn
@@ -45,12 +46,23 @@ def save(directory: Path, vocabulary: Vocabulary, data: DataConfig) -> hmrnn.Tex
     return loaded
 
 
-def test_plain_of_generate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("-m", "model", "--length", 20, "--seed", 1)
-    assert tiny.hmrnn("generate", *flags, "äbç dé ") == 2
-    assert "; in plain ASCII all of them are known: --plain" in capsys.readouterr().err
-    assert tiny.hmrnn("generate", *flags, "--plain", "äbç dé ") == 0
-    assert capsys.readouterr().out == "abc de " + model.generate("abc de ", 20, temperature=0.8, seed=1) + "\n"
+def test_unknown_symbols_of_generate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("generate", "-m", "model", "--length", 20, "--seed", 1)
+    for prompt, how, read, note in (
+        ("äbç dé ", "replace", "abc de ", "3 symbols written plainly: 'ä' as 'a', 'ç' as 'c', 'é' as 'e'"),
+        ("ab☃c", "replace", "ab c", "read as a space: '☃' (U+2603) at position 2"),
+        ("ab☃c", "skip", "abc", "left out: '☃' (U+2603) at position 2"),
+    ):
+        assert tiny.hmrnn(*flags, prompt, "--unknown", how) == 0
+        said = capsys.readouterr()
+        assert said.out == prompt + model.generate(read, 20, temperature=0.8, seed=1) + "\n"
+        assert said.err.startswith("hmrnn: note: ")
+        assert note in said.err
+        assert said.err.count("\n") == 1
+    assert tiny.hmrnn(*flags, "ab☃c", "--unknown", "refuse") == 2
+    assert "never showed: '☃' (U+2603) at position 2" in capsys.readouterr().err
+    assert tiny.hmrnn(*flags, "abc", "--plain") == 2
+    assert "typographic signs are now written plainly by themselves" in capsys.readouterr().err
 
 
 def test_plain_of_evaluate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -65,15 +77,32 @@ def test_plain_of_evaluate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture
     assert "--plain is for --file" in capsys.readouterr().err
 
 
-def test_plain_of_streams(model: hmrnn.TextModel, tmp_path: Path) -> None:
+def test_unknown_symbols_of_streams(model: hmrnn.TextModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is read as one symbol, so that the ends index the file."""
     text = tiny.text(300)
-    (tmp_path / "fancy.txt").write_text(text.replace("c", "ç"))
+    (tmp_path / "fancy.txt").write_text(text.replace("c", "ç").replace("d", "☃"))
     flags = ("segment", "-m", "model", "--stream", "fancy.txt", "--streams", 1, "--out", "found")
-    assert tiny.hmrnn(*flags) == 2
-    assert tiny.hmrnn(*flags[:-1], "plain", "--plain") == 0
-    records = [json.loads(line) for line in (tmp_path / "plain" / "fancy.txt.jsonl").read_text().splitlines()]
-    assert "".join(record["text"] for record in records) == text
-    assert [end for record in records for end in record["ends"][0]] == model.segment(text).ends(1)
+    assert tiny.hmrnn(*flags, "--unknown", "refuse") == 2
+    assert "never showed: '☃'" in capsys.readouterr().err
+    assert tiny.hmrnn(*flags, "--unknown", "skip") == 2
+    assert "use replace or refuse" in capsys.readouterr().err
+    assert tiny.hmrnn(*flags) == 0
+    count = text.count("c") + text.count("d")
+    assert f"note: {count} of 300 symbols of fancy.txt were read as others" in capsys.readouterr().err
+    records = [json.loads(line) for line in (tmp_path / "found" / "fancy.txt.jsonl").read_text().splitlines()]
+    read = text.replace("d", " ")
+    assert "".join(record["text"] for record in records) == read
+    assert [end for record in records for end in record["ends"][0]] == model.segment(read).ends(1)
+
+
+def test_evaluate_says_how_many_symbols_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "open", Vocabulary("characters", tuple(" abc"), unknown=True), DataConfig(unseen="replace"))
+    (tmp_path / "a.txt").write_text("ab ☃" * 50)
+    flags = ("evaluate", "-m", tmp_path / "open", "--file", tmp_path / "a.txt")
+    assert tiny.hmrnn(*flags) == 0
+    assert "as the unknown symbol  50 of 200 symbols (25.00%)" in capsys.readouterr().out
+    assert tiny.hmrnn(*flags, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["unknown"] == 50
 
 
 def test_plain_needs_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,11 +123,13 @@ def test_line_ends_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[
         foreign = text.replace("\n", end)
         path = tmp_path / "foreign.txt"
         path.write_bytes(b"\xef\xbb\xbf" + (foreign + end).encode())
-        assert model.segment(foreign).to_dict() == expected.to_dict()
+        assert_same_but_for_line_ends(model.segment(foreign), foreign, expected)
         assert model.generate(foreign, 9, seed=1) == model.generate(text, 9, seed=1)
         for given in ((foreign,), ("--file", path)):
             assert tiny.hmrnn("segment", *flags, *given) == 0
-            assert json.loads(capsys.readouterr().out) == expected.to_dict()
+            mark = "\ufeff" if given[0] == "--file" else ""
+            found = hmrnn.Segmentation.from_json(capsys.readouterr().out)
+            assert_same_but_for_line_ends(found, mark + foreign, expected)
             assert tiny.hmrnn("score", *flags, *given) == 0
             assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(text).bits)
             assert tiny.hmrnn("score", *flags, "--lines", *given) == 0
@@ -109,9 +140,19 @@ def test_line_ends_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[
         out = tmp_path / f"found {len(end)}"
         assert tiny.hmrnn("segment", *flags[:2], "--stream", path, "--streams", 1, "--out", out) == 0
         capsys.readouterr()
-        found = [json.loads(line) for line in (out / "foreign.txt.jsonl").read_text().splitlines()]
-        assert "".join(record["text"] for record in found) == text + "\n"
-        assert [end for record in found for end in record["ends"][1]] == model.segment(text + "\n").ends(2)
+        records = [json.loads(line) for line in (out / "foreign.txt.jsonl").read_text().splitlines()]
+        assert "".join(record["text"] for record in records) == text + "\n"
+        assert [end for record in records for end in record["ends"][1]] == model.segment(text + "\n").ends(2)
+
+
+def assert_same_but_for_line_ends(found: hmrnn.Segmentation, text: str, expected: hmrnn.Segmentation) -> None:
+    """``found`` is of ``text`` itself, and what was read of it gave the numbers of ``expected``."""
+    assert found.text == text
+    unread = {k for k in range(len(text)) if text[k] == "\ufeff" or text[k : k + 2] == "\r\n"}
+    read = [k for k in range(len(text)) if k not in unread]
+    for name in ("boundaries", "operations", "norms", "bits"):
+        np.testing.assert_allclose(getattr(found, name)[read], getattr(expected, name), atol=1e-4)
+    assert not found.boundaries[sorted(unread)].any()
 
 
 def test_bytes_are_read_as_they_are(

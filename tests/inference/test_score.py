@@ -84,22 +84,18 @@ def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytes
     assert " bits per byte  (3 predicted, " in capsys.readouterr().out
 
 
-def test_plain(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("äbç dé fgh")
-    expected = f"{model.score('abc de fgh').bits:.4f} bits per character"
-    for text in (("äbç dé fgh",), ("--file", "text.txt")):
-        assert tiny.hmrnn("score", "-m", "model", "--plain", *text) == 0
-        assert capsys.readouterr().out.startswith(expected)
-        assert tiny.hmrnn("segment", "-m", "model", "--plain", "--json", *text) == 0
-        assert json.loads(capsys.readouterr().out)["text"] == "abc de fgh"
-    for command in ("score", "segment"):
-        assert tiny.hmrnn(command, "-m", "model", "äbç") == 2
-        error = capsys.readouterr().err
-        assert error.endswith("in plain ASCII all of them are known: --plain\n")
-    assert tiny.hmrnn("score", "-m", "model", "--plain", "äb£c") == 2
-    error = capsys.readouterr().err
-    assert "1 symbol that training never showed: '£'" in error
-    assert "ASCII" not in error
+def test_unknown_symbols(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("äbç d☃é fgh")
+    expected = f"{model.score('abc d e fgh').bits:.4f} bits per character"
+    for text in (("äbç d☃é fgh",), ("--file", "text.txt")):
+        assert tiny.hmrnn("score", "-m", "model", *text) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith(expected)
+        assert said.err.count("hmrnn: note: ") == 2
+        assert tiny.hmrnn("segment", "-m", "model", "--json", *text) == 0
+        assert json.loads(capsys.readouterr().out)["text"] == "äbç d☃é fgh"
+    assert tiny.hmrnn("score", "-m", "model", "--lines", "abc\nab☃c") == 0
+    assert "note: line 2: 1 symbol that training never showed" in capsys.readouterr().err
 
 
 def test_what_cannot_be_scored(
@@ -110,8 +106,14 @@ def test_what_cannot_be_scored(
     for arguments, message in (
         (("-m", "model"), "there is nothing to score: the text is empty"),
         (("-m", "model", "a"), "must hold at least 2 symbols; got 1"),
-        (("-m", "model", "abXc"), "1 symbol that training never showed: 'X' (U+0058) at position 2"),
-        (("-m", "model", "--lines", "abc\nabXc"), "line 2: the text holds 1 symbol that training never showed: 'X'"),
+        (
+            ("-m", "model", "abXc", "--unknown", "refuse"),
+            "1 symbol that training never showed: 'X' (U+0058) at position 2",
+        ),
+        (
+            ("-m", "model", "--lines", "abc\nabXc", "--unknown", "refuse"),
+            "line 2: the text holds 1 symbol that training",
+        ),
         (("-m", "model", "abc", "--file", __file__), "give a text or --file, not both"),
         (("-m", "hand", "abc"), "hand is a model of strokes, and a model of text is needed"),
     ):
@@ -120,7 +122,7 @@ def test_what_cannot_be_scored(
         assert message in err
         assert err.count("\n") == 1
     with pytest.raises(InputError, match=r"^line 3: "):
-        list(model.score_lines(["abc", "", "X"]))
+        list(model.score_lines(["abc", "", "X"], unknown="refuse"))
 
 
 def test_progress(model: hmrnn.TextModel) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pages import CHARACTERS, save
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.segmentation import Segmentation, SegmentationJSON
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.sample import scribble
 from hmrnn.nn.output import Operation
 from hmrnn.pretrained.text import TextModel
@@ -69,7 +70,7 @@ def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: 
 
 def answered(model: TextModel, text: str, memory: Memory) -> list[bytes]:
     """The lines of the chunks."""
-    return [chunk.line for chunk in read(model, text, memory)]
+    return [chunk.line for chunk in read(model, model.reading(text), memory)]
 
 
 def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +115,31 @@ def test_segmentation_is_the_json_of_the_library(client: TestClient, shelf: Shel
     assert response.json() == shelf[0].model.segment("a fox").to_dict()
 
 
-def test_plain_is_a_text_that_the_model_can_read(client: TestClient) -> None:
-    text = "\u201cNa\u00efve\u201d \u2014 [1]"
-    for index, expected in ((0, "naive  "), (2, text)):  # raw reads bytes, of which any text is made
-        answer = client.post("/api/plain", json={"text": text, "model": index})
-        assert answer.json() == {"text": expected}
-        assert client.post("/api/segmentation", json={"text": expected, "model": index}).status_code == 200
+def test_unknown_symbols_are_read_as_others_with_a_note(client: TestClient, shelf: Shelf) -> None:
+    """The symbols shown are those of the text, in chunks of what was read; bytes can be any text."""
+    text = "\u201cNa\u00efve\u201d \u2014 [1]\u2026" * 30
+    for index, count in ((0, 1), (2, 0)):
+        *parts, end = lines(client.post("/api/read", json={"text": text, "model": index}))
+        assert len(end.get("notes", ())) >= count
+        assert ("notes" in end) == (count > 0)
+        model = shelf[index].model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TextNote)
+            assert_same(joined(parts), model.segment(text))
+    *_, end = lines(client.post("/api/write", json={"prompt": "\u00c9", "length": 2}))
+    assert end["notes"] == ["1 symbol written plainly: 'É' as 'e'"]
+
+
+def test_symbols_that_are_read_as_none_stay_in_a_chunk(client: TestClient) -> None:
+    """Combining marks are left out, however many: a chunk always has something to read."""
+    mark = "\u0301"
+    for text in (mark * 200 + "a fox", "a" * 64 + mark * 200, "a" * 63 + mark * 3 + "b" * 65 + mark):
+        *parts, end = lines(client.post("/api/read", json={"text": text}))
+        assert "".join(part["segmentation"]["text"] for part in parts) == text
+        assert end["count"] == len(text)
+    answer = client.post("/api/read", json={"text": mark})
+    assert answer.status_code == 400
+    assert "empty of known symbols" in answer.json()["message"]
 
 
 def test_figure_is_an_svg(client: TestClient) -> None:
@@ -257,9 +277,7 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     (READ, '{"text": "a", "model": 3}', 400, "reads strokes; this needs one that reads text"),
     (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
     (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
-    (READ, '{"text": "É"}', 400, "training never showed"),
     (READ, "[" * 100_000, 400, "the body is not what was expected"),
-    ("/api/segmentation", '{"text": "É"}', 400, "training never showed"),
     ("/api/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
     ("/api/write", '{"length": 0}', 400, "at `$.length`"),
     ("/api/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
@@ -269,7 +287,6 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     ("/api/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
     ("/api/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
     ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
-    ("/api/write", '{"prompt": "É"}', 400, "training never showed"),
     ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "reads text; this needs one that reads strokes"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400, "in different places"),
@@ -374,7 +391,7 @@ def test_openapi_describes_every_route(client: TestClient) -> None:
 
 
 def test_answers_are_of_the_types_that_openapi_describes(client: TestClient) -> None:
-    types = {kind.__name__: kind for kind in (bodies.Models, bodies.Plain, bodies.Part, bodies.End, SegmentationJSON)}
+    types = {kind.__name__: kind for kind in (bodies.Models, bodies.Part, bodies.End, SegmentationJSON)}
     for path, item in client.get("/openapi.json").json()["paths"].items():
         for method, operation in item.items():
             body = {"model": 3, "steps": STEPS, "points": 3} if "strokes" in path else {"text": "a fox", "length": 3}

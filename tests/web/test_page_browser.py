@@ -12,8 +12,6 @@ from browsing import Open, edges, needed, shown, write
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
-from hmrnn.data.text import plain
-from hmrnn.pretrained import bundled
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
@@ -159,34 +157,22 @@ def test_downloads(visit: Open, shelf: Shelf) -> None:
     assert "<svg" in Path(download.value.path()).read_text()
 
 
-def test_bad_input_is_explained_and_mended(visit: Open) -> None:
+def test_unknown_symbols_are_noted(visit: Open) -> None:
     page = visit()
-    write(page, "dog")
     page.fill("#text", "Dog é1")
-    problem = page.locator("#read-problem")
-    expect(problem).to_contain_text("3 symbols that training never showed")
-    expect(page.locator(".panel")).to_have_class(re.compile("stale"))
-    page.get_by_role("button", name="Write it plainly").click()
-    expect(page.locator("#text")).to_have_value("dog e")
-    expect(problem).to_be_hidden()
-    expect(shown(page)).to_have_text([*"dog e"])
+    expect(shown(page)).to_have_text([*"Dog é1"])
+    note = page.locator("#read-note")
+    expect(note).to_contain_text("2 symbols written plainly: 'D' as 'd', 'é' as 'e'")
+    expect(note).to_contain_text("1 symbol that training never showed, read as a space: '1'")
+    expect(note).not_to_contain_text("--")
+    expect(page.locator("#read-problem")).to_be_hidden()
+    page.fill("#text", "dog")
+    expect(note).to_be_hidden()
     page.click("#tab-write")
     page.fill("#prompt", "É")
     page.click("#go")
-    expect(page.locator("#write-problem")).to_contain_text("training never showed")
-    expect(page.locator("#go")).to_be_enabled()
-
-
-def test_typographic_text_is_mended_as_plain_does(visit: Open) -> None:
-    """With the bundled model, which reads ASCII: what --plain makes of it, and only brackets are left out."""
-    text = "He said \u201cno\u201d \u2013 a na\u00efve caf\u00e9\u2014or Stra\u00dfe\u2026 \u2019tis \ufb01ne [1]."
-    with Server(open_shelf([bundled.FOLDER / bundled.DEFAULT]), Limits()).running() as server:
-        page = visit(server=server)
-        page.fill("#text", text)
-        page.get_by_role("button", name="Write it plainly").click()
-        expect(page.locator("#text")).to_have_value(plain.plain(text).replace("[1]", "1"))
-        expect(page.locator("#read-problem")).to_be_hidden()
-        expect(page.locator("#read-status")).to_have_text(re.compile(r"^read in \d+ ms$"))
+    expect(page.locator("#write-note")).to_contain_text("'É' as 'e'")
+    expect(page.locator("#write-problem")).to_be_hidden()
 
 
 def test_text_never_becomes_html(visit: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -172,6 +173,31 @@ class Segmentation:
         columns = [[getattr(part, name) for part in found] for name in _ARRAYS]
         arrays: list[Any] = [None if column[0] is None else np.concatenate(column) for column in columns]
         return cls(symbols, *arrays)
+
+    def regroup(self, symbols: Iterable[str], counts: np.ndarray) -> Segmentation:
+        """The same result for other symbols: the k-th of ``symbols`` stands for the next ``counts[k]`` of these.
+
+        A symbol that stands for several has the values of the last of them, and the sums of their bits and
+        multiply-adds. One that stands for none ends no segment and changes no layer.
+        """
+        unread, last = (counts == 0)[:, None], counts.cumsum() - 1
+        at, owners = last.clip(0), np.repeat(np.arange(len(counts)), counts)
+        bits = products = None
+        if self.bits is not None:
+            bits = np.bincount(owners, self.bits, minlength=len(counts))
+            bits[unread[:, 0]] = math.nan
+        if self.products is not None:
+            products = np.zeros(len(counts), np.int64)
+            np.add.at(products, owners, self.products)
+        return Segmentation(
+            tuple(symbols),
+            np.where(unread, 0, self.boundaries[at]),
+            np.where(unread, 0, self.probabilities[at]),
+            np.where(unread, Operation.COPY, self.operations[at]),
+            np.where(last[:, None] < 0, 0, self.norms[at]),
+            bits,
+            products,
+        )
 
     @property
     def text(self) -> str:

@@ -161,8 +161,9 @@ class TextArguments(ModelArguments):
     """The text. Standard input is read if neither a text nor --file is given."""
     file: str | None = option(None, "FILE", file=True)
     """A file to read instead, which may be packed (.xz, .gz, .bz2). A line end at the very end is dropped."""
-    plain: bool = option(False, reads="text")
-    """Replace accented letters and typographic characters by ASCII before reading; english-small knows only ASCII."""
+    unknown: Literal["replace", "skip", "refuse"] = option("replace", reads="text")
+    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
+    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
 
     def flags(self) -> dict[str, str]:
         return {**super().flags(), "data.path": "--file"}
@@ -210,6 +211,8 @@ class SegmentArguments(TextArguments):
             return
         if self.out is None or self.text is not None or self.file is not None:
             raise InputError("--stream reads files and needs --out, a directory; give no text and no --file")
+        if self.unknown == "skip":
+            raise InputError("--unknown skip would move the segment ends of --stream; use replace or refuse")
         for field in self.given():
             if field.name in ("line", "json", "width"):
                 raise InputError(f"{flag(field.name)} has no effect with --stream; leave it out")
@@ -221,8 +224,9 @@ class GenerateArguments(ModelArguments):
 
     prompt: str = option("", "[PROMPT]", positional=True, reads="text")
     """The text to continue."""
-    plain: bool = option(False, reads="text")
-    """Replace accented letters and typographic characters of the prompt by ASCII; english-small knows only ASCII."""
+    unknown: Literal["replace", "skip", "refuse"] = option("replace", reads="text")
+    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
+    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
     length: int | None = None
     """Symbols or points to generate; 500 symbols or 600 points if not given."""
     temperature: float | None = None
@@ -268,7 +272,7 @@ class PlotArguments(TextArguments):
         super().check()
         if self.figure == "curves":
             for field in self.given():
-                if field.name in ("text", "file", "plain", "line", "levels"):
+                if field.name in ("text", "file", "unknown", "line", "levels"):
                     raise InputError(f"{called(field)} has no effect with --figure curves; leave it out")
 
 
@@ -396,3 +400,9 @@ ARGUMENTS: dict[str, type] = {
     "data": DataArguments,
     "bench": BenchArguments,
 }
+
+
+def former(command: str) -> dict[str, str]:
+    """Former settings of a command, and what to say about each."""
+    now = "typographic signs are now written plainly by themselves; --unknown decides about other symbols"
+    return {"plain": now} if hasattr(ARGUMENTS[command], "unknown") else {}

@@ -49,11 +49,13 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
     show = display.show_progress("evaluating")
     result = evaluate_text(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     rows = _text_rows(model, symbols, spaces, ends, streams, warmup) if arguments.boundaries else []
+    unknown = _unknown(model, symbols)
     if arguments.json:
-        _print_json(result, rows, text=what, streams=streams, warmup=warmup)
+        _print_json(result, rows, text=what, streams=streams, warmup=warmup, unknown=unknown)
         return
     how = f"{streams} streams, each but the first after {warmup} symbols of warm-up" if streams > 1 else "one stream"
     say(display.evaluation_table(result, what, how, model.vocabulary.unit))
+    _say_unknown(unknown, len(symbols))
     for tolerance in scores.TOLERANCES if rows else ():
         where = " or ".join(dict.fromkeys(row.convention for row in rows))
         say(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
@@ -75,19 +77,30 @@ def _symbols(model: TextModel, arguments: EvaluateArguments) -> tuple[np.ndarray
     return symbols, corpus.spaces.get(part, np.zeros(len(symbols), np.uint8)), f"{corpus.name}, {part} part"
 
 
+def _unknown(model: TextModel, symbols: np.ndarray) -> int:
+    """The number of symbols that are read and predicted as the unknown symbol."""
+    return int(np.count_nonzero(symbols == len(model.vocabulary.symbols)))
+
+
+def _say_unknown(count: int, total: int) -> None:
+    if count:
+        say(f"read and predicted as the unknown symbol  {count:,} of {total:,} symbols ({count / total:.2%})")
+
+
 def _dynamic(model: TextModel, symbols: np.ndarray, what: str, arguments: EvaluateArguments) -> None:
     names = ("learning_rate", "decay", "segment_length")
     how = Dynamic(**{name: value for name in names if (value := getattr(arguments, name)) is not None})
     how.check()
     result = evaluate_dynamic(model.network, symbols, how, progress=display.show_progress("evaluating"))
     if arguments.json:
-        _print_json(result, [], text=what, streams=1, dynamic=dataclasses.asdict(how))
+        _print_json(result, [], text=what, streams=1, dynamic=dataclasses.asdict(how), unknown=_unknown(model, symbols))
         return
     say(
         f"dynamic evaluation: learning rate {how.learning_rate:g}, decay {how.decay:g}, "
         f"segments of {how.segment_length}"
     )
     say(display.evaluation_table(result, what, "one stream", model.vocabulary.unit))
+    _say_unknown(_unknown(model, symbols), len(symbols))
     if result.skipped:
         say(f"segments skipped, as their gradient was not finite  {result.skipped}")
 

@@ -14,7 +14,6 @@ from hmrnn.cli.terminal import for_output, say
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
-from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
 from hmrnn.inference.sample import scribble
 from hmrnn.plots.save import check_drawing_path, save_drawing
@@ -33,14 +32,13 @@ def run(arguments: GenerateArguments) -> int:
 
 
 def _text(model: TextModel, arguments: GenerateArguments) -> None:
-    prompt = plain(arguments.prompt) if arguments.plain else arguments.prompt
     pieces = model.stream(
-        prompt,
+        arguments.prompt,
         500 if arguments.length is None else arguments.length,
         temperature=0.8 if arguments.temperature is None else arguments.temperature,
-        top_k=arguments.top_k, top_p=arguments.top_p, seed=arguments.seed,
+        top_k=arguments.top_k, top_p=arguments.top_p, seed=arguments.seed, unknown=arguments.unknown,
     )  # fmt: skip
-    sys.stdout.write(for_output(prompt))
+    sys.stdout.write(for_output(arguments.prompt))
     for piece in pieces:
         sys.stdout.write(for_output(piece))
         sys.stdout.flush()

@@ -13,7 +13,6 @@ import numpy as np
 
 from hmrnn.cli.arguments import ModelArguments, TextArguments
 from hmrnn.data import Strokes, archives, read_strokes
-from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
@@ -40,6 +39,11 @@ def read(model: Any, arguments: TextArguments) -> Any:
     return choose_line(strokes, getattr(arguments, "line", None))
 
 
+def how_to_read(model: Any, arguments: TextArguments) -> dict[str, Any]:
+    """The options of ``model.segment`` for what :func:`read` gives."""
+    return {"unknown": arguments.unknown} if model.reads.modality == "text" else {}
+
+
 def choose_line(strokes: Strokes, which: str | None) -> np.ndarray:
     """A line by its name or its number, counted from 1; the first if ``which`` is None."""
     if which is None:
@@ -63,7 +67,7 @@ def read_text(arguments: TextArguments, kind: str) -> str:
         text = arguments.text
         if kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
             raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
-    return plain(text) if arguments.plain else text
+    return text
 
 
 def _decoded(path: str | None, kind: str) -> str:

@@ -7,14 +7,17 @@ import importlib
 import io
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hmrnn import __version__
-from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
+from hmrnn.cli.arguments import ARGUMENTS, TrainArguments, former
 from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError, TextNote, did_you_mean
 from hmrnn.utils.signals import discard_stdout
 
 HELP = """\
@@ -104,13 +107,31 @@ def run(words: list[str]) -> int:
         arguments = parsed(name, rest)
         flags = arguments.flags()
         arguments.check()
-        return importlib.import_module(f"hmrnn.cli.{name}").run(arguments)
+        with _notes():
+            return importlib.import_module(f"hmrnn.cli.{name}").run(arguments)
     except InputError as error:
         raise InputError(with_flags(str(error), flags)) from error
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Print each TextNote as one line on stderr; other warnings are shown as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TextNote)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, TextNote):
+                warn(f"hmrnn: note: {message}")
+            else:
+                usual(message, category, *rest, **more)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def parsed(name: str, words: list[str]) -> Any:
     """The arguments of a command, not yet checked."""
     if name == "train":
         return train_arguments(words)
-    return ARGUMENTS[name](**parse(ARGUMENTS[name], words, f"hmrnn {name}"))
+    return ARGUMENTS[name](**parse(ARGUMENTS[name], words, f"hmrnn {name}", former(name)))

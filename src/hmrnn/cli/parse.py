@@ -54,7 +54,8 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
 def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
 
-    InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones.
+    InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones, or to a
+    sentence.
     """
     parser = _parser(kind, program)
     words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
@@ -175,8 +176,10 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[st
     if flags:
         names = [name.lstrip("-") for name in parser._option_string_actions]
         near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1)
-        new = {flag(old): flag(name) for old, name in renamed.items()}.get(flags[0])
-        hint = f"; it is now called {new}" if new else f"; did you mean --{near[0]}?" if near else ""
+        hint = f"; did you mean --{near[0]}?" if near else ""
+        for old, new in renamed.items():
+            if flag(old) == flags[0]:
+                hint = f"; {new}" if " " in new else f"; it is now called {flag(new)}"
         parser.error(f"unknown option {flags[0]}{hint}")
     if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
         shown = " ".join(unknown[:3]) + " ..." * (len(unknown) > 3)

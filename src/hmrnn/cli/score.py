@@ -18,10 +18,10 @@ def run(arguments: ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
     text = inputs.read_text(arguments, model.vocabulary.kind)
     if arguments.lines:
-        _score_lines(model, inputs.LINE_END.split(text), as_json=arguments.json)
+        _score_lines(model, inputs.LINE_END.split(text), arguments)
         return 0
     show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
-    result = model.score(text, progress=show)
+    result = model.score(text, unknown=arguments.unknown, progress=show)
     if arguments.json:
         print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
     else:
@@ -30,10 +30,10 @@ def run(arguments: ScoreArguments) -> int:
     return 0
 
 
-def _score_lines(model: TextModel, lines: list[str], *, as_json: bool) -> None:
-    for line, found in zip(lines, model.score_lines(lines)):
+def _score_lines(model: TextModel, lines: list[str], arguments: ScoreArguments) -> None:
+    for line, found in zip(lines, model.score_lines(lines, unknown=arguments.unknown)):
         shown, bits = inputs.shown(line), found.bits if found else None
-        if as_json:
+        if arguments.json:
             record = {"text": shown, "symbols": found.symbols if found else 0, "bits": bits}
             print(msgspec.json.encode(record).decode())
         else:

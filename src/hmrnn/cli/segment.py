@@ -20,7 +20,7 @@ def run(arguments: SegmentArguments) -> int:
         return _stream(model, arguments)
     given = inputs.read(model, arguments)
     show = display.reading_progress("segmenting", len(given), "hmrnn segment --stream FILE --out FOLDER")
-    found = model.segment(given, progress=show)
+    found = model.segment(given, progress=show, **inputs.how_to_read(model, arguments))
     if arguments.json:
         print(found.to_json())
     elif model.reads.modality == "text":
@@ -35,7 +35,7 @@ def _stream(model: TextModel, arguments: SegmentArguments) -> int:
     given = {"streams": arguments.streams, "warmup": arguments.warmup}
     job = Job(
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
-        plain=arguments.plain, share=(rank, world), **{name: n for name, n in given.items() if n is not None},
+        unknown=arguments.unknown, share=(rank, world), **{name: n for name, n in given.items() if n is not None},
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
     if stopped is not None:

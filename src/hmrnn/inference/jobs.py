@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -28,9 +29,10 @@ import safetensors.torch
 
 from hmrnn.config import DataConfig
 from hmrnn.data.archives import count_progress
+from hmrnn.data.text.reading import Unknown, index_alike
 from hmrnn.data.text.sources import find_files, read_text
 from hmrnn.data.text.vocabulary import Vocabulary
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.read import read
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
@@ -62,7 +64,8 @@ class Job:
         streams: parts read side by side, and the most parts of a file; 1 reads every file from end to end.
         warmup: symbols of left context that a part reads first, unless it is a file's first.
         chunk: symbols per line of the results.
-        plain: convert to ASCII first: no accents, plain quotation marks and dashes.
+        unknown: "replace" reads symbols that training never showed as others, one for one (see
+            :func:`hmrnn.data.text.reading.index_alike`); "refuse" raises InputError.
         share: (rank, world) of this process.
     """
 
@@ -77,7 +80,7 @@ class Job:
         streams: int = 16,
         warmup: int = 500,
         chunk: int = 256,
-        plain: bool = False,
+        unknown: Unknown = "replace",
         share: tuple[int, int] = (0, 1),
     ) -> None:
         if network.rnn.num_boundaries == 0:
@@ -97,7 +100,7 @@ class Job:
         self.files = every if self._share[1] > 1 else every[rank::world]
         self.joins = self._share[0] == 0  # whether this process writes the final results
         self.network, self.vocabulary, self.out = network, vocabulary, out
-        self.streams, self.warmup, self.chunk, self.plain = streams, warmup, chunk, plain
+        self.streams, self.warmup, self.chunk, self.unknown = streams, warmup, chunk, unknown
         self.work = out / f".work-{rank}"
         self._plan = self.work / "plan.json"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
@@ -160,6 +163,8 @@ class Job:
             try:
                 stored = json.loads(self._plan.read_bytes())
                 began_with, lengths = stored["about"], list(stored["lengths"])
+                # "plain" is an option of earlier versions that is without effect here: the files are encoded already.
+                began_with["options"] = [option for option in began_with["options"] if option != "plain"]
             except (ValueError, KeyError, TypeError) as error:
                 raise self._damaged(self._plan) from error
             if began_with != about:
@@ -170,15 +175,20 @@ class Job:
             return lengths
         lengths = []
         for k, path in enumerate(self.files):
-            position = 0
+            position = others = 0
             with open(self.work / f"{k}.symbols", "wb") as file:
-                for codes, _ in read_text(path, self.config, count_progress(None, 0), plain=self.plain):
-                    self.vocabulary.index(codes, self.config.unseen, position).tofile(file)
+                for codes, _ in read_text(path, self.config, count_progress(None, 0)):
+                    indices, count = index_alike(codes, self.vocabulary, self.unknown, position)
+                    indices.tofile(file)
                     position += len(codes)
+                    others += count
                     if asked:
                         return None
             if position == 0:
                 raise InputError(f"{path} is empty; there is nothing to segment")
+            if others:
+                note = f"{others:,} of {position:,} symbols of {path} were read as others: training never showed them"
+                warnings.warn(note, TextNote, stacklevel=2)
             lengths.append(position)
         write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
         return lengths
@@ -189,7 +199,7 @@ class Job:
         for name, tensor in self.network.state_dict().items():
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
         files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
-        options = [self.streams, self.warmup, self.chunk, *["plain"] * self.plain]
+        options = [self.streams, self.warmup, self.chunk]
         return {"weights": weights, "files": files, "options": options, "share": list(self._share)}
 
     def _parts(self, lengths: Sequence[int]) -> list[Part]:

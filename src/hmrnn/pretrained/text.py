@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus, load_corpus
-from hmrnn.data.text.sources import as_read
+from hmrnn.data.text.reading import Reading, Unknown, read_as
 from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.evaluate import Evaluation, evaluate
 from hmrnn.inference.sample import stream
-from hmrnn.inference.segment import segment, segment_many
+from hmrnn.inference.segment import segment_many
 from hmrnn.nn.models import LanguageModel
 from hmrnn.pretrained.model import Model, Progress
 
@@ -28,7 +27,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(repr=False)
 class TextModel(Model):
-    """A language model with its vocabulary and the config of its training; see :func:`hmrnn.load`."""
+    """A language model with its vocabulary and the config of its training; see :func:`hmrnn.load`.
+
+    Texts may hold symbols that training never showed. Typographic signs and accents are written plainly; ``unknown``
+    decides about other symbols: "replace" reads them as the unknown symbol of the model, or as a space if it has none;
+    "skip" leaves them out; "refuse" raises InputError. A warning, :class:`hmrnn.errors.TextNote`, says what was read
+    as what. Results always index the text as given; only a model that was trained without spaces removes them first.
+    """
 
     figures = ("4", "3", "segments", "timescales")
 
@@ -42,18 +47,23 @@ class TextModel(Model):
     def reads(self) -> Vocabulary:
         return self.vocabulary
 
-    def segment(self, text: str, *, progress: Progress = None) -> Segmentation:
+    def segment(self, text: str, *, unknown: Unknown = "replace", progress: Progress = None) -> Segmentation:
         """The segments that the detectors find in ``text``, at every level."""
-        indices = self._encode(text, "segment")
-        return segment(self.network, indices, self.vocabulary.pieces(indices), progress=progress)
+        return self._segment_all([self._read(text, "segment", unknown)], 1, progress)[0]
 
-    def segment_many(self, texts: Iterable[str], *, batch: int = 32, progress: Progress = None) -> list[Segmentation]:
+    def segment_many(
+        self, texts: Iterable[str], *, batch: int = 32, unknown: Unknown = "replace", progress: Progress = None
+    ) -> list[Segmentation]:
         """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side."""
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
-        indices = [self._encode(text, "segment") for text in texts]
+        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, progress)
+
+    def _segment_all(self, readings: list[Reading], batch: int, progress: Progress) -> list[Segmentation]:
+        indices = [reading.indices for reading in readings]
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
-        return segment_many(self.network, indices, shown, batch=batch, progress=progress)
+        found = segment_many(self.network, indices, shown, batch=batch, progress=progress)
+        return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
     def generate(
         self,
@@ -64,9 +74,12 @@ class TextModel(Model):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
+        unknown: Unknown = "replace",
     ) -> str:
         """``length`` symbols that continue ``prompt``, without the prompt."""
-        pieces = self.stream(prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        pieces = self.stream(
+            prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, unknown=unknown
+        )
         return "".join(pieces)
 
     def stream(
@@ -78,10 +91,10 @@ class TextModel(Model):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
+        unknown: Unknown = "replace",
     ) -> Iterator[str]:
         """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
-        _check_text("the prompt", prompt)
-        start = self.vocabulary.encode(self._as_trained(prompt)) if prompt else np.zeros(0, dtype=np.int64)
+        start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
         indices = stream(self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return self._pieces(indices)
 
@@ -96,20 +109,21 @@ class TextModel(Model):
             yield decoder.decode(bytes([int(values[index])]))
         yield decoder.decode(b"", final=True)
 
-    def score(self, text: str, *, progress: Progress = None) -> Evaluation:
+    def score(self, text: str, *, unknown: Unknown = "replace", progress: Progress = None) -> Evaluation:
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
-        return evaluate(self.network, self._encode(text, "score"), progress=progress)
+        return evaluate(self.network, self._read(text, "score", unknown).indices, progress=progress)
 
-    def score_lines(self, lines: Iterable[str]) -> Iterator[Evaluation | None]:
+    def score_lines(self, lines: Iterable[str], *, unknown: Unknown = "replace") -> Iterator[Evaluation | None]:
         """As :meth:`score`, for each line by itself; None for a line of fewer than two symbols."""
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
         for number, line in enumerate(lines, start=1):
             _check_text(f"line {number}", line)
             try:
-                symbols = self.vocabulary.encode(self._as_trained(line))
+                reading = self.reading(line, unknown)
             except InputError as error:
                 raise InputError(f"line {number}: {error}") from error
+            symbols = self._noted(reading, f"line {number}: ").indices
             yield evaluate(self.network, symbols) if len(symbols) > 1 else None
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
@@ -133,20 +147,25 @@ class TextModel(Model):
             )
         return corpus
 
-    def _encode(self, text: str, verb: str) -> np.ndarray:
-        _check_text("the text", text)
-        text = self._as_trained(text)
-        if not text:
-            raise InputError(f"there is nothing to {verb}: the text is empty")
-        return self.vocabulary.encode(text)
+    def reading(self, text: str, unknown: Unknown = "replace", what: str = "the text") -> Reading:
+        """What the network reads of ``text``, without warnings; messages call the text ``what``."""
+        _check_text(what, text)
+        if self.config.data.remove_spaces:
+            space = is_space(code_points(text), self.vocabulary.kind).tolist()
+            text = "".join(symbol for symbol, removed in zip(text, space) if not removed)
+        return read_as(text, self.vocabulary, unknown)
 
-    def _as_trained(self, text: str) -> str:
-        """``text`` as a corpus file would be read: line ends made equal, and spaces removed if training did so."""
-        text = as_read(text) if self.vocabulary.kind == "characters" else text
-        if not self.config.data.remove_spaces:
-            return text
-        space = is_space(code_points(text), self.vocabulary.kind).tolist()
-        return "".join(symbol for symbol, removed in zip(text, space) if not removed)
+    def _read(self, text: str, verb: str, unknown: Unknown) -> Reading:
+        reading = self._noted(self.reading(text, unknown))
+        if not len(reading.indices):
+            raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
+        return reading
+
+    def _noted(self, reading: Reading, where: str = "") -> Reading:
+        """``reading``, after a warning for each of its notes."""
+        for note in reading.notes:
+            warnings.warn(where + note, TextNote, stacklevel=4)
+        return reading
 
 
 def _check_text(what: str, text: object) -> None:

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from hmrnn import __version__
 from hmrnn.analysis.segmentation import SegmentationJSON
-from hmrnn.data.text.plain import in_symbols
+from hmrnn.data.text.reading import Reading
 from hmrnn.web import parts
 from hmrnn.web.answer import Answer
 from hmrnn.web.bodies import (
@@ -32,7 +32,6 @@ from hmrnn.web.bodies import (
     HandwritingRequest,
     Models,
     Part,
-    Plain,
     ReadRequest,
     WriteRequest,
 )
@@ -80,7 +79,6 @@ class _Page:
         self.endpoints = [
             Endpoint("/api/models", self.models, None, JSON, (Models,)),
             Endpoint("/api/read", self.read, ReadRequest, NDJSON, lines),
-            Endpoint("/api/plain", self.plain, ReadRequest, JSON, (Plain,)),
             Endpoint("/api/segmentation", self.segmentation, ReadRequest, JSON, (SegmentationJSON,)),
             Endpoint("/api/figure", self.figure, FigureRequest, SVG, ()),
             Endpoint("/api/write", self.write, WriteRequest, NDJSON, lines),
@@ -123,25 +121,23 @@ class _Page:
 
     def read(self, wanted: ReadRequest) -> Slices:
         """What a model finds in a text, part by part"""
-        return parts.lines(self._read(wanted))
+        reading = self._reading(wanted)
+        return parts.lines(self._read(wanted, reading), reading.notes)
 
     def segmentation(self, wanted: ReadRequest) -> Slices:
         """What a model finds in a text as one object, as `hmrnn segment --json` writes it"""
-        return parts.whole(self._read(wanted))
+        return parts.whole(self._read(wanted, self._reading(wanted)))
 
     def figure(self, wanted: FigureRequest) -> Slices:
         """Figure 4 of the paper for a text"""
-        return parts.figure(self._read(wanted), self.drawer)
+        return parts.figure(self._read(wanted, self._reading(wanted)), self.drawer)
 
-    def _read(self, wanted: ReadRequest | FigureRequest) -> parts.Chunks:
-        model = self.shelf.reading("text", wanted.model)
-        return parts.read(model, wanted.text, self.memories[wanted.model])
+    def _reading(self, wanted: ReadRequest | FigureRequest) -> Reading:
+        reading: Reading = self.shelf.reading("text", wanted.model).reading(wanted.text)
+        return reading
 
-    def plain(self, wanted: ReadRequest) -> Slices:
-        """A text in symbols that a model knows: others without accents, in plain signs, or left out"""
-        vocabulary = self.shelf.reading("text", wanted.model).vocabulary
-        every = vocabulary.kind == "bytes"  # any text is made of them
-        yield msgspec.json.encode(Plain(wanted.text if every else in_symbols(wanted.text, vocabulary.symbols)))
+    def _read(self, wanted: ReadRequest | FigureRequest, reading: Reading) -> parts.Chunks:
+        return parts.read(self.shelf.reading("text", wanted.model), reading, self.memories[wanted.model])
 
     def write(self, wanted: WriteRequest) -> Slices:
         """What a model continues a prompt with, part by part; the prompt comes first"""

@@ -82,12 +82,6 @@ class Models(msgspec.Struct):
     limits: Limits
 
 
-class Plain(msgspec.Struct):
-    """A text in symbols that a model knows."""
-
-    text: str
-
-
 class Part(msgspec.Struct):
     """A part of an answer: the segmentation of a run of symbols."""
 
@@ -104,6 +98,7 @@ class End(msgspec.Struct):
     seconds: float
     end: bool = True
     warning: Annotated[str, Meta(description="what is wrong with the handwriting, if anything")] | UnsetType = UNSET
+    notes: Annotated[list[str], Meta(description="which symbols of a text were read as others")] | UnsetType = UNSET
 
 
 def check(request: msgspec.Struct, limits: Limits) -> None:

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import hashlib
 import io
+import itertools
 import math
 import threading
 import time
@@ -23,6 +24,7 @@ import torch
 
 from hmrnn.analysis.segmentation import Segmentation, rounded
 from hmrnn.data.strokes.strokes import Scale
+from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Read, Reader, Step
 from hmrnn.inference.read import read as read_chunks
@@ -64,13 +66,13 @@ class Chunk:
 Chunks = Iterator[Chunk]
 
 
-def lines(chunks: Chunks) -> Slices:
+def lines(chunks: Chunks, notes: Sequence[str] = ()) -> Slices:
     """The parts of an answer."""
     began, count = time.monotonic(), 0
     for group in _grouped(chunks):
         yield b"".join(chunk.line for chunk in group)
         count += sum(len(chunk.found) for chunk in group)
-    yield _end(count, began)
+    yield _end(count, began, notes=notes)
 
 
 def whole(chunks: Chunks) -> Slices:
@@ -141,10 +143,12 @@ def _line(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-def _end(count: int, began: float, warning: str | None = None) -> bytes:
+def _end(count: int, began: float, warning: str | None = None, notes: Sequence[str] = ()) -> bytes:
     end = End(count, round(time.monotonic() - began, 3))
     if warning is not None:
         end.warning = warning
+    if notes:
+        end.notes = list(notes)
     return _line(end)
 
 
@@ -172,30 +176,48 @@ class Memory:
             self.size -= self._chunks.popitem(last=False)[1].size
 
 
-def read(model: TextModel, text: str, memory: Memory) -> Chunks:
-    """What the network finds in ``text``; the same numbers as ``model.segment(text)``."""
-    indices = model._encode(text, "read")
+def read(model: TextModel, reading: Reading, memory: Memory) -> Chunks:
+    """What the network finds in a text; the same numbers as ``model.segment`` gives."""
+    if not len(reading.indices):
+        raise InputError("there is nothing to read: the text is empty of known symbols")
     digest = hashlib.blake2b()
     chunk: Chunk | None = None
-    for start in range(0, len(indices), CHUNK):
-        here = indices[start : start + CHUNK].astype(np.int64)
-        digest.update(here.tobytes())
+    read = np.concatenate([[0], reading.counts.cumsum()])  # of the indices, before each symbol
+    for start, end in _cuts(reading):
+        symbols = reading.symbols[start:end]
+        here = reading.indices[read[start] : read[end]].astype(np.int64)
+        digest.update(here.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
         known = memory.get(digest.digest())
-        chunk = known or _read_chunk(model, here, start, chunk)
-        if known is None and len(here) == CHUNK:
+        chunk = known or _read_chunk(model, here, symbols, reading.counts[start:end], start, chunk)
+        if known is None and len(here) >= CHUNK:
             memory.put(digest.digest(), chunk)
         yield chunk
 
 
+def _cuts(reading: Reading) -> list[tuple[int, int]]:
+    """The start and end of each chunk in the symbols of the text: each is read as about CHUNK symbols, at least one."""
+    read = reading.counts.cumsum()
+    ends = np.unique(np.searchsorted(read, np.arange(CHUNK, read[-1], CHUNK)) + 1)
+    ends = ends[read[ends - 1] < read[-1]]
+    return list(itertools.pairwise([0, *ends.tolist(), len(read)]))
+
+
 @torch.inference_mode()
-def _read_chunk(model: TextModel, indices: np.ndarray, start: int, before: Chunk | None) -> Chunk:
+def _read_chunk(
+    model: TextModel,
+    indices: np.ndarray,
+    symbols: Sequence[str],
+    counts: np.ndarray,
+    start: int,
+    before: Chunk | None,
+) -> Chunk:
     here = model.network.as_input(indices)
     [made] = read_chunks(model.network, [here[:, None]], None if before is None else before.state)
     assert isinstance(made.prediction, Categorical)
     log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    found = _found(model, model.vocabulary.pieces(indices.tolist()), made, bits.tolist())
+    found = _found(model, model.vocabulary.pieces(indices), made, bits.tolist()).regroup(symbols, counts)
     state = made.state.apply(torch.clone)  # not views of something larger
     return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
 
@@ -246,7 +268,8 @@ def write(
     """The prompt as the network reads it, then its continuation; the same text as ``model.generate`` for a seed."""
     began = time.monotonic()
     network = model.network
-    given = model._encode(prompt, "go on from").tolist() if prompt else []
+    reading = model.reading(prompt, what="the prompt")
+    given = reading.indices.tolist()
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
     generator = seeded(seed)
     reader, symbols = Reader(network), []
@@ -267,7 +290,7 @@ def write(
             yield _line(Part(start, found.record(), max(0, min(len(given) - start, len(symbols)))))
             symbols = []
             slice_began = time.monotonic()
-    yield _end(last + 1, began)
+    yield _end(last + 1, began, notes=reading.notes)
 
 
 def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:

@@ -30,24 +30,6 @@ def plain(text: str) -> str:
     return _DASH.sub(" - ", letters).translate(_SIGNS)
 
 
-def in_symbols(text: str, known: Iterable[object]) -> str:
-    """``text`` in the symbols of ``known``: others are converted by :func:`plain` or to lower case, or left out.
-
-    Example::
-
-        >>> in_symbols("Crème — [1]", " -1cemr")
-        'creme - 1'
-    """
-    symbols = {str(symbol) for symbol in known}
-    if not symbols & {"\u2014", "\u2015"}:
-        text = _DASH.sub(" - ", text)
-
-    def nearest(symbol: str) -> str:
-        return next((each for each in (symbol, symbol.lower()) if each in symbols), "")
-
-    return "".join(one if one in symbols else "".join(map(nearest, plain(one))) for one in text)
-
-
 def plain_blocks(blocks: Iterable[str]) -> Iterator[str]:
     """:func:`plain` for a text in blocks.
 

@@ -52,7 +52,7 @@ class Vocabulary:
         if wrong:
             wanted = "single characters" if self.kind == "characters" else "integers from 0 to 255"
             raise InputError(f"the symbols of this vocabulary must be {wanted}; got {wrong[0]!r}")
-        if not self.symbols or any(a >= b for a, b in zip(self._values, self._values[1:])):
+        if not self.symbols or any(a >= b for a, b in zip(self.values, self.values[1:])):
             raise InputError("the symbols of a vocabulary must be at least one, in ascending order and distinct")
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Vocabulary:
         outside the vocabulary: InputError, or the unknown symbol if there is one.
         """
         if self.kind == "bytes":
-            codes = np.frombuffer(_utf8(text) if isinstance(text, str) else text, np.uint8)
+            codes = np.frombuffer(utf8(text) if isinstance(text, str) else text, np.uint8)
         elif isinstance(text, str):
             codes = code_points(text)
         else:
@@ -102,6 +102,10 @@ class Vocabulary:
             raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
         indices[missing] = len(self.symbols)
         return indices.astype(self.dtype)
+
+    def knows(self, codes: np.ndarray) -> np.ndarray:
+        """Whether each of these code points or byte values is in the vocabulary."""
+        return self._table[codes] >= 0
 
     def decode(self, indices: Sequence[int] | np.ndarray) -> str:
         """The text of these indices; bytes that are not UTF-8 are shown as U+FFFD."""
@@ -159,7 +163,7 @@ class Vocabulary:
         return array
 
     @functools.cached_property
-    def _values(self) -> tuple[int, ...]:
+    def values(self) -> tuple[int, ...]:
         """Code points or byte values, without the unknown symbol."""
         return tuple(s if isinstance(s, int) else ord(s) for s in self.symbols)
 
@@ -167,18 +171,18 @@ class Vocabulary:
     def _codes(self) -> np.ndarray:
         """The code of each index; the unknown symbol is U+FFFD, or the byte 0xff, which decodes to U+FFFD."""
         unknown = (ord(UNKNOWN) if self.kind == "characters" else 0xFF,) if self.unknown else ()
-        return np.array(self._values + unknown, np.uint32)
+        return np.array(self.values + unknown, np.uint32)
 
     @functools.cached_property
     def _table(self) -> np.ndarray:
         """The index of every code point or byte value; -1 if it is not in the vocabulary."""
         table = np.full(256 if self.kind == "bytes" else sys.maxunicode + 1, -1, np.int32)
-        table[list(self._values)] = np.arange(len(self._values))
+        table[list(self.values)] = np.arange(len(self.values))
         return table
 
     @functools.cached_property
     def _pieces(self) -> tuple[str, ...]:
-        shown = tuple(chr(v) if self.kind == "characters" or v < 128 else f"\\x{v:02x}" for v in self._values)
+        shown = tuple(chr(v) if self.kind == "characters" or v < 128 else f"\\x{v:02x}" for v in self.values)
         return shown + ((UNKNOWN,) if self.unknown else ())
 
 
@@ -190,7 +194,7 @@ def _is_byte(symbol: object) -> bool:
     return type(symbol) is int and 0 <= symbol <= 255
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """UTF-8; lone surrogates become the bytes they stand for, or else are encoded as they are."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -205,10 +209,16 @@ def code_points(text: str) -> np.ndarray:
 
 def unseen_symbols(kind: Kind, codes: np.ndarray, positions: np.ndarray, advice: str) -> InputError:
     """The error about symbols outside the vocabulary, with the first ``positions`` of up to five of them."""
+    symbols = "1 symbol" if len(codes) == 1 else f"{len(codes)} symbols"
+    return InputError(
+        f"the text holds {symbols} that training never showed: {list_symbols(kind, codes, positions)}; {advice}"
+    )
+
+
+def list_symbols(kind: Kind, codes: np.ndarray, positions: np.ndarray, most: int = 5) -> str:
+    """Up to ``most`` symbols with their codes and positions, for messages."""
     listed = ", ".join(
         (f"{chr(code)!r} (U+{code:04X})" if kind == "characters" else f"byte 0x{code:02x}") + f" at position {position}"
-        for position, code in sorted(zip(positions.tolist(), codes.tolist()))[:5]
+        for position, code in sorted(zip(positions.tolist(), codes.tolist()))[:most]
     )
-    more = f" and {len(codes) - 5} more" if len(codes) > 5 else ""
-    symbols = "1 symbol" if len(codes) == 1 else f"{len(codes)} symbols"
-    return InputError(f"the text holds {symbols} that training never showed: {listed}{more}; {advice}")
+    return listed + (f" and {len(codes) - most} more" if len(codes) > most else "")

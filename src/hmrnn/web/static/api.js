@@ -20,12 +20,6 @@ export async function file(path, request) {
   return response.blob();
 }
 
-// The text in symbols that a model knows.
-export async function plain(request) {
-  const response = await post("/api/plain", request);
-  return (await response.json()).text;
-}
-
 // The lines of an answer, one by one. A busy server is asked again up to 20 times, until `signal` aborts.
 export async function* lines(path, request, signal, onBusy = () => {}) {
   const response = await patiently(path, request, signal, onBusy);

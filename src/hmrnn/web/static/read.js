@@ -1,6 +1,6 @@
 // Read: the text is sent while it is typed, one request per panel at a time. What was read before a change stays shown.
 
-import { file, lines, plain } from "/static/api.js";
+import { file, lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
@@ -19,7 +19,6 @@ export class Read {
     page.fill(this.other, page.texts, "none");
     this.text.addEventListener("input", () => this.changed());
     for (const select of [this.model, this.other]) select.addEventListener("change", () => this.open());
-    document.getElementById("mend").addEventListener("click", () => this.#mend());
   }
 
   // Make a panel for each chosen model, and read.
@@ -37,7 +36,7 @@ export class Read {
         ],
         fail: (error) => this.page.problem("read", error.message),
       };
-      return { panel: new Panel(model, options), shown: "", running: null, stop: null };
+      return { panel: new Panel(model, options), shown: "", notes: [], running: null, stop: null };
     });
     this.host.classList.toggle("two", chosen.length > 1);
     this.host.replaceChildren();
@@ -51,7 +50,8 @@ export class Read {
     document.getElementById("count").textContent = `${length.toLocaleString("en")} of ${limit.toLocaleString("en")} characters`;
     this.page.remember();
     this.page.problem("read", null);
-    document.getElementById("mend").hidden = true;
+    for (const each of this.panels) each.notes = [];
+    this.#note();
     if (!this.text.value) {
       this.host.replaceChildren();
       this.status.textContent = "";
@@ -89,6 +89,7 @@ export class Read {
     const request = { model: panel.model.model, text };
     for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
       if (!part.end) found.add(part);
+      else each.notes = part.notes ?? [];
       // what is on the screen stays until as much of the new text has been read
       if (part.end || (found.length > keep && performance.now() - painted > 60)) {
         if (!panel.root.isConnected && this.panels.includes(each)) this.#place();
@@ -99,6 +100,7 @@ export class Read {
       if (!part.end) this.status.textContent = found.length > PATIENT ? `${found.length.toLocaleString("en")} read` : "";
     }
     each.shown = text;
+    this.#note();
     this.status.textContent = `read in ${Math.round(performance.now() - began)} ms`;
   }
 
@@ -112,18 +114,15 @@ export class Read {
     this.status.textContent = "";
     const name = this.panels.length > 1 ? `${each.panel.model.name}: ` : "";
     this.page.problem("read", name + error.message);
-    const { alphabet } = each.panel.model;
-    document.getElementById("mend").hidden = !(error.error === "bad request" && alphabet);
   }
 
-  // Replace the text by one in symbols that all chosen models know.
-  async #mend() {
-    try {
-      for (const { panel } of this.panels) this.text.value = await plain({ model: panel.model.model, text: this.text.value });
-      this.changed();
-    } catch (error) {
-      this.page.problem("read", error.message);
-    }
+  // Say which symbols the models read as others.
+  #note() {
+    const two = this.panels.length > 1;
+    const notes = this.panels.flatMap(({ panel, notes }) => notes.map((note) => (two ? `${panel.model.name}: ` : "") + note));
+    const box = document.getElementById("read-note");
+    box.hidden = notes.length === 0;
+    box.textContent = notes.join("; ");
   }
 }
 

@@ -37,6 +37,7 @@ export class Write {
     const panel = new Panel(model);
     const found = this.found = new Segmentation();
     this.page.problem("write", null);
+    this.#note([]);
     id("write-panels").replaceChildren(panel.root);
     this.#lamps(model);
     id("go").disabled = true;
@@ -49,7 +50,10 @@ export class Write {
       const answer = lines("/api/write", this.#request(model), stop.signal, () => {
         id("write-status").textContent = "busy, waiting";
       });
-      for await (const part of answer) if (!part.end) waiting.parts.push(part);
+      for await (const part of answer) {
+        if (!part.end) waiting.parts.push(part);
+        else this.#note(part.notes ?? []);
+      }
     } catch (error) {
       if (error.name !== "AbortError") this.page.problem("write", error.message);
     }
@@ -61,6 +65,12 @@ export class Write {
     id("to-read").disabled = found.length === 0;
     const count = found.length - found.given;
     id("write-status").textContent = found.length ? `${count.toLocaleString("en")} symbols` : "";
+  }
+
+  // Say which symbols of the prompt the model read as others.
+  #note(notes) {
+    id("write-note").hidden = notes.length === 0;
+    id("write-note").textContent = notes.join("; ");
   }
 
   #request(model) {
