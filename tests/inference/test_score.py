@@ -78,10 +78,10 @@ def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytes
         saved = Checkpoint(dataclasses.replace(config, data=data), vocabulary, network.state_dict())
         checkpoint.write(tmp_path / name, saved)
     raw, bare = hmrnn.load(tmp_path / "bytes"), hmrnn.load(tmp_path / "bare")
-    assert [found and found.symbols for found in raw.score_lines(["α", "a", "αβ"])] == [1, None, 3]
+    assert [found and found.symbols for found in raw.score_lines(["α", "", "αβ"])] == [2, None, 4]
     assert [found and found.symbols for found in bare.score_lines(["   ", " a ", "a b c"])] == [None, None, 2]
     assert tiny.hmrnn("score", "-m", tmp_path / "bytes", "αβ") == 0
-    assert " bits per byte  (3 predicted, " in capsys.readouterr().out
+    assert " bits per byte  (4 predicted, " in capsys.readouterr().out
 
 
 def test_unknown_symbols(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

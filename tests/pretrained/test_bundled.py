@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def bits(card: str, what: str) -> tuple[int, float]:
 def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel) -> None:
     text = HELD_OUT.read_text().removesuffix("\n")
     characters, noted = bits(card, "`tests/held_out.txt`")
-    found = model.score(text)
+    found = model.score(text, primed=False)  # as measured for the card
     assert characters == len(text) == found.symbols + 1
     assert found.bits == pytest.approx(noted, abs=0.002)
     assert noted < 2.2
@@ -95,7 +96,7 @@ def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel
 def test_its_levels_are_words_and_groups_of_them(card: str, model: TextModel) -> None:
     """The card's F1 on the six paragraphs: a segment of level 1 ends after every space, and nearly nowhere else."""
     text = HELD_OUT.read_text().removesuffix("\n")
-    found = model.segment(text)
+    found = model.segment(text, primed=False)
     words = [k + 1 for k, symbol in enumerate(text) if symbol in " \n"]
     level_1, level_2 = (boundary_scores.score(found.ends(level), words, len(text)) for level in (1, 2))
     assert f"the F1 of level 1 is {level_1.f1:.2f}" in card
@@ -168,3 +169,30 @@ def test_the_example_of_load_runs() -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(hmrnn.load, globs={"hmrnn": hmrnn})
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.parametrize("text", ["When the river flooded, they went uphill.", "hello world, this is me"])
+def test_the_first_word_is_whole_at_every_level(model: TextModel, text: str) -> None:
+    first = text.index(" ") + 1
+    for found in (model.segment(text), model.segment_many([text, "another text"])[0]):
+        assert found.text == text
+        assert found.ends(1)[0] == first
+        assert found.ends(2)[0] >= first
+    assert any(model.segment(text, primed=False).ends(level)[0] < first for level in (1, 2))
+
+
+def test_priming_is_reading_two_line_ends_first(model: TextModel) -> None:
+    text = "The river flows."
+    found, longer = model.segment(text), model.segment("\n\n" + text, primed=False)[2:]
+    assert found.ends(1) == longer.ends(1)
+    assert found.bits is not None
+    assert longer.bits is not None
+    assert found.bits == pytest.approx(longer.bits, abs=1e-4)
+    score = model.score(text)
+    assert score.symbols == len(text)
+    assert score.bits == pytest.approx(found.bits.mean(), abs=1e-4)
+    assert model.score("T").symbols == 1
+    assert [line and line.symbols for line in model.score_lines([text, "T", ""])] == [len(text), 1, None]
+    how: Any = {"temperature": 0.5, "seed": 3}
+    assert model.generate(text, 30, **how) == model.generate("\n\n" + text, 30, primed=False, **how)
+    assert list(model.prime) == [0, 0]

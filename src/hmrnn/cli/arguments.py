@@ -179,7 +179,7 @@ class ScoreArguments(TextArguments):
     """Bits per character of a text: each character is predicted from those before it."""
 
     lines: bool = option(False, reads="text")
-    """Score every line by itself, from the zero state."""
+    """Score every line by itself."""
     json: bool = False
     """Print JSON; with --lines, one object per line."""
 

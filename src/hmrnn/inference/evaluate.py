@@ -38,7 +38,7 @@ class Evaluation(_Savings):
     """The result of a model on a text."""
 
     symbols: int
-    """Symbols predicted: all but the first."""
+    """Symbols predicted: all but the first that was read."""
     bits: float
     """Bits per symbol (per character, for text read as characters)."""
     rates: tuple[float, ...]
@@ -119,13 +119,14 @@ def read_text(
     *,
     streams: int = 1,
     warmup: int = 0,
+    prime: int = 0,
     chunk: int = 100,
     precision: str = "float32",
     gradient: bool = False,
     progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Piece]:
-    """Read a text as :func:`evaluate` does; every position but the last is counted once."""
+    """Read a text as :func:`evaluate` does; every position but the last, and those of the prime, is counted once."""
     n = len(symbols) - 1
     if n < 1:
         raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
@@ -150,7 +151,7 @@ def read_text(
     chunks = read(model, inputs(0, length), state, precision=precision, gradient=gradient)
     for at, found in zip(positions(0, length), chunks):
         inside = at.clip(0, n - 1)
-        yield Piece(inside, at < n, model.as_input(symbols[inside + 1]), found)
+        yield Piece(inside, (at < n) & (at >= prime - 1), model.as_input(symbols[inside + 1]), found)
         if progress is not None:
             progress(int(at[-1, 0] - starts[0]) + 1, length)
 
@@ -161,6 +162,7 @@ def evaluate(
     *,
     streams: int = 1,
     warmup: int = 0,
+    prime: int = 0,
     chunk: int = 100,
     precision: str = "float32",
     progress: Progress | None = None,
@@ -170,13 +172,22 @@ def evaluate(
 
     With one stream the state is carried across the whole text. With several, the text is cut into as many equal parts,
     read side by side; each part but the first is preceded by ``warmup`` symbols of its left context, read but not
-    counted. Every symbol but the first is counted exactly once either way.
+    counted. Every symbol but the first is counted exactly once either way. The first ``prime`` symbols are read but not
+    counted.
 
     ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
     """
     total = Sums(model)
     pieces = read_text(
-        model, symbols, streams=streams, warmup=warmup, chunk=chunk, precision=precision, progress=progress, share=share
+        model,
+        symbols,
+        streams=streams,
+        warmup=warmup,
+        prime=prime,
+        chunk=chunk,
+        precision=precision,
+        progress=progress,
+        share=share,
     )
     for piece in pieces:
         counted = torch.from_numpy(piece.counted).to(piece.targets.device)

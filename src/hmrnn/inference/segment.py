@@ -44,9 +44,13 @@ def segment_many(
     *,
     batch: int = 32,
     chunk: int = 512,
+    prime: Sequence[int] | np.ndarray = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
-    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side."""
+    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side.
+
+    ``prime`` are symbols that are read before every sequence, and are not part of the result.
+    """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
             f"a network without detectors finds no segments; got model.rnn {model.config.rnn}, train hm-lstm instead"
@@ -55,7 +59,10 @@ def segment_many(
         raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
     inputs = [_checked(model, sequence, shown) for sequence, shown in zip(sequences, symbols, strict=True)]
     found: dict[int, Segmentation] = {}
-    done, total = 0, sum(map(len, inputs))
+    done, total, first = 0, sum(map(len, inputs)), len(prime)
+    if first:
+        before = model.as_input(np.asarray(prime))
+        inputs = [torch.cat([before, sequence]) for sequence in inputs]
     for places in _by_length(inputs, batch):
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
@@ -70,13 +77,14 @@ def segment_many(
             )  # fmt: skip
             parts.append([a.cpu() for a in part])
             if progress is not None:
-                progress(done + sum(min(k * chunk, len(sequence)) for sequence in group), total)
-        done += sum(map(len, group))
+                progress(done + sum(max(0, min(k * chunk, len(sequence)) - first) for sequence in group), total)
+        done += sum(len(sequence) - first for sequence in group)
         whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]
         for b, place in enumerate(places):
             # Padding comes last: nothing before it depends on it.
-            boundaries, probabilities, operations, norms, after, products = (a[: len(inputs[place]), b] for a in whole)
-            bits = np.concatenate([np.full(1, np.nan, np.float32), after[:-1] / math.log(2)])
+            T = len(inputs[place])
+            bits = np.concatenate([np.full(1, np.nan, np.float32), whole[4][: T - 1, b] / math.log(2)])[first:]
+            boundaries, probabilities, operations, norms, _, products = (a[first:T, b] for a in whole)
             shown = tuple(symbols[place])
             found[place] = Segmentation(shown, boundaries, probabilities, operations, norms, bits, products)
     return [found[place] for place in range(len(inputs))]

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus, load_corpus
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+PRIME = 2
+"""Line ends before a text. After one, level 2 of english-small still ends a segment after the first letter."""
+
+
 @dataclasses.dataclass(repr=False)
 class TextModel(Model):
     """A language model with its vocabulary and the config of its training; see :func:`hmrnn.load`.
@@ -33,6 +39,10 @@ class TextModel(Model):
     decides about other symbols: "replace" reads them as the unknown symbol of the model, or as a space if it has none;
     "skip" leaves them out; "refuse" raises InputError. A warning, :class:`hmrnn.errors.TextNote`, says what was read
     as what. Results always index the text as given; only a model that was trained without spaces removes them first.
+
+    Before a text or a prompt the model reads two line ends, as stood before the paragraphs of its training text, so
+    that the first segments are found as well as later ones; they are no part of the result. ``primed=False`` starts
+    from the zero state instead, as does the evaluation of a corpus. A model without line ends is never primed.
     """
 
     figures = ("4", "3", "segments", "timescales")
@@ -47,22 +57,31 @@ class TextModel(Model):
     def reads(self) -> Vocabulary:
         return self.vocabulary
 
-    def segment(self, text: str, *, unknown: Unknown = "replace", progress: Progress = None) -> Segmentation:
+    def segment(
+        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
+    ) -> Segmentation:
         """The segments that the detectors find in ``text``, at every level."""
-        return self._segment_all([self._read(text, "segment", unknown)], 1, progress)[0]
+        return self._segment_all([self._read(text, "segment", unknown)], 1, primed, progress)[0]
 
     def segment_many(
-        self, texts: Iterable[str], *, batch: int = 32, unknown: Unknown = "replace", progress: Progress = None
+        self,
+        texts: Iterable[str],
+        *,
+        batch: int = 32,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        progress: Progress = None,
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side."""
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
-        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, progress)
+        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, primed, progress)
 
-    def _segment_all(self, readings: list[Reading], batch: int, progress: Progress) -> list[Segmentation]:
+    def _segment_all(self, readings: list[Reading], batch: int, primed: bool, progress: Progress) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
-        found = segment_many(self.network, indices, shown, batch=batch, progress=progress)
+        prime = self.prime if primed else ()
+        found = segment_many(self.network, indices, shown, batch=batch, prime=prime, progress=progress)
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
     def generate(
@@ -75,10 +94,11 @@ class TextModel(Model):
         top_p: float | None = None,
         seed: int | None = None,
         unknown: Unknown = "replace",
+        primed: bool = True,
     ) -> str:
         """``length`` symbols that continue ``prompt``, without the prompt."""
         pieces = self.stream(
-            prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, unknown=unknown
+            prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, unknown=unknown, primed=primed
         )
         return "".join(pieces)
 
@@ -92,9 +112,11 @@ class TextModel(Model):
         top_p: float | None = None,
         seed: int | None = None,
         unknown: Unknown = "replace",
+        primed: bool = True,
     ) -> Iterator[str]:
         """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
         start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
+        start = self._primed(start, primed)
         indices = stream(self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         return self._pieces(indices)
 
@@ -109,12 +131,17 @@ class TextModel(Model):
             yield decoder.decode(bytes([int(values[index])]))
         yield decoder.decode(b"", final=True)
 
-    def score(self, text: str, *, unknown: Unknown = "replace", progress: Progress = None) -> Evaluation:
+    def score(
+        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
+    ) -> Evaluation:
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
-        return evaluate(self.network, self._read(text, "score", unknown).indices, progress=progress)
+        symbols = self._primed(self._read(text, "score", unknown).indices, primed)
+        return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
 
-    def score_lines(self, lines: Iterable[str], *, unknown: Unknown = "replace") -> Iterator[Evaluation | None]:
-        """As :meth:`score`, for each line by itself; None for a line of fewer than two symbols."""
+    def score_lines(
+        self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True
+    ) -> Iterator[Evaluation | None]:
+        """As :meth:`score`, for each line by itself; None for a line without a symbol to predict."""
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
         for number, line in enumerate(lines, start=1):
@@ -124,7 +151,9 @@ class TextModel(Model):
             except InputError as error:
                 raise InputError(f"line {number}: {error}") from error
             symbols = self._noted(reading, f"line {number}: ").indices
-            yield evaluate(self.network, symbols) if len(symbols) > 1 else None
+            prime = len(self.prime) if primed else 0
+            enough = len(symbols) > (0 if prime else 1)
+            yield evaluate(self.network, self._primed(symbols, primed), prime=prime) if enough else None
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``text``."""
@@ -146,6 +175,15 @@ class TextModel(Model):
                 f"({len(self.vocabulary)}), so the model was not trained on it"
             )
         return corpus
+
+    @property
+    def prime(self) -> np.ndarray:
+        """The symbols that are read before a text: two line ends, or none if the model does not know them."""
+        known = self.vocabulary.values
+        return np.full(PRIME, known.index(ord("\n"))) if ord("\n") in known else np.zeros(0, np.int64)
+
+    def _primed(self, indices: np.ndarray, primed: bool) -> np.ndarray:
+        return np.concatenate([self.prime, indices]) if primed else indices
 
     def reading(self, text: str, unknown: Unknown = "replace", what: str = "the text") -> Reading:
         """What the network reads of ``text``, without warnings; messages call the text ``what``."""

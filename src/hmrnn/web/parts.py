@@ -188,10 +188,18 @@ def read(model: TextModel, reading: Reading, memory: Memory) -> Chunks:
         here = reading.indices[read[start] : read[end]].astype(np.int64)
         digest.update(here.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
         known = memory.get(digest.digest())
-        chunk = known or _read_chunk(model, here, symbols, reading.counts[start:end], start, chunk)
+        chunk = known or _read_chunk(model, here, symbols, reading.counts[start:end], start, chunk or _primed(model))
         if known is None and len(here) >= CHUNK:
             memory.put(digest.digest(), chunk)
         yield chunk
+
+
+def _primed(model: TextModel) -> Chunk | None:
+    """What is read before a text."""
+    if not len(model.prime):
+        return None
+    shown = model.vocabulary.pieces(model.prime)
+    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None)
 
 
 def _cuts(reading: Reading) -> list[tuple[int, int]]:
@@ -273,6 +281,8 @@ def write(
     stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
     generator = seeded(seed)
     reader, symbols = Reader(network), []
+    for x in network.as_input(model.prime)[:, None]:
+        reader.read(x)
     rows = Rows(reader)
     slice_began, last = time.monotonic(), len(given) + length - 1
     for position in range(last + 1):
@@ -282,7 +292,7 @@ def write(
             symbol = prediction.sample(generator, temperature=temperature, top_k=top_k, top_p=top_p).numpy()
         x = network.as_input(symbol)  # (1,)
         reader.read(x)
-        rows.add(float(-prediction.log_prob(x)) / math.log(2) if position else math.nan)
+        rows.add(float(-prediction.log_prob(x)) / math.log(2) if position or len(model.prime) else math.nan)
         symbols += symbol.tolist()
         if time.monotonic() - slice_began > SLICE or position == last:
             start = position + 1 - len(symbols)
