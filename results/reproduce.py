@@ -1,10 +1,11 @@
-"""The paper's tables again, on your own machine: trains rows of a table, evaluates them, records them in results/.
+"""Train and evaluate the rows of a table and record them in results/.
 
     python results/reproduce.py ptb --list                          # the rows, as the commands they stand for
     python results/reproduce.py ptb --path DIR --device cuda        # all of them, one after another
     python results/reproduce.py ptb --path DIR --rows step --seeds 1 2 --jobs 2
 
-The same command again goes on with rows that were interrupted and leaves alone those that are recorded. Then
+The same command resumes rows that were interrupted and skips rows that are recorded. A recorded row is a folder with
+``result.json``, ``config.json`` and ``curve.jsonl``; logs and metrics stay in the folder of runs. Then
 ``python results/table.py`` makes the tables.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import re
 import shlex
 import shutil
@@ -41,7 +43,7 @@ class Table(NamedTuple):
 
     data: str  # its name in the results
     preset: str
-    flags: str  # of all rows
+    flags: str  # shared by all rows
     rows: dict[str, Row]
     evaluations: tuple[str, ...] = ("",)  # flags of ``hmrnn evaluate``; the first gives the figures of the table
 
@@ -49,10 +51,10 @@ class Table(NamedTuple):
 HM = "LN-HM-LSTM 3x512"
 PTB = "--train.epochs 34 --train.cool-down 0.6 --train.patience 99 --regularise.shift --regularise.weight-drop 0.25"
 PTB += " --regularise.dropout-output 0.25 --regularise.dropout-between 0.1 --regularise.dropout-embedding 0.1"
-# what gains of U and V begin with: for each family the best of three
+# initial gains of U and V: for each network the best of three values
 GAIN, GAIN_LSTM = "--train.recurrent-gain 0.3", "--train.recurrent-gain 1"
-GAIN_FIRST = "--train.recurrent-gain 0.1"  # of rows from before these were compared
-# slopes that grow by the preset's 0.004 an epoch would hardly be annealed in so few, so that row has 0.02
+GAIN_FIRST = "--train.recurrent-gain 0.1"  # of rows trained before these were compared
+# annealed rows of handwriting have 0.02 per epoch: with the preset's 0.004 the slope hardly changes in so few epochs
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
 STROKES_DROPPED = "--train.epochs 50 --train.cool-down 0.9 --regularise.weight-drop 0.1"
@@ -62,10 +64,10 @@ HM_STROKES += " --detectors.rates 0.85 0.15 --detectors.rate-weight 0 --detector
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
 PRIOR = "--detectors.rates 0.22 0.05 --detectors.rate-weight 0.5"
-# rates that detectors start at and are held near
+# detectors start at these rates and are held near them
 HELD = "--detectors.rates {0} --detectors.start-at-rates --detectors.rate-weight 0.2"
 USUAL = f"{GAIN} {HELD.format('0.9 0.6')}"  # the rates of most rows
-# what begins the name of a row, the network, and its flags
+# prefix of the row's name, network, flags
 NETWORKS = (
     ("", f"{HM}, rates held at 0.9, 0.6", USUAL),
     ("ln-lstm-", "LN-LSTM 3x512", f"--model.rnn ln-lstm {GAIN_LSTM}"),
@@ -84,7 +86,7 @@ DROPPED = "--regularise.weight-drop 0.15 --regularise.dropout-output 0.15 --regu
 
 
 def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> Table:
-    """LN-LSTM and HM-LSTM for so many epochs, in which slopes go from 1 to 3; with dropout, too, if it has epochs."""
+    """LN-LSTM and HM-LSTM for ``epochs``, slopes from 1 to 3; if ``epochs_dropped``, both with dropout as well."""
     lstm, hm = "LN-LSTM 3x1024", "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6"
     rows = {}
     for number, suffix, more, said in (
@@ -334,7 +336,7 @@ TABLES = {
 
 
 def command(table: Table, row: Row, seed: int, options: argparse.Namespace) -> list[str]:
-    """``hmrnn train`` with all that a row asks for, but for where it goes."""
+    """The arguments of ``hmrnn train`` for a row, without ``--out``."""
     chosen = ["--data.path", *options.path, "--train.device", options.device, "--train.precision", options.precision]
     return [
         "train", table.preset, *chosen, *shlex.split(f"{table.flags} {row.flags}"), "--train.seed", str(seed),
@@ -343,7 +345,7 @@ def command(table: Table, row: Row, seed: int, options: argparse.Namespace) -> l
 
 
 def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Namespace) -> str:
-    """Train, evaluate and record one row; what to tell about it."""
+    """Train, evaluate and record one row; returns a message."""
     table = TABLES[table_name]
     row = table.rows[row_name]
     name = f"{row_name}-seed{seed}"
@@ -351,25 +353,26 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
     if (into / "result.json").exists():
         return f"{into}: recorded before"
     arguments = command(table, row, seed, options)
-    into.mkdir(parents=True, exist_ok=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
     again = ["--resume"] if run.exists() else []
-    with open(into / "log.txt", "a") as log:
+    log_path = run.with_name(f"{name}.log")
+    with open(log_path, "a") as log:
         print("hmrnn", *arguments, "--out", f"runs/{table_name}/{name}", *again, file=log, flush=True)
         trained = subprocess.run(
             [sys.executable, "-m", "hmrnn", *arguments, "--out", run, *again], stdout=log, stderr=subprocess.STDOUT
         )
     if trained.returncode:
-        return f"{into}: training ended with status {trained.returncode}, see log.txt"
+        return f"{into}: training ended with status {trained.returncode}, see {log_path}"
     if '"train"' not in (run / "metrics.jsonl").read_text():
-        return f"{into}: every update was left out, see log.txt"
+        return f"{into}: every update was skipped, see {log_path}"
     detects = "--model.rnn" not in row.flags  # baselines have no boundaries to score
     tests = [evaluation(run, flags, options) for flags in table.evaluations if detects or flags != "--boundaries"]
-    record(table, row, seed, run, into, tests)
+    record(table, row, seed, run, into, log_path.read_text(), tests)
     return f"{into}: {tests[0].get('bits', tests[0].get('log_likelihood')):.4f}"
 
 
 def evaluation(run: Path, flags: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What ``hmrnn evaluate`` says about the test part."""
+    """The output of ``hmrnn evaluate`` on the test part."""
     arguments = ["-m", str(run), "--device", options.device, "--json", *shlex.split(flags)]
     done = subprocess.run([sys.executable, "-m", "hmrnn", "evaluate", *arguments], capture_output=True, text=True)
     if done.returncode:
@@ -378,12 +381,45 @@ def evaluation(run: Path, flags: str, options: argparse.Namespace) -> dict[str, 
     return result
 
 
-def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequence[dict[str, Any]]) -> None:
-    """Config, metrics and result of a finished run, beside its log."""
-    for name in ("config.json", "metrics.jsonl"):
-        shutil.copy(run / name, into / name)
-    log = (into / "log.txt").read_text()
+def curve(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line per epoch from the lines of metrics.jsonl.
+
+    ``training`` is the mean over the updates of the epoch, in bits or nats; ``validation`` is None and ``rates`` are
+    those of training if the epoch was not validated; ``seconds`` counts from the start of the run.
+    """
+    epochs: dict[int, list[tuple[int, dict[str, Any]]]] = {}
+    validated: dict[int, dict[str, Any]] = {}
+    done = 0
+    for line in metrics:
+        epoch = math.ceil(line["epoch"] - 1e-6)
+        if line["event"] == "train":
+            epochs.setdefault(epoch, []).append((line["step"] - done, line))
+            done = line["step"]
+        elif line["event"] == "valid":
+            validated[epoch] = line
+    lines = []
+    for epoch, parts in epochs.items():
+        last, valid = parts[-1][1], validated.get(epoch)
+        unit = "bits" if "bits" in last else "nats"
+        training = sum(count * line[unit] for count, line in parts) / sum(count for count, _ in parts)
+        lines.append(
+            {
+                "epoch": round(last["epoch"], 4),
+                "training": round(training, 6),
+                "validation": valid and round(valid[unit], 6),
+                "rates": [round(rate, 4) for rate in (valid or last).get("rates", ())],
+                "seconds": last["seconds"],
+            }
+        )
+    return lines
+
+
+def record(table: Table, row: Row, seed: int, run: Path, into: Path, log: str, tests: Sequence[dict[str, Any]]) -> None:
+    """Write config, curve and result of a finished run to ``into``."""
+    into.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run / "config.json", into / "config.json")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (into / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve(lines)))
     valid = [line for line in lines if line["event"] == "valid"]
     train = [line for line in lines if line["event"] == "train"]
     unit = "bits" if "bits" in valid[0] else "nats"
@@ -391,7 +427,7 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
     config = json.loads((run / "config.json").read_text())
     device = "cuda" if torch.cuda.is_available() and config["train"]["device"] != "cpu" else "cpu"
     parameters = re.search(r"([\d,]+) parameters", log)
-    assert parameters is not None, f"{into}/log.txt names no number of parameters"
+    assert parameters is not None, f"the log of {run} does not name the number of parameters"
     test = tests[0] | {name: other[name] for other in tests[1:] for name in other if name == "boundaries"}
     result = {
         "data": table.data,
@@ -408,7 +444,6 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
         "precision": config["train"]["precision"],
         "date": str(datetime.date.today()),
         "commit": commit(),
-        "log": "log.txt",
         "note": "",
     }
     (into / "result.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -417,15 +452,15 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, tests: Sequ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--path", nargs="+", help="where the corpus is; not needed with --list")
-    parser.add_argument("--rows", nargs="+", help="rows to do; all of them if not given")
+    parser.add_argument("--path", nargs="+", help="files or folder of the corpus; not needed with --list")
+    parser.add_argument("--rows", nargs="+", help="rows to train (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="rows to train at the same time")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="bf16", choices=["bf16", "float32"])
     parser.add_argument("--more", default="", help="further flags of hmrnn train, as one string")
-    parser.add_argument("--runs", default="runs", help="where the runs themselves are kept")
-    parser.add_argument("--out", default=str(HERE), help="where they are recorded")
+    parser.add_argument("--runs", default="runs", help="folder for runs and logs")
+    parser.add_argument("--out", default=str(HERE), help="folder for recorded rows")
     parser.add_argument("--list", action="store_true", help="print the commands and stop")
     options = parser.parse_args()
     rows = options.rows or list(TABLES[options.table].rows)
@@ -433,7 +468,7 @@ def main() -> None:
     if unknown:
         parser.error(f"{options.table} has no row {unknown[0]}; it has {', '.join(TABLES[options.table].rows)}")
     if options.path is None and not options.list:
-        parser.error("--path is missing: say where the corpus is")
+        parser.error("--path is missing: give the files or the folder of the corpus")
     options.path = options.path or ["DIR"]
     wanted = [(options.table, name, seed) for seed in options.seeds for name in rows]
     if options.list:

@@ -1,13 +1,12 @@
-"""The tables of results/README.md, from the result.json of every run beside it.
+"""Make the tables of results/README.md and results/searches.md from the recorded runs.
 
 python results/table.py            # writes them
-python results/table.py --check    # says whether they are up to date (exit status 1 if not)
+python results/table.py --check    # exit status 1 if they are out of date
 """
 
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,26 @@ from hmrnn.training.detectors import condition
 
 HERE = Path(__file__).parent
 NEEDED = ("data", "model", "parameters", "seed", "epochs", "test", "characters_per_second",
-          "seconds", "hardware", "precision", "date", "commit", "log", "note")  # fmt: skip
+          "seconds", "hardware", "precision", "date", "commit", "note")  # fmt: skip
 
 
 def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The runs in a folder, best test result first; each has its validation in bits, or for handwriting in nats."""
+    """Names and results of the runs in a folder, best test result first."""
     found = []
     for path in folder.glob("*/result.json"):
         result = json.loads(path.read_text())
         missing = [name for name in NEEDED if name not in result]
         if not result.keys() & {"validation_bits", "validation_nats"}:
-            missing.append("its validation")
-        if missing or not (path.parent / result["log"]).exists() or not (path.parent / "config.json").exists():
-            raise SystemExit(f"{path}: without {', '.join(missing) or 'its log or config'}")
+            missing.append("validation_bits or validation_nats")
+        missing += [name for name in ("config.json", "curve.jsonl") if not (path.parent / name).exists()]
+        if missing:
+            raise SystemExit(f"{path}: missing {', '.join(missing)}")
         found.append((path.parent.name, result))
     return sorted(found, key=lambda named: named[1]["test"].get("bits", -named[1]["test"].get("log_likelihood", 0)))
 
 
 def dead(rate: float) -> bool:
-    """A level that is silent or fires always divides nothing."""
+    """Whether a level never fires or always fires."""
     return condition(rate) != "alive"
 
 
@@ -44,18 +44,13 @@ def rates_of(test: dict[str, Any]) -> str:
 
 
 def training(run: Path) -> float:
-    """Bits or nats of the training part, as a run read it in its last epoch; every update counts alike."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if line["event"] == "train"]
-    began = math.ceil(lines[-1]["epoch"] - 1e-6) - 1
-    done = [0, *(line["step"] for line in lines)]
-    parts = [(now - before, line) for before, now, line in zip(done, done[1:], lines) if line["epoch"] > began + 1e-6]
-    unit = "bits" if "bits" in lines[0] else "nats"
-    return sum(count * line[unit] for count, line in parts) / sum(count for count, _ in parts)
+    """Bits or nats of the training part, mean over the updates of the last epoch."""
+    last = json.loads((run / "curve.jsonl").read_text().splitlines()[-1])
+    return float(last["training"])
 
 
 def saved(run: Path, test: dict[str, Any]) -> str:
-    """Updates saved; a network without detectors has no such thing, and soft boundaries leave nothing out."""
+    """Share of updates saved; "-" for networks without detectors and for soft boundaries, which save none."""
     config = from_json((run / "config.json").read_bytes(), Config, str(run))
     soft = config.detectors.estimator == "soft"
     return f"{100 * test['saved']:.0f} %" if test["rates"] and not soft else "-"
@@ -73,7 +68,7 @@ def cost(run: Path, r: dict[str, Any]) -> list[str]:
 
 
 def row(run: Path, r: dict[str, Any]) -> str:
-    """A run; below it, where there is one, its dynamic evaluation, which is another task."""
+    """The row of a run and, if it has one, a second row with its dynamic evaluation."""
     test = r["test"]
     begin = f"| [{r['model']}]({run.parent.name}/{run.name})"
     cells = [
@@ -103,8 +98,22 @@ def table(folder: Path) -> str:
     return "\n".join(head + [row(folder / name, r) for name, r in results(folder)])
 
 
+def table_of_search(folder: Path) -> str:
+    """Runs of a search, with fewer columns and without links."""
+    head = [
+        "| model | seed | training | validation | test | boundary rates z¹, z² | epochs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines = [
+        f"| {r['model']} | {r['seed']} | {training(folder / name):.3f} | {r['validation_bits']:.4f} |"
+        f" {r['test']['bits']:.4f} | {rates_of(r['test'])} | {r['epochs']:g} |"
+        for name, r in results(folder)
+    ]
+    return "\n".join(head + lines)
+
+
 def table_of_strokes(folder: Path) -> str:
-    """Handwriting: log-likelihood of a sequence in nats, the more the better, and how level 2 meets the pen-ups."""
+    """Handwriting: log-likelihood of a line in nats (higher is better) and F1 of the levels at pen-ups."""
     head = [
         "| model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
         " time | points/s | F1 of level 1, 2 at pen-ups |",
@@ -129,7 +138,7 @@ def table_of_strokes(folder: Path) -> str:
 
 
 def table_of_boundaries(folder: Path) -> str:
-    """How well the ends of segments match the spaces that were removed: boundary F1 at tolerance 0 / 1, and word F1."""
+    """Segments against the spaces that were removed: boundary F1 at tolerance 0 / 1, and F1 of whole words."""
     head = [
         "| model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most | most uncertain |",
         "|---|---|---|---|---|---|---|---|",
@@ -140,7 +149,7 @@ def table_of_boundaries(folder: Path) -> str:
         cells = [f"[{r['model']}]({folder.name}/{name})", str(r["seed"]), f"{r['test']['bits']:.4f}"]
         cells.append(rates_of(r["test"]))
         for found in ("level 1", "level 2", "surprise rises most", "most uncertain"):
-            if found not in scores:  # a run from before this one was scored
+            if found not in scores:  # older runs lack some scores
                 cells.append("-")
                 continue
             strict, near = (scores[found]["tolerance"][t]["f1"] for t in "01")
@@ -150,7 +159,7 @@ def table_of_boundaries(folder: Path) -> str:
 
 
 def table_of_cost(*folders: Path) -> str:
-    """Bits beside multiply-adds per symbol, the cheapest first, and how the ends of segments match the spaces."""
+    """Bits and multiply-adds per symbol, fewest multiply-adds first, and F1 of the levels at spaces."""
     head = [
         "| model | seed | validation | test | multiply-adds per symbol | boundary rates z¹, z² |"
         " F1 of level 1, 2 at spaces | parameters |",
@@ -175,7 +184,7 @@ def table_of_cost(*folders: Path) -> str:
     return "\n".join(head + [line for _, line in sorted(lines)])
 
 
-# what the paper reports for the same thing
+# the paper's result for the same model
 PAPER = {
     "LN-LSTM 3x512": "1.29",
     "LN-CW-RNN 3x512, 12 epochs": "1.40",
@@ -191,9 +200,9 @@ PAPER = {
 
 
 def table_of_seeds(folder: Path) -> str:
-    """What a model gives with each seed on the test part, on average, and in the paper; best average first.
+    """Test results of each model by seed, their mean and the paper's result, best mean first.
 
-    A seed with a dead level is marked, and counts in the average all the same.
+    A seed with a dead level is marked and counts in the mean.
     """
     models: dict[str, list[dict[str, Any]]] = {}
     for _, r in results(folder):
@@ -211,7 +220,8 @@ def table_of_seeds(folder: Path) -> str:
     return "\n".join(head + [line for _, line in sorted(lines)])
 
 
-TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table, "ptb-search": table, "ptb-regularisers": table,
+TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table_of_search,
+          "ptb-search": table_of_search, "ptb-regularisers": table_of_search,
           "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
           "iamondb seeds": table_of_seeds, "enwik8": table,
           "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
@@ -221,7 +231,7 @@ TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table, "ptb-se
 
 
 def filled(text: str) -> str:
-    """``text`` with every table between ``<!-- table FOLDER -->`` and ``<!-- end -->`` made anew; FOLDER may go on."""
+    """``text`` with new tables between ``<!-- table NAME -->`` and ``<!-- end -->``; NAME begins with the folder."""
     parts = text.split("<!-- table ")
     for i, part in enumerate(parts[1:], start=1):
         name, rest = part.split(" -->", 1)
@@ -234,12 +244,13 @@ def main() -> None:
     unknown = set(sys.argv[1:]) - {"--check"}
     if unknown:
         raise SystemExit(f"usage: python results/table.py [--check]; got {' '.join(sorted(unknown))}")
-    page = HERE / "README.md"
-    before = page.read_text()
-    after = filled(before)
-    if "--check" in sys.argv:
-        raise SystemExit(0 if before == after else "results/README.md is out of date; run python results/table.py")
-    page.write_text(after)
+    for page in (HERE / "README.md", HERE / "searches.md"):
+        before = page.read_text()
+        after = filled(before)
+        if "--check" not in sys.argv:
+            page.write_text(after)
+        elif before != after:
+            raise SystemExit(f"results/{page.name} is out of date; run python results/table.py")
 
 
 if __name__ == "__main__":

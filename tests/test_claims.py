@@ -11,6 +11,7 @@ import pytest
 
 import tiny
 
+pytestmark = tiny.needs_results
 ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "claims"
 NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))

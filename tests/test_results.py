@@ -2,10 +2,10 @@
 
 import argparse
 import json
+import math
 import re
 import shlex
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +16,7 @@ import tiny
 from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config
 
+pytestmark = tiny.needs_results
 RESULTS = Path(__file__).parents[1] / "results"
 
 
@@ -25,18 +26,78 @@ def test_the_tables_are_those_of_the_results() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*/result.json")), ids=lambda path: path.parent.name)
-def test_a_result_is_what_its_metrics_say(path: Path) -> None:
+def test_a_result_agrees_with_its_curve_and_config(path: Path) -> None:
     result = json.loads(path.read_text())
-    lines = [json.loads(line) for line in (path.parent / "metrics.jsonl").read_text().splitlines()]
-    valid, train = ([line for line in lines if line["event"] == event] for event in ("valid", "train"))
-    unit = "bits" if "validation_bits" in result else "nats"
-    best = min(valid, key=lambda line: line[unit])
-    assert (result[f"validation_{unit}"], result["best_epoch"]) == (best[unit], best["epoch"])
-    assert result["seconds"] == train[-1]["seconds"]
-    assert result["epochs"] == pytest.approx(lines[-1]["epoch"], abs=0.06)  # to a digit
-    assert result["characters_per_second"] == round(statistics.median(line["symbols_per_second"] for line in train))
+    lines = [json.loads(line) for line in (path.parent / "curve.jsonl").read_text().splitlines()]
+    best = min((line for line in lines if line["validation"] is not None), key=lambda line: line["validation"])
+    validation = result["validation_bits" if "validation_bits" in result else "validation_nats"]
+    assert best["validation"] == pytest.approx(validation, abs=1e-6)
+    assert best["epoch"] == result["best_epoch"]
+    assert result["seconds"] == lines[-1]["seconds"]
+    assert result["epochs"] == pytest.approx(lines[-1]["epoch"], abs=0.06)  # rounded to one digit
+    assert [math.ceil(line["epoch"]) for line in lines] == list(range(1, len(lines) + 1))
+    assert all(len(line["rates"]) == len(result["test"]["rates"]) for line in lines)
     assert result["seed"] == json.loads((path.parent / "config.json").read_text())["train"]["seed"]
     assert re.match(r"[0-9a-f]{7}\b", result["commit"])
+
+
+def test_results_are_small() -> None:
+    """Curves instead of metrics, no logs, pages that can be read."""
+    files = [path for path in RESULTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert sum(path.stat().st_size for path in files) < 3_000_000
+    assert not [path for path in files if path.name in ("metrics.jsonl", "log.txt")]
+    assert len((RESULTS / "README.md").read_text().splitlines()) <= 350
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_pages_resolve(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    assert links
+    for link in links:
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in [re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings], link
+
+
+METRICS = [
+    {"event": "train", "step": 10, "epoch": 0.9, "nats": -100.0, "rates": [0.5], "seconds": 1.0},
+    {"event": "train", "step": 12, "epoch": 1.0, "nats": -400.0, "rates": [0.5], "seconds": 1.5},
+    {"event": "detector", "step": 12, "epoch": 1.0, "layer": 1},
+    {"event": "valid", "step": 12, "epoch": 1.0, "nats": -300.0, "rates": [0.25]},
+    {"event": "train", "step": 30, "epoch": 1.2, "nats": -1000.0, "rates": [0.5], "seconds": 2.0},
+    {"event": "train", "step": 40, "epoch": 1.8, "nats": -1400.0, "rates": [0.75], "seconds": 3.0},
+]
+
+
+def test_a_curve_has_one_line_per_epoch() -> None:
+    """Means weighted by updates; the second epoch was not finished, so it has no validation."""
+    assert tiny.script(RESULTS / "reproduce.py").curve(METRICS) == [
+        {"epoch": 1.0, "training": -150.0, "validation": -300.0, "rates": [0.25], "seconds": 1.5},
+        {"epoch": 1.8, "training": -1142.857143, "validation": None, "rates": [0.75], "seconds": 3.0},
+    ]
+
+
+def test_a_finished_run_is_recorded_as_three_files(tmp_path: Path) -> None:
+    script, table = (tiny.script(RESULTS / f"{name}.py") for name in ("reproduce", "table"))
+    run, into = tmp_path / "runs" / "hm-seed7", tmp_path / "out" / "hm-seed7"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"train": {"device": "cpu", "precision": "bf16"}}))
+    lines = [line | {"symbols_per_second": 1000 * k} if line["event"] == "train" else line
+             for k, line in enumerate(METRICS)]  # fmt: skip
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    row = script.Row("HM", "")
+    tests = [{"log_likelihood": 310.0, "rates": [0.25], "saved": 0.5}, {"boundaries": [], "saved": 0.1}]
+    script.record(script.TABLES["iamondb"], row, 7, run, into, "model: 1,234 parameters", tests)
+    assert sorted(path.name for path in into.iterdir()) == ["config.json", "curve.jsonl", "result.json"]
+    ((name, result),) = table.results(into.parent)
+    assert name == "hm-seed7"
+    assert (result["parameters"], result["seed"], result["validation_nats"]) == (1234, 7, -300.0)
+    assert (result["epochs"], result["best_epoch"], result["seconds"]) == (1.8, 1.0, 3.0)
+    assert result["characters_per_second"] == 2500
+    assert result["test"] == tests[0] | {"boundaries": []}
+    assert table.training(into) == pytest.approx(-1142.857, abs=0.001)
 
 
 AGAIN = sorted(path for path in RESULTS.glob("*/*/test-*.json") if path.name != "test-dynamic.json")
@@ -44,7 +105,7 @@ AGAIN = sorted(path for path in RESULTS.glob("*/*/test-*.json") if path.name != 
 
 @pytest.mark.parametrize("path", AGAIN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_model_evaluated_again_gives_the_same(path: Path) -> None:
-    """As one stream, or on a CPU with weights in half precision: in bits to 0.0001, in nats to 0.05 of 1200."""
+    """As one stream, or on a CPU with weights in half precision: within 0.0001 bits or 0.05 nats."""
     again, test = (json.loads(file.read_text()) for file in (path, path.parent / "result.json"))
     test = test["test"]
     read = ("symbols", "sequences", "points", "text", "strokes")
@@ -80,7 +141,7 @@ def test_rates_and_decay_are_compared_by_what_was_measured() -> None:
             key = network, train["learning_rate"], regularise["weight_decay"], less
             assert key not in measured
             measured[key] = f"{result['validation_bits']:.4f}"
-    page = (RESULTS / "README.md").read_text()
+    page = (RESULTS / "searches.md").read_text()
     table = re.findall(r"^\| (0\.00\d), (none|\d\.\d)(; less dropout)? \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
     assert len(table) == 11
     for rate, decay, less, *figures in table:
@@ -115,20 +176,16 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
         scores = [{"name": f"level {l}", "tolerance": {"0": {"f1": 0.1 * l}}} for l in (1, 2) if rates]
         test = {"log_likelihood": nats, "rates": rates, "saved": 0.5, "boundaries": scores}
         (tmp_path / name).mkdir()
-        (tmp_path / name / "log.txt").touch()
         (tmp_path / name / "config.json").write_text('{"model": {"boundary": "step"}}')
-        windows = [(10, 0.9, -100.0), (30, 1.2, -1000.0), (40, 2.0, -1400.0)]  # the last two are of the last epoch
-        lines = [{"event": "train", "step": step, "epoch": epoch, "nats": nats} for step, epoch, nats in windows]
-        lines.append({"event": "valid", "step": 40, "epoch": 2.0, "nats": -nats + 10})
-        (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        (tmp_path / name / "curve.jsonl").write_text('{"training": -100.0}\n{"training": -1133.3}\n')
         result = given | {"model": name, "validation_nats": -nats + 10, "test": test}
         (tmp_path / name / "result.json").write_text(json.dumps(result))
     hm, lstm = table.table_of_strokes(tmp_path).splitlines()[2:]
-    assert "| 1133 | 1091 | 1101 | 0.300, 0.000 (dead) | 50 % |" in hm  # 20 updates at 1000 and 10 at 1400
+    assert "| 1133 | 1091 | 1101 | 0.300, 0.000 (dead) | 50 % |" in hm  # training of the last epoch
     assert hm.endswith("| 0.10, 0.20 |")
     assert "| 1133 | 990 | 1000 | - | - |" in lstm
     (tmp_path / "hm/result.json").write_text(json.dumps(given))
-    with pytest.raises(SystemExit, match="without its validation"):
+    with pytest.raises(SystemExit, match="missing validation_bits or validation_nats"):
         table.table_of_strokes(tmp_path)
 
 

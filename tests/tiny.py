@@ -170,6 +170,11 @@ def differences(run: Path, config: Config) -> set[str]:
     }
 
 
+needs_results = pytest.mark.skipif(
+    not (Path(__file__).parents[1] / "results").is_dir(), reason="results/ is not part of the source archive"
+)
+
+
 def script(path: Path) -> ModuleType:
     """A script outside the package, as a module."""
     found = importlib.util.spec_from_file_location(f"script_{path.stem}", path)

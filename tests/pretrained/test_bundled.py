@@ -105,6 +105,7 @@ def test_its_levels_are_words_and_groups_of_them(card: str, model: TextModel) ->
     assert 5 * level_2.found < level_1.found
 
 
+@tiny.needs_results
 def test_the_card_has_what_was_measured_and_half_precision_costs_nothing(card: str) -> None:
     """Measured with the very weights that are bundled; those from before they were rounded are not kept."""
     found = []

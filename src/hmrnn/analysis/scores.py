@@ -143,7 +143,7 @@ def uncertainty(surprise: Any, expected: Any) -> Any:
 
     Arrays or tensors (T, ...): ``expected`` is the entropy of the prediction of each symbol, ``surprise`` is -log p of
     the symbol. For the first symbol, expected[t-1] is expected[t]. The factors were found on the validation part of
-    Penn Treebank without its spaces (results/words-in-small).
+    Penn Treebank without its spaces (results/searches.md).
     """
     result = expected + surprise / 4
     result[1:] -= expected[:-1] / 4

@@ -89,7 +89,7 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
     belongs before the symbol that surprises, so the detector must predict it; with 1 it belongs on that symbol. The
     gradient reaches the detectors through z at every step.
 
-    The pull stops at the threshold, where pre-activations may gather and rounding decides (results/english-tries).
+    The pull stops at the threshold, where pre-activations may gather and rounding decides (results/searches.md).
     ``margin`` is the weight of a pull that continues to probabilities of 0.1 and 0.9, which is still within the linear
     range of the hard sigmoid.
     """
