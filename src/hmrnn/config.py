@@ -21,7 +21,7 @@ Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes; all others are text."""
 PullTo = Literal["rise", "uncertainty"]
-LARGEST = 2**31
+LARGEST = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +180,7 @@ class DetectorConfig:
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
         _not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds")
+        _limited("detectors", self, "hidden")
         _shares("detectors", self, "rate_control")
         if not self.slope[1] > 0:
             raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")
@@ -247,7 +248,7 @@ class TrainConfig:
         """Raise InputError if a value cannot work."""
         counts = "epochs batch_size length patience accumulate log_every"
         _counts("train", self, counts)
-        _limited("train", self, counts)
+        _limited("train", self, f"{counts} threads")
         _positive("train", self, "learning_rate divide_rate_by")
         _not_negative("train", self, "clip_norm min_improvement cool_down divisions validate_every validation_symbols")
         _not_negative("train", self, "threads checkpoint_every recurrent_gain")
