@@ -4,6 +4,7 @@ import os
 import shutil
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpora import PROSE, decoded, write
@@ -148,6 +149,37 @@ def test_source_changes_while_it_is_read(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(InputError, match="changed while it was read"):
         load_corpus(DataConfig(path=(path,)), progress=meanwhile)
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", ["\u2603" * 50, "", None], ids=["grows", "is as long", "shrinks"])
+def test_source_changes_between_its_two_readings(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, change: str | None
+) -> None:
+    """The second reading fails on symbols that the first did not see; the message says that the file changed."""
+    prose = "abc " * 100 + "\u00e9"  # a symbol that the training part lacks
+    path = Path(write(tmp_path / "prose.txt", prose))
+    split = text._split
+
+    def change_and_split(*arguments: Any) -> tuple[int, int, int]:
+        path.write_text(prose[:-60] if change is None else prose + change if change else prose.replace("a", "z"))
+        return split(*arguments)
+
+    monkeypatch.setattr(text, "_split", change_and_split)
+    with pytest.raises(InputError, match=r"prose\.txt changed while it was read; try again when it is complete"):
+        load_corpus(DataConfig(path=(str(path),)))
+    assert list(cache.iterdir()) == []
+
+
+def test_source_that_changes_unseen(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length tells, where the time of the file does not."""
+    path = Path(write(tmp_path / "prose.txt", PROSE))
+    monkeypatch.setattr(text, "source_state", lambda sources: [("prose.txt", 1, 1)])
+    split = text._split
+    for changed in (PROSE + PROSE, PROSE[:-60]):
+        monkeypatch.setattr(text, "_split", lambda *a, changed=changed: path.write_text(changed) and split(*a))
+        with pytest.raises(InputError, match="changed while it was read"):
+            load_corpus(DataConfig(path=(str(path),)))
+        path.write_text(PROSE)
 
 
 def test_where_the_cache_is(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,9 +93,14 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
             try:
                 temporary.mkdir(parents=True)
                 report = count_progress(progress, 2 * total_size(state))
-                _write(temporary, config, sources, report, training)
+                try:
+                    _write(temporary, config, sources, report, training)
+                except InputError as error:
+                    if source_state(sources) != state:
+                        raise _changed(sources) from error
+                    raise
                 if source_state(sources) != state:
-                    raise InputError(f"{names(sources)} changed while it was read; try again when it is complete")
+                    raise _changed(sources)
                 _publish(temporary, entry, prefix)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -153,6 +158,8 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
         file = stack.enter_context(open(directory / "symbols.bin", "wb"))
         beside = stack.enter_context(open(directory / "spaces.bin", "wb")) if config.remove_spaces else None
         for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in sources):
+            if position + len(codes) > ends[-1]:
+                raise _changed(sources)
             indices = vocabulary.index(codes, config.unseen, position)
             indices.tofile(file)
             if beside is not None:
@@ -160,12 +167,18 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
             unknown = np.flatnonzero(indices == len(vocabulary.symbols)) + position
             replaced += np.bincount(np.searchsorted(ends, unknown, side="right"), minlength=3)
             position += len(codes)
+        if position < ends[-1]:
+            raise _changed(sources)
         for written in filter(None, (file, beside)):
             written.flush()
             os.fsync(written.fileno())
     counts_replaced = dict(zip(SPLITS, replaced.tolist()))
     entry = _Entry(_title(config), vocabulary.to_dict(), lengths, counts_replaced, config.remove_spaces)
     (directory / "corpus.json").write_bytes(to_json(entry))
+
+
+def _changed(sources: Sequence[Path]) -> InputError:
+    return InputError(f"{names(sources)} changed while it was read; try again when it is complete")
 
 
 def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[np.ndarray, list[int]]:
