@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -129,6 +130,120 @@ def test_a_crash_between_two_saves_costs_nothing(tmp_path: Path) -> None:
             cut.run(progress=crash, save_every=save_every)
         assert job([path], tmp_path / f"cut{save_every}").run(resume=True) is None
         assert cut.targets[0].read_bytes() == whole.targets[0].read_bytes()
+
+
+def in_a_process(files: list[Path], out: Path, kill_at: int) -> int | None:
+    """Start or resume a job in a process that kills itself at its ``kill_at``-th call; the calls, None if it died."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        calls = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        status = 1
+        try:
+            resume = (out / ".work-0" / "plan.json").exists()
+            begun = job(files, out, streams=2)
+            sys.setprofile(count)
+            begun.run(resume=resume, save_every=0.0)
+            sys.setprofile(None)
+            os.write(writing, calls.to_bytes(8, "little"))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    _, status = os.waitpid(child, 0)
+    with open(reading, "rb") as pipe:
+        written = pipe.read()
+    assert status in (0, signal.SIGKILL), status
+    return int.from_bytes(written, "little") if status == 0 else None
+
+
+def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL while files are encoded, read, saved, joined and removed: the results have the same bytes."""
+    files = [write(tmp_path / f"{k}.txt", length, k) for k, length in enumerate((150, 60))]
+    whole, rng = tmp_path / "whole", random.Random(4)
+    assert job(files, whole, streams=2).run() is None  # here first: the processes inherit what it imports
+    calls = in_a_process(files, tmp_path / "counted", 0)
+    assert calls is not None
+    kills = 0
+    for number in range(6):
+        out = tmp_path / f"{number}"
+        last = calls - rng.randrange(60)  # joining and removing take few calls at the end
+        for kill_at in (rng.randrange(calls), rng.randrange(calls // 2), last):
+            kills += in_a_process(files, out, kill_at) is None
+            if (out / "1.txt.jsonl").exists():
+                break
+        if (out / ".work-0").exists() or not out.exists():
+            complete = all((out / f"{k}.txt.jsonl").exists() for k in range(2))
+            begun = complete or (out / ".work-0" / "plan.json").exists()
+            assert job(files, out, streams=2).run(resume=begun) is None
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+            path.name: path.read_bytes() for path in whole.iterdir()
+        }
+    assert kills > 9
+
+
+def test_a_kill_while_work_folders_are_removed_leaves_none_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.txt", 400)
+    shares = [job([path], tmp_path / "shared", share=(rank, 2)) for rank in range(2)]
+    assert shares[1].run() is None
+    removed = []
+
+    def die(folder: Path) -> None:
+        removed.append(folder.name)
+        (folder / "done").unlink()
+        raise RuntimeError("the machine is gone")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("shutil.rmtree", die)
+        with pytest.raises(RuntimeError):
+            shares[0].run()
+    assert removed == [".work-1"]
+    for rank in (1, 0):
+        assert job([path], tmp_path / "shared", share=(rank, 2)).run(resume=True) is None
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["a.txt.jsonl"]
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks", "goes"])
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    monkeypatch.setattr("hmrnn.data.archives._BLOCK", 64)
+    path = write(tmp_path / "a.txt", 300)
+
+    def changing(*arguments: Any, **named: Any) -> Any:
+        for number, block in enumerate(read_text(*arguments, **named)):
+            if number == 1:
+                path.unlink() if change == "goes" else path.write_text(tiny.text(900 if change == "grows" else 200))
+            yield block
+
+    read_text = segment_stream.read_text
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(segment_stream, "read_text", changing)
+        with pytest.raises(InputError, match=r"changed while they were read|a\.txt cannot be read"):
+            job([path], tmp_path / "out").run()
+    assert not (tmp_path / "out" / ".work-0").exists()
+    write(path, 300)
+    assert job([path], tmp_path / "out").run() is None
+
+
+@pytest.mark.parametrize("name", ["0.symbols", "0-0.jsonl"])
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_work_folder_that_has_lost_bytes_is_noticed(tmp_path: Path, name: str, gone: bool) -> None:
+    path = write(tmp_path / "a.txt", 300)
+    stop = lambda done, total: os.kill(os.getpid(), signal.SIGTERM) if done > 50 else None  # noqa: E731
+    assert job([path], tmp_path / "out").run(progress=stop) == "SIGTERM"
+    lost = tmp_path / "out" / ".work-0" / name
+    size = lost.stat().st_size
+    lost.unlink() if gone else os.truncate(lost, size - 1)
+    with pytest.raises(InputError, match=rf"{name} is damaged; remove .*\.work-0 and start the job again"):
+        job([path], tmp_path / "out").run(resume=True)
 
 
 def test_shards_are_what_one_process_does(tmp_path: Path) -> None:

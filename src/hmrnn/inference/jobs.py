@@ -118,8 +118,8 @@ class Job:
         if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining by now
             return None
         with self._alone():
-            if not self._plan.exists() and all(target.exists() for target in self.targets):
-                shutil.rmtree(self.work)  # another process has just completed it
+            if all(target.exists() for target in self.targets):  # but a work folder was left
+                self._remove_works()
                 return None
             self.wrote = True
             return self._run(save_every, progress)
@@ -172,11 +172,13 @@ class Job:
                     f"the model, the files or their options are not those that the job in {self.out} began with; "
                     "use the same, or choose another folder"
                 )
+            for k, length in enumerate(lengths):
+                self._check_size(self._symbol_file(k), length * self.vocabulary.dtype.itemsize)
             return lengths
         lengths = []
         for k, path in enumerate(self.files):
             position = others = 0
-            with open(self.work / f"{k}.symbols", "wb") as file:
+            with open(self._symbol_file(k), "wb") as file:
                 for codes, _ in read_text(path, self.config, count_progress(None, 0)):
                     indices, count = index_alike(codes, self.vocabulary, self.unknown, position)
                     indices.tofile(file)
@@ -184,12 +186,16 @@ class Job:
                     others += count
                     if asked:
                         return None
+                file.flush()
+                os.fsync(file.fileno())
             if position == 0:
                 raise InputError(f"{path} is empty; there is nothing to segment")
             if others:
                 note = f"{others:,} of {position:,} symbols of {path} were read as others: training never showed them"
                 warnings.warn(note, TextNote, stacklevel=2)
             lengths.append(position)
+        if self._sources() != about["files"]:
+            raise InputError("the files changed while they were read; start the job again when they are complete")
         write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
         return lengths
 
@@ -198,9 +204,16 @@ class Job:
         weights = 0
         for name, tensor in self.network.state_dict().items():
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
-        files = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in self.files]
         options = [self.streams, self.warmup, self.chunk]
-        return {"weights": weights, "files": files, "options": options, "share": list(self._share)}
+        return {"weights": weights, "files": self._sources(), "options": options, "share": list(self._share)}
+
+    def _sources(self) -> list[list[Any]]:
+        """Path, size and modification time of the files."""
+        try:
+            stats = [path.stat() for path in self.files]
+        except OSError as error:
+            raise InputError(f"{error.filename} cannot be read ({error.strerror})") from error
+        return [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in zip(self.files, stats)]
 
     def _parts(self, lengths: Sequence[int]) -> list[Part]:
         parts = []
@@ -276,10 +289,12 @@ class Job:
         first, after = max(0, part.start + begin), min(part.start + end, part.stop)
         if first < after:
             dtype = self.vocabulary.dtype
-            path = self.work / f"{part.file}.symbols"
-            here = np.fromfile(path, dtype, after - first, offset=first * dtype.itemsize)
+            here = np.fromfile(self._symbol_file(part.file), dtype, after - first, offset=first * dtype.itemsize)
             result[first - part.start - begin : after - part.start - begin] = here
         return result
+
+    def _symbol_file(self, file: int) -> Path:
+        return self.work / f"{file}.symbols"
 
     def _lines(self, part: Part, work: Path | None = None) -> Path:
         return (work or self.work) / f"{part.file}-{part.start}.jsonl"
@@ -320,11 +335,19 @@ class Job:
             with safetensors.safe_open(path, "pt", device=str(self.network.embedding.weight.device)) as stored:
                 about = json.loads(stored.metadata()["about"])
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
+            position, sizes = (int(about["round"]), int(about["chunk"])), dict(about["sizes"])
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(path) from error
+        for name, size in sizes.items():
+            self._check_size(self.work / name, size)
         for lines in self.work.glob("*-*.jsonl"):
-            os.truncate(lines, about["sizes"].get(lines.name, 0))
-        return about["round"], about["chunk"], states.from_named(tensors)
+            os.truncate(lines, sizes.get(lines.name, 0))
+        return *position, states.from_named(tensors)
+
+    def _check_size(self, path: Path, least: int) -> None:
+        """Raise InputError if a file of the work folder has lost bytes."""
+        if not path.exists() or path.stat().st_size < least:
+            raise self._damaged(path)
 
     def _damaged(self, path: Path) -> InputError:
         return InputError(f"{path} is damaged; remove {self.work} and start the job again")
@@ -339,8 +362,13 @@ class Job:
                     if part.file == k:
                         with open(self._lines(part, works[number % len(works)]), "rb") as lines:
                             shutil.copyfileobj(lines, file)
-        for work in works:
-            shutil.rmtree(work)
+        self._remove_works()
+
+    def _remove_works(self) -> None:
+        """Remove this process's work folder, and before it those of the others if it joins their results."""
+        for work in reversed(self._works() if self.joins else [self.work]):
+            if work.exists():
+                shutil.rmtree(work)
 
 
 def _symbols_in(parts: Sequence[Part]) -> int:
