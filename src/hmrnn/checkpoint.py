@@ -14,7 +14,6 @@ keeps its best model as ``best-STEP`` and its newest two states as ``last-STEP``
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -33,6 +32,7 @@ from hmrnn.config import Config, from_json, to_json
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
+from hmrnn.utils.files import content
 
 FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
@@ -213,7 +213,7 @@ def remove(directory: Path) -> None:
 
 def _verified_files(directory: Path) -> dict[str, bytes]:
     try:
-        listed = _content(directory / "manifest.json", 0, LARGEST_MANIFEST)
+        listed = content(directory / "manifest.json", LARGEST_MANIFEST)
     except OSError as error:
         raise InputError(f"no checkpoint at {directory}: manifest.json cannot be read ({error.strerror})") from error
     if listed is None:
@@ -237,7 +237,7 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
         if name not in FILES:
             raise InputError(f"{directory}/manifest.json names a file outside the checkpoint: {name!r}")
         try:
-            data = _content(directory / name, expected.size, expected.size)
+            data = content(directory / name, most=expected.size, least=expected.size)
         except OSError as error:
             raise InputError(
                 f"{directory}/{name} cannot be read ({error.strerror}); the checkpoint is damaged"
@@ -246,16 +246,6 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
             raise InputError(f"{directory}/{name} is damaged: its size or its checksum differs from the manifest")
         files[name] = data
     return files
-
-
-def _content(path: Path, least: int, most: int) -> bytes | None:
-    """The bytes of a regular file; None, and nothing is read, if its size is not between ``least`` and ``most``."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        data = file.read(size) if least <= size <= most else None
-    return data if data is not None and len(data) == size else None
 
 
 def _tensors(data: bytes, path: Path) -> dict[str, Tensor]:

@@ -181,6 +181,48 @@ def test_metrics_that_were_cut_short_are_noticed(tmp_path: Path, cut: int) -> No
     assert read_metrics(path)[0]["step"] > 20
 
 
+def test_metrics_of_the_right_size_that_are_no_lines_are_noticed(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    path, size = tmp_path / "metrics.jsonl", RunDirectory(tmp_path).newest_progress()["metrics_bytes"]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: size // 2] + bytes(size - size // 2) + b"later")
+    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line \d+.* or put it back, or remove it to"):
+        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    path.write_bytes(whole[:size] + b"half a li")
+    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    assert path.read_bytes().startswith(whole[:size])
+    assert read_metrics(path)[-1]["step"] == 30
+
+
+def test_metrics_that_were_removed_are_not_counted(tmp_path: Path) -> None:
+    """A checkpoint that is written before the first new line says so, and can be resumed from."""
+    stopped(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    config = tiny.config(epochs=3, checkpoint_every=0.0, log_every=1000)
+    tiny.run(tmp_path, config, resume=True, crash=lambda event: event["step"] == 22)
+    assert RunDirectory(tmp_path).newest_progress()["metrics_bytes"] == 0
+    tiny.run(tmp_path, config, resume=True)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
+@pytest.mark.parametrize("kind", ["fifo", "endless"])
+def test_files_that_are_no_files_are_refused(tmp_path: Path, name: str, kind: str) -> None:
+    os.mkfifo(tmp_path / name) if kind == "fifo" else os.symlink("/dev/zero", tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name} cannot be read \(it is not a regular file\)"):
+        RunDirectory(tmp_path).config() if name == "config.json" else read_metrics(tmp_path / name)
+
+
+def test_files_beyond_reason_are_refused(tmp_path: Path) -> None:
+    """They have no bytes on the disk; nothing of them is read."""
+    for name in ("config.json", "metrics.jsonl"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(InputError, match=r"config\.json is damaged: it has more than 1,048,576 bytes"):
+        RunDirectory(tmp_path).config()
+    with pytest.raises(InputError, match=r"metrics\.jsonl is damaged: it has more than 1,073,741,824 bytes"):
+        read_metrics(tmp_path / "metrics.jsonl")
+
+
 @pytest.mark.parametrize("left", [[], ["model.safetensors"]])
 def test_what_a_kill_left_of_an_old_checkpoint_is_removed(tmp_path: Path, left: list[str]) -> None:
     """A process may be killed while it removes one; the manifest is gone by then."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import random
 import resource
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import hmrnn
 import kills
@@ -112,6 +115,59 @@ def test_a_directory_that_is_moved_or_removed_meanwhile(tmp_path: Path) -> None:
     goes_on(elsewhere, tmp_path / "whole")
     interrupted_by(run, lambda: shutil.rmtree(run), gone)
     assert not run.exists()
+
+
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_directory_with_another_in_its_place(tmp_path: Path, lock: bool) -> None:
+    """Another run may have begun there: nothing is written to it."""
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+
+    def replace() -> None:
+        run.rename(elsewhere)
+        run.mkdir()
+        (run / "mine").write_text("other")
+        if lock:
+            (run / "lock").touch()
+
+    interrupted_by(run, replace, "run is gone: it was moved or removed while the run was writing to it")
+    assert sorted(path.name for path in run.iterdir()) == ["lock", "mine"][not lock :]
+    goes_on(elsewhere, tmp_path / "whole")
+
+
+def test_a_lock_that_is_removed_meanwhile_does_not_end_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    end = tiny.run(run, tiny.config(validate_every=5), stop=lambda event: bool((run / "lock").unlink(missing_ok=True)))
+    assert end["reason"] == "all 2 epochs are done"
+
+
+def test_a_loss_that_is_not_finite_in_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """The message does not promise a checkpoint there."""
+    here, trainer = RunDirectory(tmp_path / "run"), tiny.trainer(tiny.config())
+    with here.open():
+        events = train(trainer, here)
+        next(events)
+        here.path.rename(tmp_path / "elsewhere")
+        with torch.no_grad():
+            next(trainer.model.parameters()).fill_(math.nan)
+        with pytest.raises(InputError, match="not finite") as info:
+            list(events)
+    assert "intact" not in str(info.value)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("what", ["a checkpoint", "metrics.jsonl"])
+def test_errors_of_the_disk(tmp_path: Path, what: str, number: int) -> None:
+    """Each ends the run with one line, and the run can be resumed when the disk is well again."""
+    run, reason = tmp_path / "run", os.strerror(number)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise OSError(number, reason)
+
+    with pytest.MonkeyPatch.context() as patch:
+        target = {"a checkpoint": "hmrnn.checkpoint.os.rename", "metrics.jsonl": "hmrnn.training.rundir.os.fsync"}[what]
+        message = f"cannot write {what} to .*run: {reason}; mend that and resume the run"
+        interrupted_by(run, lambda: patch.setattr(target, fail), message)
+    goes_on(run, tmp_path / "whole")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Itera
     """
     if resume:
         trainer.restore(run.newest_state())
-        run.check_metrics(trainer.progress.metrics_bytes)
+        trainer.progress.metrics_bytes = run.check_metrics(trainer.progress.metrics_bytes)
         run.drop_best_after(trainer.progress.step)
     run.store(trainer.config)
     return _train(trainer, run)

@@ -10,6 +10,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hmrnn.errors import InputError
+from hmrnn.utils.files import content
+
+LARGEST = 1 << 30
+"""Bytes of the largest metrics.jsonl that is read; a line has a few hundred."""
 
 
 class _Line(msgspec.Struct, tag_field="event"):
@@ -45,10 +49,13 @@ class _Valid(_Measured, tag="valid", kw_only=True):
     multiply_adds: float | UnsetType = UNSET  # runs of earlier versions did not count them
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, each checked."""
+def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, each checked; with ``size`` those in its first bytes."""
     try:
-        written = path.read_text().splitlines()
+        data = content(path, LARGEST)
+        if data is None:
+            raise InputError(f"{path} is damaged: it has more than {LARGEST:,} bytes")
+        written = data[:size].decode().splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); expected a run directory") from error
     except UnicodeDecodeError as error:

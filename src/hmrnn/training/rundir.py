@@ -8,16 +8,19 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.training.metrics import read_metrics
 from hmrnn.utils import files
 
 FRESH_CONFIG = ".config.json.new"
 """What a run that was killed while it wrote its first file leaves behind."""
+LARGEST_CONFIG = 1 << 20
+"""Bytes of the largest config.json that is read."""
 
 
 class RunDirectory:
@@ -28,6 +31,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, *, writer: bool = True) -> None:
         self.path, self.writer = path, writer
+        self._lock: IO[str] | None = None
 
     @property
     def holds_run(self) -> bool:
@@ -35,11 +39,16 @@ class RunDirectory:
 
     def config(self) -> Config:
         """The config of the run."""
+        path = self.path / "config.json"
         try:
-            data = (self.path / "config.json").read_bytes()
-        except OSError as error:
+            data = files.content(path, LARGEST_CONFIG)
+        except FileNotFoundError as error:
             raise InputError(f"there is no run to resume in {self.path}; start a new one") from error
-        return from_json(data, Config, f"{self.path}/config.json")
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); put the config of the run back") from error
+        if data is None:
+            raise InputError(f"{path} is damaged: it has more than {LARGEST_CONFIG:,} bytes")
+        return from_json(data, Config, str(path))
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Raise InputError if a run cannot start here."""
@@ -74,10 +83,14 @@ class RunDirectory:
             where = error.filename or self.path
             raise InputError(f"cannot write to {where}: {error.strerror or error}; choose another directory") from error
         with lock:
-            if overwrite:
-                with self._writing():
-                    self._clear()
-            yield
+            self._lock = lock
+            try:
+                if overwrite:
+                    with self._writing():
+                        self._clear()
+                yield
+            finally:
+                self._lock = None
 
     def store(self, config: Config) -> None:
         """Write config.json, which makes this a run directory."""
@@ -97,20 +110,30 @@ class RunDirectory:
         """Write a checkpoint. After a "last" one, all but the newest two of these and the newest best are removed."""
         if not self.writer:
             return
-        if not self.path.is_dir():
-            raise InputError(f"{self.path} is gone: it was moved or removed while the run was writing to it")
+        self._check_in_place()
         with self._writing("a checkpoint "):
             checkpoint.write(self.path / f"{kind}-{step:08d}", saved)
             if kind == "last":
                 checkpoint.prune(self.path, "last", keep=2)
                 checkpoint.prune(self.path, "best", keep=1)
 
+    def _check_in_place(self) -> None:
+        """Raise InputError if the directory is gone, even if there is another one in its place."""
+        try:
+            lock = os.stat(self.path / "lock")
+            there = self._lock is None or os.path.samestat(os.fstat(self._lock.fileno()), lock)
+        except OSError:  # the file lock alone may have been removed
+            there = self.path.is_dir() and (self._lock is None or self.holds_run)
+        if not there:
+            raise InputError(f"{self.path} is gone: it was moved or removed while the run was writing to it")
+
     def drop_best_after(self, step: int) -> None:
         """Remove best models after ``step``, from which a run is resumed, unless there are no earlier ones."""
         found = [path for path in checkpoint.checkpoints(self.path) if "best" in path.name] if self.writer else []
         after = [path for path in found if checkpoint.step_of(path) > step]
-        for path in after if len(after) < len(found) else ():
-            checkpoint.remove(path)
+        with self._writing():
+            for path in after if len(after) < len(found) else ():
+                checkpoint.remove(path)
 
     @contextlib.contextmanager
     def _writing(self, what: str = "") -> Iterator[None]:
@@ -123,7 +146,8 @@ class RunDirectory:
 
     def states(self) -> list[Path]:
         """The whole checkpoints that training can be resumed from, the newest last."""
-        return [path for path in checkpoint.checkpoints(self.path) if "last" in path.name]
+        found = checkpoint.checkpoints(self.path) if self.path.is_dir() else []
+        return [path for path in found if "last" in path.name]
 
     def newest_state(self) -> Checkpoint:
         """The newest checkpoint to resume from; InputError if it is damaged, even if an older one is whole."""
@@ -136,14 +160,24 @@ class RunDirectory:
         """Where the run stands; empty before its first checkpoint."""
         return self.newest_state().progress or {} if self.states() else {}
 
-    def check_metrics(self, size: int) -> None:
-        """Raise InputError if metrics.jsonl is shorter than ``size`` bytes, its size at the checkpoint."""
-        path = self.path / "metrics.jsonl"
-        if path.exists() and path.stat().st_size < size:
+    def check_metrics(self, size: int) -> int:
+        """The bytes of metrics.jsonl to go on from: ``size``, as at the checkpoint, or 0 if the file is gone.
+
+        InputError if it is shorter, or if these bytes are not lines of metrics.
+        """
+        path, advice = self.path / "metrics.jsonl", "put it back, or remove it to resume without its lines"
+        if not path.exists():
+            return 0
+        if path.stat().st_size < size:
             raise InputError(
                 f"{path} has lost lines: it holds {path.stat().st_size} bytes, and {size} at the last checkpoint; "
-                "put it back, or remove it to resume without its lines"
+                f"{advice}"
             )
+        try:
+            read_metrics(path, size)
+        except InputError as error:
+            raise InputError(f"{error}; or {advice}") from error
+        return size
 
     @contextlib.contextmanager
     def metrics(self, size: int) -> Iterator[Callable[[dict[str, Any]], int]]:

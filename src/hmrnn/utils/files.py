@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and directories locked by one process."""
+"""Files that are written completely or not at all, read within bounds, and directories locked by one process."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def write(path: Path, content: bytes, *, advice: str | None = None, temporary: P
     with replacing(path, advice=advice, temporary=temporary) as file:
         file.write(content)
     return path
+
+
+def content(path: Path, most: int, least: int = 0) -> bytes | None:
+    """The bytes of a regular file; None, and nothing is read, if its size is not between ``least`` and ``most``."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            data = file.read(size) if least <= size <= most else None
+        except MemoryError as error:
+            raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit into memory") from error
+    return data if data is not None and len(data) == size else None
 
 
 def hold(folder: Path) -> IO[str]:
