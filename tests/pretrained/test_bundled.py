@@ -197,3 +197,9 @@ def test_priming_is_reading_two_line_ends_first(model: TextModel) -> None:
     how: Any = {"temperature": 0.5, "seed": 3}
     assert model.generate(text, 30, **how) == model.generate("\n\n" + text, 30, primed=False, **how)
     assert list(model.prime) == [0, 0]
+
+
+def test_loading_draws_no_random_numbers() -> None:
+    before = torch.get_rng_state()
+    hmrnn.load("english-small")
+    assert torch.equal(torch.get_rng_state(), before)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.analysis.scores import BoundaryScores
@@ -17,7 +18,11 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli import terminal
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.corpus import Corpus
-from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
 
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""
@@ -108,9 +113,9 @@ def corpus_table(corpus: Corpus) -> str:
 
 def segmentation(result: Segmentation, width: int = 0) -> str:
     """Segments level by level, coloured on a terminal and set apart by bars when piped; then the update counts."""
-    console = Console()
-    colour = console.is_terminal and not console.no_color
-    shown = result.render(width=width or min(console.width, 100), colour=colour)
+    coloured = os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    colour = bool(coloured) and not os.environ.get("NO_COLOR")
+    shown = result.render(width=width or min(shutil.get_terminal_size().columns, 100), colour=colour)
     return f"{shown}\n{result.updates()}"
 
 
@@ -137,6 +142,9 @@ def print_table(
     title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], console: Console | None = None
 ) -> None:
     """A small table, the first column left, the others right."""
+    from rich.console import Console
+    from rich.table import Table
+
     console = console or Console(highlight=False, markup=False)
     console.print(title, style="bold", soft_wrap=True)
     table = Table()

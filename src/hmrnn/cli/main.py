@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import io
 import os
@@ -108,7 +109,7 @@ def run(words: list[str]) -> int:
         flags = arguments.flags()
         arguments.check()
         with _notes():
-            return importlib.import_module(f"hmrnn.cli.{name}").run(arguments)
+            return _command(name).run(arguments)
     except InputError as error:
         raise InputError(with_flags(str(error), flags)) from error
 
@@ -128,6 +129,17 @@ def _notes() -> Iterator[None]:
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield
+
+
+def _command(name: str) -> Any:
+    """The module of a command. Importing torch makes many objects and no garbage, so it runs without the collector."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"hmrnn.cli.{name}")
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def parsed(name: str, words: list[str]) -> Any:

@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from hmrnn.errors import InputError
 from hmrnn.ops import LayerWeights, Options
@@ -71,7 +72,13 @@ def new_weights(
 
 @torch.no_grad()
 def orthogonal(block: Tensor) -> None:
-    """Fill ``block`` with an orthogonal matrix, computed in float32 if its dtype is shorter."""
+    """Fill ``block`` with an orthogonal matrix, computed in float32 if its dtype is shorter.
+
+    A ``TorchFunctionMode`` may take its place, as in torch's own initialisations.
+    """
+    if has_torch_function_unary(block):
+        handle_torch_function(orthogonal, (block,), block)
+        return
     if block.dtype in (torch.float32, torch.float64):
         nn.init.orthogonal_(block)
     else:

@@ -40,7 +40,8 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     saved = checkpoint.read(directory)
     try:
         _check_sizes(saved)
-        network = _network(saved, engine)
+        with _WithoutDraws():
+            network = _network(saved, engine)
         network.load_state_dict(saved.weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
@@ -89,13 +90,16 @@ def _check_sizes(saved: Checkpoint) -> None:
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Skips the random draws of an initialisation, which on the device "meta" would import torch's compiler."""
+    """Skips random and orthogonal initialisation: the weights are read from a file afterwards.
+
+    Initialisation takes longer than reading them, and on the device "meta" it would import torch's compiler.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.__name__ in ("normal_", "uniform_", "sign"):
+        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_", "orthogonal"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
 
