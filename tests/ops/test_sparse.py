@@ -327,7 +327,7 @@ def test_compiled_around() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"options": Options(boundary="soft")}, '"soft" ones are real; use engine="reference"'),
+        ({"options": Options(boundary="soft")}, 'not "soft" ones; use engine="reference"'),
         ({"boundaries": torch.full((12, 5, 2), 0.5)}, "boundaries must hold zeros and ones .* got 0.5"),
         ({"z": torch.full((5, 2), 0.25)}, "state.z must hold zeros and ones .* got 0.25"),
         ({"h": torch.float32}, "state must be torch.float64"),

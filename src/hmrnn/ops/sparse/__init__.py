@@ -1,1 +1,1 @@
-"""The CPU engine: no product is made for a row that copies, forwards, backwards or in the weight gradients."""
+"""The CPU engine, which multiplies only for rows that change: forward, backward and in the weight gradients."""

@@ -1,10 +1,7 @@
-"""The backward pass of the sparse engine: the gradient of the reference, for the rows that changed.
+"""The backward pass of the sparse engine: the gradients of the reference, multiplying only for rows that changed.
 
-A row that copies passes the gradients of h and c on as they are. What it adds to the gradients of the two boundary
-states that made it copy are dot products with vectors that depend on its last event alone; its detector adds a rank-one
-term. The gradients of the weights come after the loop, in sparse_gradients.py.
-
-Names that begin with d are gradients, of what follows the d.
+A COPY row passes the gradients of h and c on unchanged. Its gradient of z is a dot product (copies.py), and that of its
+detector a rank-one term. Weight gradients are computed after the loop (gradients.py). ``dh`` is the gradient of h, etc.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +22,7 @@ from hmrnn.ops.sparse.gradients import input_gradient, weight_gradients
 from hmrnn.ops.sparse.log import (
     Call,
     Events,
+    Local,
     Log,
     Matrix,
     Move,
@@ -36,7 +34,7 @@ from hmrnn.ops.sparse.log import (
     zoned_out,
 )
 
-BLOCK = 256  # events whose local derivatives are computed at once: few operations, yet on what a cache holds
+BLOCK = 256  # events whose local derivatives are computed at once: few torch calls, and the data fit in the CPU cache
 
 
 def backward(
@@ -48,7 +46,10 @@ def backward(
     grads: Sequence[Tensor | None],
     needs: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Gradients of: W·x + b of the first layer, boundaries, slope, the initial z, gates, h and c, every weight."""
+    """Gradients of W·x + b of the first layer, forced boundaries, slope, initial z, pending, h and c, and all weights.
+
+    ``saved`` holds the weights and then the logs' tensors; ``grads`` are those of the outputs of ``_forward``.
+    """
     L, fields = len(logs), len(LayerWeights._fields)
     flat = iter(saved[L * fields :])
     layers: list[Layer] = []
@@ -82,26 +83,12 @@ def backward(
     d_states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
     d_first = input_gradient(layers[0], first_shape) if needs[0] else None
     for layer in layers:
-        layer.below = layer.above = None  # a cycle would keep all this alive until the garbage collector comes
+        layer.below = layer.above = None  # without reference cycles the memory is freed at once
     return [d_first, d_forced, d_slope, d_z, d_pending, *d_states, *d_weights]
 
 
-class _Local(NamedTuple):
-    """Derivatives at the events of one step, (n, H) unless stated otherwise."""
-
-    fi: Tensor  # (n, 2, H) of c to s: the forget and the input gate
-    g: Tensor
-    o: Tensor  # of h to s
-    c: Tensor  # of h to c, before layer norm
-    forget: Tensor  # of c to c of the step before
-    kept: Tensor  # f·c: what forgetting all would take away
-    moved: Tensor | None  # (n, 2H) by how much h and c changed
-    below: Tensor | None  # (n, H below)  h of the layer below
-    downward: Tensor | None  # (n, 4H)  V·h of the layer above
-
-
 class Layer:
-    """The gradients of one layer, step by step backwards."""
+    """The gradients of one layer at the current step of the backward loop."""
 
     below: Layer | None = None
     above: Layer | None = None
@@ -120,16 +107,16 @@ class Layer:
         self.l, self.call, self.w, self.H, self.moves = l, call, w, w.hidden_size, log.moves
         self.events = Events(log, flat, call.T, call.B)
         B, H, states, counts = call.B, self.H, self.events.states, self.events.counts
-        self.d = states.new_zeros(B, 2 * H)  # of h and c at the step at hand
+        self.d = states.new_zeros(B, 2 * H)  # of h and c at the current step
         self.dh, self.dc = self.d.chunk(2, dim=1)
         for part, given in ((self.dh, d_h), (self.dc, d_c)):
             if given is not None:
                 part.copy_(given)
-        self.dz = states.new_zeros(B)  # of z at the step at hand
-        self.d_gate = states.new_zeros(B)  # of the pending gate after the step at hand
+        self.dz = states.new_zeros(B)  # of z at the current step
+        self.d_gate = states.new_zeros(B)  # of the pending gate after the current step
         self.options = call.options
         self.detects = False
-        self.ds_z = self.z_below = self.gate = states.new_empty(0)  # (T, B), where there is a detector
+        self.ds_z = self.z_below = self.gate = states.new_empty(0)  # (T, B) if the layer has a detector
         if d_hidden is not None and call.active is not None:
             d_hidden = d_hidden * call.active[..., None]
         self.d_hidden = None if d_hidden is None else d_hidden.unbind()
@@ -137,16 +124,16 @@ class Layer:
         self.lower = call.lower or w.U.dtype
         self.U = Matrix(w.U[: 4 * H], self.lower)
         self.W = Matrix(w.W[: 4 * H], self.lower)
-        # where V feeds FLUSH alone, f, the first H rows, has no gradient
+        # if V is read on FLUSH only, its rows of f (the first H) have no gradient
         self.v = H if w.gain_V is None and self.options.flush and self.options.gate == "boundary" else 0
         self.V = None if w.V is None else Matrix(w.V[self.v : 4 * H], self.lower)
         self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if len(name) > 1 and a is not None}
 
-        self.ds = states.new_empty(sum(counts), w.b.shape[0] if l == 0 else 4 * H)  # a row per event
+        self.ds = states.new_empty(sum(counts), w.b.shape[0] if l == 0 else 4 * H)  # one row per event
         gates = self.ds[:, : 4 * H].unflatten(1, (4, H))
         self.ds_steps = self.ds[:, : 4 * H].split(counts)
         self.ds_parts = list(zip(*(part.split(counts) for part in (gates[:, :2], gates[:, 2], gates[:, 3]))))
-        self.dU: list[Tensor] = []  # with layer norm: the gradients of U·h, W·h and V·h, step by step
+        self.dU: list[Tensor] = []  # with layer norm: the gradients of U·h, W·h and V·h, one item per step
         self.dW: list[Tensor] = []
         self.dV: list[Tensor] = []
 
@@ -158,7 +145,7 @@ class Layer:
         d_z: Tensor | None,
         d_pending: Tensor | None = None,
     ) -> None:
-        """What the gradient of z needs and does not depend on later steps, for all steps at once: (T, B) each."""
+        """Compute the factors (T, B) in the gradient of z that do not depend on later steps, for all steps at once."""
         call, w, l, above, below = self.call, self.w, self.l, self.above, self.below
         assert above is not None
         flush, copy, gate = call.options.flush, call.options.copy, call.options.gate
@@ -187,16 +174,16 @@ class Layer:
         self.to_s = free * slope
         self.hold_z = self.hold_below = None
         if call.options.on_copy == "hold" and below is not None and copy:
-            # z is alpha times the decision, so its gradient also reaches the two boundary states in alpha
+            # z = alpha · decision, so dz also reaches the two boundary states in alpha
             self.to_s *= flushed + (1 - flushed) * self.z_below
             decided = free * mask(call.decided[..., l])
             self.hold_z, self.hold_below = decided * (1 - self.z_below) * flush, decided * (1 - flushed)
         if gate == "pending":
-            # after a step the gate is z + (1 - z)·(1 - z_below)·gate
+            # new gate = z + (1 - z)·(1 - z_below)·gate
             closed, still = 1 - mask(call.z[1:, :, l]), 1 - self.z_below
             self.gate_to_z, self.gate_to_below = active * (1 - still * self.gate), -active * closed * self.gate
             self.gate_to_gate = active * closed * still + (1 - active)
-        # V·h and W·h in the detector's row, whether or not a boundary let them pass
+        # V·h and W·h in the detector's row, before their gates
         if w.V is not None:
             self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
             self.reads_above = [bool(row.any()) for row in call.gate[:-1, :, l]]
@@ -204,7 +191,7 @@ class Layer:
             self.below_z = (below.events.h(slice(None)) @ w.W[-1])[below.events.index(below.events.current[1:])]
 
     def prepare_events(self) -> None:
-        """What is known of events and of copying rows before the loop."""
+        """Compute the indices of events and the differences on COPY rows that do not depend on later steps."""
         call, l, events = self.call, self.l, self.events
         times, rows = events.times, events.rows
         every = np.ones(len(times), dtype=bool)
@@ -219,14 +206,14 @@ class Layer:
             self.gated = events.index(call.gate[times, rows, l].nonzero()[0])
         self.block_start = call.T
         self.copies: Copies | None = None
-        self.share_kept: Tensor | float = call.options.zoneout  # by zoneout, (events, H) or the same for all
+        self.share_kept: Tensor | float = call.options.zoneout  # zoneout: (events, H), or one number for all
         if call.kept is not None:
             self.share_kept = call.kept[self.l][times, rows].to(events.states.dtype)
         if self.below is not None and self.options.copy and call.traces_z:
             self.copies = Copies.of(self)
 
     def _prepare_block(self, last: int) -> None:
-        """The local derivatives of the events of several steps up to ``last``."""
+        """Compute the local derivatives for about BLOCK events, those of step ``last`` and of steps before it."""
         B, H, events, below, above = self.call.B, self.H, self.events, self.below, self.above
         first = bisect.bisect_left(events.starts, events.starts[last + 1] - BLOCK, 0, last)
         self.block_start = first
@@ -245,10 +232,10 @@ class Layer:
             down = above.events.downward[:, : 4 * H].index_select(0, self.above_events[here])
         tensors = (*derivatives, moved, read, down)
         parts = [[None] * len(counts) if a is None else a.split(counts) for a in tensors]
-        self.block = [_Local(*step) for step in zip(*parts)]
+        self.block = [Local(*step) for step in zip(*parts)]
 
     def step(self, t: int) -> None:
-        """From the gradients of h, c and z of this step to those of the step before."""
+        """Turn the gradients of h, c and z at step t into those at step t - 1."""
         w, move, above, below = self.w, self.moves[t], self.above, self.below
         if self.d_hidden is not None:
             self.dh += self.d_hidden[t]
@@ -269,7 +256,7 @@ class Layer:
                 below.dh.addr_(ds_z * self.z_below[t], w.W[-1])
 
     def _detector(self, t: int) -> None:
-        """The gradient of s_z; ``dz`` goes from this step to the one before, all but what choosing a move adds."""
+        """Compute ``ds_z`` of step t, and turn ``dz`` into that of step t - 1, except for the choice of operation."""
         ds_z, dz, d_gate = self.ds_z[t], self.dz, self.d_gate
         pending = self.options.gate == "pending"
         if self.call.traces_z:
@@ -299,7 +286,7 @@ class Layer:
                 self.below.dz += dz * self.hold_below[t]
 
     def _copy(self, t: int, below: Layer, copies: Copies) -> None:
-        """COPY: the gradients of h and c stay; those of the two boundary states that chose it grow."""
+        """COPY: the gradients of h and c stay as they are; add to those of the two boundary states that chose COPY."""
         mask = copies.masks[t]
         if mask is None:
             return
@@ -313,8 +300,8 @@ class Layer:
             self.dz += by_flush
         below.dz += by_flush.addcmul_(vecdot(dc, to_forget), mask)
 
-    def _change(self, t: int, move: Move, local: _Local) -> None:
-        """UPDATE and FLUSH."""
+    def _change(self, t: int, move: Move, local: Local) -> None:
+        """UPDATE and FLUSH: compute ``ds``, and send it back through U, W and V."""
         w, fed, rows = self.w, move.fed, move.rows
         here = slice(*self.events.starts[t : t + 2])
         d = pick(self.d, rows)  # (n, 2H); self.d itself if all rows change
@@ -338,14 +325,14 @@ class Layer:
             if local.moved is not None:
                 to_z_below = vecdot(d, local.moved)
                 if to_z is not None:
-                    to_z[fed:] = to_z_below[fed:]  # these flush without being fed
+                    to_z[fed:] = to_z_below[fed:]  # FLUSH rows with z_below = 0
                 if move.flushed is not None:
                     clear(to_z_below, move.flushed)
-        # from here on d belongs to the step before
+        # from here on d holds the gradients of h and c at step t - 1
         dc *= local.forget
         dU = ds
         if w.gain_U is not None:
-            dU = self._through_norm("gain_U", ds, self.events.ended(self.events.recurrent[:, : 4 * self.H], here))
+            dU = self._through_norm("gain_U", ds, self.events.before(self.events.recurrent[:, : 4 * self.H], here))
             self.dU.append(dU)
         self.U(dU, out=dh)
         if rows is not None:
@@ -356,11 +343,11 @@ class Layer:
             self._read_down(here, move, self.above, local.downward, ds, to_z)
 
     def _read(self, here: slice, move: Move, below: Layer, h: Tensor | None, ds: Tensor, to_z: Tensor | None) -> None:
-        """Through W·h to h of the layer below and to the boundary that lets it pass."""
+        """Send ``ds`` back through W·h to h and z of the layer below; ``to_z`` is what z has from the operation."""
         rows, fed, gain = move.rows, move.fed, self.w.gain_W
         seen = None if self.call.seen is None else pick(self.call.seen[self.l - 1], rows)
         if gain is None:
-            d_h = self.W(ds[:fed] if to_z is None else ds)  # unfed rows matter to their boundary alone
+            d_h = self.W(ds[:fed] if to_z is None else ds)  # rows with z_below = 0 are needed for dz only
             if seen is not None:
                 d_h = d_h * seen[: len(d_h)]
             if to_z is not None and h is not None:
@@ -380,7 +367,7 @@ class Layer:
     def _read_down(
         self, here: slice, move: Move, above: Layer, product: Tensor | None, ds: Tensor, to_z: Tensor | None
     ) -> None:
-        """Through V·h to h of the layer above, one step ago, and to its gate; to z what its use for FLUSH gives."""
+        """Send ``ds`` back through V·h to h of the layer above and to the gate; add ``to_z``, from FLUSH, to ``dz``."""
         gain = self.w.gain_V
         if to_z is not None:
             add(self.dz, move.rows, to_z)
@@ -396,7 +383,7 @@ class Layer:
             add(above.dh, move.gated_rows, self.V(dV))
 
     def _through_norm(self, name: str, d: Tensor, raw: Tensor) -> Tensor:
-        """Back through the layer normalisation of a contribution, whose gain is called ``name``."""
+        """The gradient of a contribution before layer norm; that of its gain, ``name``, is added to ``d_norm``."""
         d, d_gain, _ = norm_backward(d, raw, getattr(self.w, name), None)
         self.d_norm[name] += d_gain
         return d

@@ -1,4 +1,4 @@
-"""What the gradient of boundary states needs of rows that copy: the other operations, had they been chosen."""
+"""The part of the gradient of z that comes from COPY rows: what FLUSH or UPDATE would have changed there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """For every copied event of a layer: by how much h and c would differ had its row flushed, and updated instead.
+    """For the COPY rows of a layer: the change of h and c by FLUSH, and f·c, which UPDATE keeps of c and FLUSH erases.
 
-    Where the layer above is read on COPY too, this also depends on the event that the layer above is in. The loop goes
-    backwards with one row (3H) for each sequence, and replaces those that a copy needs.
+    They depend on the row's last event and, if the gate of the top-down input can be open on COPY, on the last event of
+    the layer above. So each is computed once per pair of events. The backward loop holds one row (3H) per sequence and
+    replaces it when the pair changes.
     """
 
     @staticmethod
     def of(layer: Layer) -> Copies | None:
-        """None if the layer never copies."""
+        """The copies of a layer; None if it never copies in this call."""
         call, l, above = layer.call, layer.l, layer.above
         copying = ~call.z[1:, :, l - 1]  # (T, B)
         if above is not None and call.options.flush:
@@ -35,7 +36,7 @@ class Copies:
 
     def __init__(self, layer: Layer, copying: np.ndarray) -> None:
         call, w, H, events, above = layer.call, layer.w, layer.H, layer.events, layer.above
-        read = np.full(copying.shape, -1)  # (T, B) events of the layer above; -1: it is not read
+        read = np.full(copying.shape, -1)  # (T, B) event of the layer above; -1: its gate is closed
         if above is not None and w.V is not None:
             read = np.where(call.gate[:-1, :, layer.l], above.events.current[:-1], -1)
         base = read.max() + 2
@@ -52,7 +53,7 @@ class Copies:
         needed = np.zeros((call.T + 1, call.B), dtype=np.int64)  # rows of ``differences``
         needed[:-1][copying] = numbers
         next_copy = np.minimum.accumulate(np.where(copying, np.arange(call.T)[:, None], call.T)[::-1])[::-1]
-        needed = np.take_along_axis(needed, next_copy, axis=0)  # at a step without COPY that of the next step
+        needed = np.take_along_axis(needed, next_copy, axis=0)  # a step without COPY takes the row of the next COPY
         changed = np.concatenate([needed[:-1] != needed[1:], np.zeros((1, call.B), dtype=bool)])
         counts = changed.sum(axis=1).tolist()
         self.rows = events.index(changed.nonzero()[1]).split(counts)
@@ -61,10 +62,13 @@ class Copies:
         self.parts = self.now.split([2 * H, H], dim=1)
         masks = torch.from_numpy(copying).to(self.now).unbind()
         self.masks = [mask if rows.any() else None for mask, rows in zip(masks, copying)]
-        """T of (B,): ones for the rows that copy; None if none does."""
+        """T of (B,): 1 for rows that copy; None at a step without such rows."""
 
     def at(self, t: int) -> tuple[Tensor, ...]:
-        """For step t, later ones having been asked for: (B, 2H) of h and c by FLUSH, (B, H) of c by UPDATE after it."""
+        """The differences at step t: of h and c by FLUSH (B, 2H), and f·c (B, H).
+
+        Steps must be asked for in descending order.
+        """
         if len(self.rows[t]):
             self.now.index_copy_(0, self.rows[t], self.differences.index_select(0, self.numbers[t]))
         return self.parts

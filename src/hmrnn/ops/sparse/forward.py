@@ -1,12 +1,12 @@
-"""The recurrence at its sparse cost: plain torch, any device, exactly the gradients of the reference.
+"""The sparse engine: the recurrence in plain torch on any device, without work for layers that copy.
 
-A layer that copies does no work. Its matrices multiply h only when h changes, an *event*: U·h of the layer and V·h for
-the layer below are computed once per event and serve until the next. W·h is computed for the rows that read it. What
-the backward pass needs is kept per event too, so memory grows with events, not with steps times layers.
+A change of h in one row is an *event*. U·h of the layer and V·h for the layer below are computed once per event and
+reused until the next one; W·h is computed for the rows that read it. The log for the backward pass has one row per
+event, so memory grows with the number of events. Gradients are exactly those of the reference.
 
-W·x of the first layer is computed for all steps at once, before the loop and under ordinary autograd; for symbols it is
-a table with a row per symbol. Under autocast every product takes and gives the lower precision, forwards and backwards;
-all the rest keeps the dtype of the parameters.
+W·x of the first layer is computed for all steps before the loop, with ordinary autograd; for symbols it is a table with
+one row per symbol. Under autocast all products are in the lower precision, and everything else keeps the dtype of the
+parameters.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse.backward import backward
 from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, index_tensor, multiply, pick, put, replaced
 
-CHUNK = 64  # steps whose W·x is computed at once where no gradient is wanted
+CHUNK = 64  # steps whose W·x is computed at once if no gradient is wanted
 
 
-@torch._disable_dynamo  # as torch.compiler.disable, which would import the compiler now, for seconds
+@torch._disable_dynamo  # torch.compiler.disable would do the same, but takes seconds to import the compiler
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, B, size)
     weights: Sequence[LayerWeights],
@@ -37,16 +37,14 @@ def hmlstm(
     options: Options,
     *,
     lengths: Tensor | None = None,  # (B,)
-    boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN: not forced
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
     seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
 ) -> Result:
-    """The whole sequence. All boundaries are zeros and ones: the detectors', the state's and the forced ones."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
     if options.boundary == "soft":
-        raise InputError(
-            'engine "sparse" skips what a boundary of 0 switches off, and "soft" ones are real; use engine="reference"'
-        )
+        raise InputError('engine "sparse" takes boundaries of 0 and 1 only, not "soft" ones; use engine="reference"')
     if options.detector_hidden:
         raise InputError('engine "sparse" has no detectors with a hidden layer; use engine="reference"')
     device, dtype = weights[0].b.device, weights[0].b.dtype
@@ -69,8 +67,8 @@ def hmlstm(
     if forced is not None:
         _check_binary("boundaries", forced[~forced.isnan()])
     if indices is not None and x.shape[0] > indices.numel():
-        x, indices = F.embedding(indices, x), None  # a table of W·x would be larger than what it serves
-    # what the backward pass reads is kept as it is now: buffers of the caller may have been filled anew by then
+        x, indices = F.embedding(indices, x), None  # a table of W·x would have more rows than there are inputs
+    # cloned for the backward pass: the caller may reuse these buffers before it runs
     call = Call(
         T, B, options, None if indices is None else indices.clone(), active,
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
@@ -95,7 +93,7 @@ def hmlstm(
 
 
 class _Sparse(torch.autograd.Function):
-    """The recurrence from W·x of the first layer on: ``first`` is (T, B, R), or a table (symbols, R)."""
+    """The recurrence given W·x + b of the first layer: ``first`` is (T, B, R), or a table (symbols, R)."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, noise: Tensor | None, first: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
@@ -132,10 +130,10 @@ def _forward(
     state: State,
     keep: bool,
 ) -> tuple[tuple[Tensor, ...], Tensor, list[Log]]:
-    """The outputs of :func:`hmlstm`, flat; the detectors' pre-activations (T, B, L-1); the layers' logs.
+    """The outputs of :func:`hmlstm` as a flat tuple, the detectors' pre-activations (T, B, L-1), the layers' logs.
 
-    ``first`` gives W·x + b of the first layer, (B, R), step by step; given as one tensor, it is overwritten. ``keep``:
-    is there going to be a backward pass?
+    ``first`` yields W·x + b of the first layer (B, R) for each step; a tensor (T, B, R) is overwritten. ``keep`` must
+    be True if a backward pass may follow.
     """
     T, B, options, top = call.T, call.B, call.options, len(weights) - 1
     layers: list[_Layer] = []
@@ -144,14 +142,14 @@ def _forward(
         if call.seen is not None and l > 0:
             layers[l].seen, layers[l].W_z = call.seen[l - 1], w.W[-1:].t().to(call.lower or w.W.dtype)
     if isinstance(first, Tensor) and call.active is None:
-        layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step, and their gates replace W·x
+        layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step: their gates overwrite W·x
     like = layers[0].hc
     hidden = [like.new_empty(T, B, layer.H) for layer in layers]
     s_z = like.new_empty(top, T, B)
     hidden_steps, s_z_steps = [a.unbind() for a in hidden], [a.unbind() for a in s_z]
     z = np.zeros((T + 1, B, top), dtype=bool)
     z[0] = (state.z > 0).cpu().numpy()
-    gate = z  # of the top-down input
+    gate = z  # gate of the top-down input
     if options.gate == "pending":
         assert state.pending is not None
         gate = np.zeros_like(z)
@@ -167,7 +165,7 @@ def _forward(
 
     for t, below in enumerate(first):
         for layer in layers:
-            layer.settle()
+            layer.multiply_changed()
         here = everyone if active is None else active[t]
         fed = here  # z⁰ = 1
         for l, layer in enumerate(layers):
@@ -221,7 +219,7 @@ def _forward(
 
 
 class _Layer:
-    """One layer as it runs: its state now, and what its matrices made of that state when it last changed."""
+    """One layer during the forward loop: its current state, and the products with h as of the last change."""
 
     def __init__(
         self, w: LayerWeights, below: LayerWeights | None, h: Tensor, c: Tensor, call: Call, keep: bool
@@ -231,29 +229,29 @@ class _Layer:
         self.U = Matrix(w.U.t(), lower)
         self.V = None if below is None or below.V is None else Matrix(below.V.t(), lower)
         self.W = None if below is None else Matrix(w.W.t(), lower)
-        self.seen: Tensor | None = None  # (B, size) what the gates see of h below, as factors; None: all
-        self.W_z: Tensor | None = None  # (size, 1) the detector's row of W then
+        self.seen: Tensor | None = None  # (B, size) factors of h below where the gates read it; None: all 1
+        self.W_z: Tensor | None = None  # (size, 1) the detector's row of W, set together with ``seen``
         normalised = w.gain_U is not None
         rows = call.T * call.B if below is None else call.T * call.B // 4
         self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
-        self.reads_all = keep and normalised  # W·h also where z_below closed it: the gradient of z_below needs it
+        self.reads_all = keep and normalised  # compute W·h even if z_below is 0: the gradient of z_below needs it
         initial = torch.cat([h, c], dim=1, out=self.log.states.take(call.B))
-        self.unsettled: tuple[Tensor | None, Tensor] | None = (None, initial)
+        self.changed: tuple[Tensor | None, Tensor] | None = (None, initial)  # rows and their new h, c
         self.hc = initial.clone()  # (B, 2H)
-        self.recurrent = self.hc.new_empty(call.B, len(w.b))  # U·h + b; the first layer has its b in W·x
+        self.recurrent = self.hc.new_empty(call.B, len(w.b))  # U·h + b; in the first layer U·h, as W·x includes b
         self.downward = self.hc.new_empty(call.B, 0 if below is None else len(below.b))  # V·h, for the layer below
-        self.s = self.recurrent  # (n, R) of the last change
+        self.s = self.recurrent  # (n, R) pre-activations of the last change
 
     @property
     def h(self) -> Tensor:
         return self.hc[:, : self.H]
 
-    def settle(self) -> None:
-        """Multiply the rows of h that changed one step ago."""
-        if self.unsettled is None:
+    def multiply_changed(self) -> None:
+        """Compute U·h and V·h for the rows of h that changed at the last step."""
+        if self.changed is None:
             return
-        rows, hc = self.unsettled
-        self.unsettled = None
+        rows, hc = self.changed
+        self.changed = None
         h = hc[:, : self.H]
         product = self.U(h)
         self.log.recurrent.note(product)
@@ -267,8 +265,8 @@ class _Layer:
     def change(self, move: Move, below: Tensor, from_above: Tensor | None, share: Tensor | float | None) -> None:
         """UPDATE or FLUSH of some rows (equations 2-7).
 
-        ``below`` is W·x + b (B, R) for the first layer, h of the layer below for the others; ``from_above`` is V·h;
-        ``share`` of c is what zoneout keeps.
+        ``below`` is W·x + b (B, R) in the first layer and h of the layer below in the others; ``from_above`` is V·h;
+        ``share`` is the share of the old c that zoneout keeps.
         """
         w, H, rows, n, log = self.w, self.H, move.rows, len(move.host_rows), self.log
         s = log.gates.take(n)  # (n, R)
@@ -281,7 +279,7 @@ class _Layer:
                 read = self.W(h_below)
             else:
                 read = self.W(h_below * pick(self.seen, read_rows))
-                if w.has_detector and self.W_z is not None:  # which sees all
+                if w.has_detector and self.W_z is not None:  # the detector reads h without the factors
                     read[:, -1:] = multiply(h_below, self.W_z)
             log.read.note(read)
             read = normalise(read[: move.fed], w.gain_W)
@@ -309,10 +307,10 @@ class _Layer:
             cell = F.layer_norm(c, (H,), w.gain_c, w.bias_c, eps=LAYER_NORM_EPS)
         torch.mul(o, torch.tanh(cell, out=log.squashed.take(n)), out=h)
         put(self.hc, rows, hc)
-        self.s, self.unsettled = s, (rows, hc)
+        self.s, self.changed = s, (rows, hc)
 
     def detect(self, move: Move | None, s_z: Tensor) -> None:
-        """Fill ``s_z`` (B,), the detector's pre-activations after a move; COPY leaves U·h + b of equation 4."""
+        """Write the detector's pre-activations to ``s_z`` (B,): on COPY only U·h + b of equation 4 is left."""
         if move is None or move.rows is not None:
             s_z.copy_(self.recurrent[:, -1])
         if move is not None:
@@ -328,7 +326,7 @@ def _read_input(x: Tensor, w: LayerWeights, call: Call) -> Tensor:
 
 
 def _input_steps(x: Tensor, w: LayerWeights, call: Call) -> Iterator[Tensor]:
-    """W·x of the first layer step by step, in memory that does not grow with their number."""
+    """W·x + b of the first layer for each step, in constant memory."""
     if call.indices is not None:
         table = _read_input(x, w, call)
         yield from (table.index_select(0, i) for i in call.indices)
@@ -338,23 +336,23 @@ def _input_steps(x: Tensor, w: LayerWeights, call: Call) -> Iterator[Tensor]:
 
 
 def all_binary(state: State, lengths: Tensor | None, boundaries: Tensor | None) -> bool:
-    """Are all boundaries that are given zeros and ones (or NaN, which leaves one free), outside of the padding?"""
-    if any(bool(_wrong(z).any()) for z in (state.z, state.pending) if z is not None):
+    """Whether all given boundaries outside the padding are 0, 1 or, if not forced, NaN."""
+    if any(bool(_not_binary(z).any()) for z in (state.z, state.pending) if z is not None):
         return False
     if boundaries is None:
         return True
-    wrong = _wrong(boundaries) & ~boundaries.isnan()
+    wrong = _not_binary(boundaries) & ~boundaries.isnan()
     if lengths is not None:
         wrong &= (torch.arange(len(boundaries), device=boundaries.device)[:, None] < lengths)[..., None]
     return not bool(wrong.any())
 
 
-def _wrong(z: Tensor) -> Tensor:
+def _not_binary(z: Tensor) -> Tensor:
     return (z != 0) & (z != 1)
 
 
 def _check_binary(name: str, z: Tensor) -> None:
-    wrong = _wrong(z)
+    wrong = _not_binary(z)
     if bool(wrong.any()):
         raise InputError(
             f'{name} must hold zeros and ones for engine "sparse"; got {z[wrong][0].item():g}; use engine="reference"'

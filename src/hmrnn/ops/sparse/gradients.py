@@ -1,4 +1,4 @@
-"""The gradients of weights and input in the sparse engine: one product per matrix, over all events at once."""
+"""The gradients of weights and input in the sparse engine: one product per matrix over all events."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ def input_gradient(layer: Layer, shape: torch.Size) -> Tensor:
 
 
 def weight_gradients(layer: Layer, needs: Sequence[bool]) -> list[Tensor | None]:
-    """Those of one layer, in the order of :class:`LayerWeights`. W and b of the first are left to autograd."""
+    """The weight gradients of one layer, in the order of :class:`LayerWeights`; None for those not wanted.
+
+    W and b of the first layer are None, too: autograd computes them from the gradient of W·x + b.
+    """
     w, H, above, below, events = layer.w, layer.H, layer.above, layer.below, layer.events
     wanted = dict(zip(LayerWeights._fields, needs))
     ds, d = layer.ds[:, : 4 * H], dict(layer.d_norm)
     if wanted["U"]:
         dU = ds if w.gain_U is None else _joined(layer.dU, ds)
-        ended = slice(len(ds)) if events.left is None else events.left
-        d["U"] = _matrix_gradient(layer, w.U, dU, events, ended, events.current[:-1], None)
+        previous = slice(len(ds)) if events.previous is None else events.previous
+        d["U"] = _matrix_gradient(layer, w.U, dU, events, previous, events.current[:-1], None)
     if wanted["W"] and below is not None:
         dW = pick(ds, layer.fed) if w.gain_W is None else _joined(layer.dW, ds)
         read = pick(layer.below_events, layer.fed)
@@ -64,9 +67,10 @@ def _matrix_gradient(
     gate: Tensor | None,
     seen: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of a matrix, from those of its products with h, as far as ``seen``, of the events ``read``.
+    """The gradient of a matrix.
 
-    The detector's row reads at every step, (T, B), h of the events ``current`` where ``gate`` is open.
+    Its gate rows were multiplied with h · ``seen`` of the events ``read``; ``d`` is the gradient of those products. The
+    detector's row read h of the events ``current`` (T, B) at every step, times ``gate``.
     """
     result, h = torch.zeros_like(matrix), source.h(slice(None))
     right = pick(h, read) if seen is None else pick(h, read) * seen
@@ -79,5 +83,5 @@ def _matrix_gradient(
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
-    """The parts, in the order of time though they were made backwards."""
+    """The parts of all steps as one tensor in order of time; ``parts`` has the last step first."""
     return torch.cat([like[:0], *reversed(parts)])

@@ -1,4 +1,4 @@
-"""What the sparse engine notes of a call for its backward pass, and the operations on rows that both passes share."""
+"""The log that the sparse engine's forward pass keeps for its backward pass, and operations on rows for both."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from hmrnn.ops.interface import LayerWeights, Options
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
-LARGE = 2**19  # numbers in a matrix worth packing
+LARGE = 2**19  # elements from which on a matrix is packed by oneDNN
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
 
 
 @dataclasses.dataclass
 class Call:
-    """One call of the engine, apart from the tensors that carry gradients. What steers the loop lives on the host."""
+    """One call of the engine, without the tensors that have gradients. Boundaries are NumPy arrays for the loops."""
 
     T: int
     B: int
@@ -28,41 +28,42 @@ class Call:
     indices: Tensor | None  # (T, B), for symbols
     active: Tensor | None  # (T, B) bool; False in the padding
     slope: Tensor | float
-    lower: torch.dtype | None  # of the products, under autocast
-    forced: np.ndarray | None  # (T, B, L-1), NaN where free
-    kept: Sequence[Tensor] | None = None  # L of (T, B, H_l): the units that zoneout keeps from moving
-    seen: Sequence[Tensor] | None = None  # L-1 of (B, H_l): what the gates of the layer above see of each
-    traces_z: bool = False  # is the gradient of any boundary state wanted?
-    z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial one first
-    gate: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # the same of the top-down input
-    decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, by the detectors
+    lower: torch.dtype | None  # dtype of the products under autocast
+    forced: np.ndarray | None  # (T, B, L-1), NaN: not forced
+    kept: Sequence[Tensor] | None = None  # L of (T, B, H_l): 1 for units whose c zoneout keeps
+    seen: Sequence[Tensor] | None = None  # L-1 of (B, H_l): factors of h where the gates of the layer above read it
+    traces_z: bool = False  # whether the gradient of any boundary state is wanted
+    # set by the forward pass:
+    z: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool, the initial z first
+    gate: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T+1, B, L-1) bool: top-down gates
+    decided: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0))  # (T, B, L-1) bool, before "hold"
 
     @property
     def zones_out(self) -> bool:
         return self.kept is not None or self.options.zoneout > 0
 
     def share_kept(self, l: int, t: int, dtype: torch.dtype) -> Tensor | float:
-        """How much of its old c each unit of layer l keeps at step t when it moves: (B, H), or the same for all."""
+        """The share of its old c that each unit of layer l keeps on a change at step t: (B, H), or one for all."""
         return self.options.zoneout if self.kept is None else self.kept[l][t].to(dtype)
 
 
 class Move(NamedTuple):
-    """The rows of a layer that change at one step. Those that are marked come last, and of these the unfed ones."""
+    """The rows of a layer that change at one step.
 
-    rows: Tensor | None  # (n,); None: all of them, in the order of the batch
-    host_rows: np.ndarray  # (n,)
-    fed: int  # how many are fed
-    flushed: slice | Tensor | None  # where FLUSH stands among ``rows``: an index if those are all; None: nowhere
-    gated: slice | Tensor | None  # where rows that read the layer above stand
-    gated_rows: Tensor | None  # those rows; None: all of them
+    A row is *fed* if it reads the layer below (z_below = 1), and *marked* if its own last boundary makes it flush or
+    read the layer above. The order is: fed only, fed and marked, marked only; or that of the batch if all are fed.
+    """
+
+    rows: Tensor | None  # (n,); None: all rows in the order of the batch
+    host_rows: np.ndarray  # (n,) the same in NumPy
+    fed: int  # number of fed rows
+    flushed: slice | Tensor | None  # positions in ``rows`` of those that flush; None: none does
+    gated: slice | Tensor | None  # positions in ``rows`` of those that read the layer above; None: none does
+    gated_rows: Tensor | None  # those rows themselves; None: all rows
 
     @staticmethod
     def of(fed: np.ndarray, marked: np.ndarray, options: Options, device: torch.device) -> Move | None:
-        """From masks (B,): rows that are fed from below, and rows that are marked; None if nothing changes.
-
-        With FLUSH marked rows flush, fed or not. If top-down input depends on boundaries, marked rows have it; without
-        FLUSH these must all be fed.
-        """
+        """The move given by two masks (B,); None if no row changes. Without FLUSH all marked rows must be fed."""
         rows: Tensor | None = None
         where: slice | Tensor | None = None
         if fed.all():
@@ -84,7 +85,7 @@ class Move(NamedTuple):
 
 
 class Rows:
-    """A tensor that grows, some rows at a time; or, if nothing is to be kept, the same few rows again and again."""
+    """A tensor to which rows are appended; with ``keep=False`` a buffer whose first rows are reused."""
 
     def __init__(self, width: int, capacity: int, like: Tensor, keep: bool) -> None:
         self.data = like.new_empty(capacity, width)
@@ -92,7 +93,7 @@ class Rows:
         self.keep = keep
 
     def take(self, n: int) -> Tensor:
-        """The next n rows, for the caller to write."""
+        """The next n rows, uninitialised, for the caller to write."""
         if not self.keep:
             return self.data[:n]
         start, self.count = self.count, self.count + n
@@ -103,18 +104,21 @@ class Rows:
         return self.data[start : self.count]
 
     def note(self, rows: Tensor) -> None:
-        """Keep a copy of ``rows``, if anything is to be kept."""
+        """Append a copy of ``rows``; nothing with ``keep=False``."""
         if self.keep:
             self.take(rows.shape[0]).copy_(rows)
 
     def release(self) -> Tensor:
-        """All rows taken so far, in no more than twice the memory they need."""
+        """All rows taken so far, in at most twice the memory they need."""
         data, self.data = self.data, self.data.new_empty(0)
         return data[: self.count] if 2 * self.count > len(data) else data[: self.count].clone()
 
 
 class Log:
-    """What happened in one layer, as far as the backward pass needs it. Events 0 to B-1 are the initial state."""
+    """What the backward pass needs of one layer. An *event* is a change of one row's h and c.
+
+    Events 0 to B-1 are the initial state of each row.
+    """
 
     def __init__(
         self, keep: bool, products: bool, w: LayerWeights, below: LayerWeights | None, rows: int, B: int
@@ -123,7 +127,7 @@ class Log:
             return Rows(width, B + rows if kept else B, w.b, kept)
 
         H, R = w.hidden_size, len(w.b)
-        self.moves: list[Move | None] = []  # T of them
+        self.moves: list[Move | None] = []  # T items
         self.states = log(2 * H, keep)  # h and c
         self.gates = log(R, keep)  # f, i, o, g
         self.squashed = log(H, keep)  # tanh of the cell
@@ -132,20 +136,34 @@ class Log:
         self.read = log(R, keep and w.gain_W is not None and below is not None)  # W·h of the layer below
 
     def release(self) -> list[Tensor]:
-        """The tensors, for autograd to keep; :class:`Events` takes them back."""
+        """The tensors, for autograd to save; :class:`Events` reads them in this order."""
         logs = (self.states, self.gates, self.squashed, self.recurrent, self.downward, self.read)
         return [rows.release() for rows in logs]
 
 
+class Local(NamedTuple):
+    """Local derivatives at n events, (n, H) unless stated otherwise. s: pre-activations; c': c before the event."""
+
+    fi: Tensor  # (n, 2, H) ∂c/∂s of the forget and the input gate
+    g: Tensor  # ∂c/∂s of the candidate g
+    o: Tensor  # ∂h/∂s of the output gate
+    c: Tensor  # ∂h/∂c; with layer norm ∂h/∂(normalised c)
+    forget: Tensor  # ∂c/∂c'
+    kept: Tensor  # f·c'
+    moved: Tensor | None  # (n, 2H) change of h and c
+    below: Tensor | None  # (n, H below) h of the layer below
+    downward: Tensor | None  # (n, 4H) V·h of the layer above
+
+
 class Events:
-    """A layer's log in the backward pass. Below, "the events" are all but those of the initial state, N of them."""
+    """A layer's log in the backward pass: B initial events and N later ones, which the passes index from 0 to N-1."""
 
     def __init__(self, log: Log, tensors: Iterator[Tensor], T: int, B: int) -> None:
         self.states = next(tensors)  # (B + N, 2H)
         self.gates, self.squashed = next(tensors), next(tensors)  # (N, R), (N, H)
-        self.recurrent, self.downward = next(tensors), next(tensors)  # (B + N but for the last step's, ...), or empty
+        self.recurrent, self.downward = next(tensors), next(tensors)  # (B + N without the last step's, ·), or empty
         self.read = next(tensors)  # (N, R), or empty
-        self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # at each step
+        self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # events at each step
         self.starts = [0, *itertools.accumulate(self.counts)]
         N = self.starts[-1]
         self.times = np.repeat(np.arange(T), self.counts)  # (N,)
@@ -153,26 +171,26 @@ class Events:
         numbers = np.zeros((T + 1, B), dtype=np.int64)
         numbers[0] = np.arange(B)
         numbers[self.times + 1, self.rows] = np.arange(B, B + N)
-        self.current = np.maximum.accumulate(numbers)  # (T+1, B) the event that each row is in before each step
-        left = self.current[self.times, self.rows]  # (N,) the event that each event ends
-        self.left = None if np.array_equal(left, np.arange(N)) else self.index(left)  # None: all rows, at every step
+        self.current = np.maximum.accumulate(numbers)  # (T+1, B) the last event of each row before each step
+        previous = self.current[self.times, self.rows]  # (N,) for each event the one before it in its row
+        # None: all rows change at every step, so event n of the later ones follows event n of all
+        self.previous = None if np.array_equal(previous, np.arange(N)) else self.index(previous)
 
     def index(self, numbers: np.ndarray) -> Tensor:
         return index_tensor(numbers, self.states.device)
 
-    def ended(self, a: Tensor, part: slice) -> Tensor:
-        """Of ``a``, which has a row per event, the initial ones first, the rows of those that ``part`` ended."""
-        return pick(a, part if self.left is None else self.left[part])
+    def before(self, a: Tensor, part: slice) -> Tensor:
+        """For the later events ``part``, the rows of ``a`` (one per event, initial ones included) one event before."""
+        return pick(a, part if self.previous is None else self.previous[part])
 
     def derivatives(self, here: slice, unflushed: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """For some of the events: h and c before them (n, 2H), and how h, c and s depend on each other.
+        """For the later events ``here``: h and c before them (n, 2H), and the first six fields of :class:`Local`.
 
-        That is, (n, H) each but the first: of c to the pre-activations of f and i (n, 2, H) and of g; of h to that of o
-        and, but for layer norm, to c; of c to c before; and f·c. ``unflushed`` (n, 1) is 0 on FLUSH, which uses no f.
+        ``unflushed`` (n, 1) is 0 on FLUSH, which does not use f; None: no event is a FLUSH.
         """
         squashed, H = self.squashed[here], self.squashed.shape[1]
         f, i, o, g = self.gates[here, : 4 * H].chunk(4, dim=1)
-        old = self.ended(self.states, here)
+        old = self.before(self.states, here)
         kept = f * old[:, H:]
         fi = kept.new_empty(len(kept), 2, H)
         torch.addcmul(kept, kept, f, value=-1, out=fi[:, 0])
@@ -184,12 +202,12 @@ class Events:
         return old, (fi, aten.tanh_backward(i, g), *o_and_c, f, kept)
 
     def h(self, numbers: Tensor | slice) -> Tensor:
-        """(n, H): h after those events, numbered from the initial ones on."""
+        """(n, H): h after the events ``numbers``, initial ones included."""
         return pick(self.states[:, : self.states.shape[1] // 2], numbers)
 
 
 def zoned_out(derivatives: tuple[Tensor, ...], share: Tensor | float) -> tuple[Tensor, ...]:
-    """Those of :meth:`Events.derivatives` where ``share`` (n, H) of c before stays: the rest alone moves."""
+    """The result of :meth:`Events.derivatives` if zoneout keeps ``share`` (n, H) of the old c."""
     fi, g, o, c, forget, kept = derivatives
     moving = 1 - share
     fi = fi * (moving[:, None] if isinstance(moving, Tensor) else moving)
@@ -197,10 +215,10 @@ def zoned_out(derivatives: tuple[Tensor, ...], share: Tensor | float) -> tuple[T
 
 
 class Matrix:
-    """A matrix (size, R) that rows are multiplied by, laid out once for all of its products.
+    """A matrix (size, R) for many products with few rows each.
 
-    A BLAS library packs a matrix anew for every product, which for a few rows takes longer than the product itself;
-    oneDNN packs it once. It takes 0.1 ms to start, so that it gets large matrices only.
+    BLAS packs the matrix for every product, which takes longer than multiplying a few rows. oneDNN packs it once, but a
+    product takes 0.1 ms to start, so only matrices of at least LARGE elements use it.
     """
 
     def __init__(self, matrix: Tensor, dtype: torch.dtype) -> None:
@@ -227,26 +245,26 @@ def multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def pick(a: Tensor, rows: Tensor | slice | None) -> Tensor:
-    """Some rows of ``a``; itself for None, a view for a slice."""
+    """Some rows of ``a``: a copy for an index, a view for a slice, ``a`` itself for None."""
     if rows is None:
         return a
     return a[rows] if isinstance(rows, slice) else a.index_select(0, rows)
 
 
 def add(a: Tensor, rows: Tensor | slice | None, b: Tensor) -> None:
-    """Add to some rows of ``a``, all for None, in place. No row comes twice."""
+    """Add ``b`` to some rows of ``a`` in place; None: all rows. ``rows`` must not repeat."""
     if rows is None:
         a.add_(b)
     elif isinstance(rows, slice):
         a[rows].add_(b)
     elif a.dim() == 1:
         a.index_add_(0, rows, b)
-    else:  # faster than index_add_ where rows are long
+    else:  # faster than index_add_ for long rows
         a.index_copy_(0, rows, a.index_select(0, rows).add_(b))
 
 
 def clear(a: Tensor, rows: Tensor | slice) -> None:
-    """Make some rows of ``a`` zero, in place."""
+    """Set some rows of ``a`` to zero in place."""
     if isinstance(rows, slice):
         a[rows].zero_()
     else:
@@ -254,7 +272,7 @@ def clear(a: Tensor, rows: Tensor | slice) -> None:
 
 
 def put(a: Tensor, rows: Tensor | None, b: Tensor) -> None:
-    """Replace some rows of ``a``, all for None, in place."""
+    """Replace some rows of ``a`` by ``b`` in place; None: all rows."""
     if rows is None:
         a.copy_(b)
     else:
@@ -262,7 +280,7 @@ def put(a: Tensor, rows: Tensor | None, b: Tensor) -> None:
 
 
 def replaced(a: Tensor, rows: Tensor | None, b: Tensor) -> Tensor:
-    """``a`` with some of its rows replaced in place; for None, ``b`` itself."""
+    """``a`` with some rows replaced by ``b`` in place; ``b`` itself if rows is None."""
     return b if rows is None else a.index_copy_(0, rows, b)
 
 
@@ -271,7 +289,7 @@ def index_tensor(rows: np.ndarray, device: torch.device) -> Tensor:
 
 
 def norm_backward(d: Tensor, raw: Tensor, gain: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a layer normalisation's input, gain and bias."""
+    """The gradients of the input, gain and bias of a layer normalisation, ``d`` being that of its output."""
     raw = raw.contiguous()
     _, mean, rstd = torch.native_layer_norm(raw, gain.shape, None, None, LAYER_NORM_EPS)
     wanted = [True, True, bias is not None]
