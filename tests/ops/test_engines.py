@@ -62,7 +62,7 @@ def test_one_that_is_asked_for_says_why_it_cannot_run(h200: pytest.MonkeyPatch) 
     assert choose_engine("cuda", GPU, Options()) == "cuda"
     assert refusal(CPU) == "it needs an NVIDIA GPU, and the tensors are on cpu"
     assert refusal(dtype=torch.float64) == "it works in float32 or bfloat16, not in float64"
-    assert refusal(CPU, engine="sparse") == "soft boundaries leave nothing out"
+    assert refusal(CPU, engine="sparse") == "it takes boundaries of 0 and 1 only, not soft ones"
     h200.setenv("TRITON_INTERPRET", "1")
     assert refusal() == "TRITON_INTERPRET=1 has kernels run on the CPU"
     h200.delenv("TRITON_INTERPRET")

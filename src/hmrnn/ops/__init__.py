@@ -1,4 +1,4 @@
-"""The recurrence as a function. ``hmlstm`` is the only place where an engine is chosen."""
+"""The recurrence as a function, ``hmlstm``, and its engines; engines are chosen here only."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ENGINES: tuple[str, ...] = get_args(Engine)
 
 
 def choose_engine(engine: str, device: torch.device, options: Options, dtype: torch.dtype = torch.float32) -> str:
-    """The engine that will run: what was asked for, or for "auto" the fastest that can. Never a silent substitute.
+    """The engine that will run: for "auto" the fastest one that can, otherwise ``engine``, or InputError if it cannot.
 
-    ``dtype`` is that of the parameters; under autocast the products take autocast's.
+    ``dtype`` is that of the parameters; under autocast, that of autocast counts instead.
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     dtype = autocast_dtype(device) or dtype
-    transformed = _transformed()
+    transformed = _why_plain_torch()
     hidden = "it has no detectors with a hidden layer" if options.detector_hidden else None
     no_cuda = transformed or hidden or cuda.why_not(device, dtype)
     no_sparse = transformed or hidden or _why_not_sparse(device, options)
@@ -42,23 +42,23 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     return engine
 
 
-def _transformed() -> str | None:
-    """Why only plain PyTorch can run now, if that is so."""
+def _why_plain_torch() -> str | None:
+    """Why only the reference, in plain PyTorch, can run now; None if the other engines can."""
     if torch._C._are_functorch_transforms_active():
-        return "torch.func does not see through it"
+        return "torch.func cannot transform it"
     if torch.jit.is_tracing():
-        return "torch.jit.trace does not see through it"
+        return "torch.jit.trace cannot trace it"
     if torch.compiler.is_exporting():
-        return "torch.export does not see through it"
+        return "torch.export cannot export it"
     if torch.autograd.forward_ad._current_level >= 0:
-        return "it has no forward derivatives"
+        return "it has no forward-mode derivatives"
     return None
 
 
 def _why_not_sparse(device: torch.device, options: Options) -> str | None:
     if options.boundary == "soft":
-        return "soft boundaries leave nothing out"
-    return "tensors on meta hold no boundaries that could leave something out" if device.type == "meta" else None
+        return "it takes boundaries of 0 and 1 only, not soft ones"
+    return "it reads the values of boundaries, and tensors on meta have none" if device.type == "meta" else None
 
 
 def hmlstm(
@@ -79,20 +79,21 @@ def hmlstm(
     Args:
         inputs: x of shape (T, B, size), or :class:`Symbols`.
         weights: one :class:`LayerWeights` per layer, the lowest first.
-        state: where to start.
-        options: slope, kind of boundary, what a detector does on COPY.
-        lengths: (B,) steps that count in each sequence; the rest is padding.
+        state: the state before the first step.
+        options: how the recurrence behaves; see :class:`Options`.
+        lengths: (B,) number of steps of each sequence; the rest is padding.
         boundaries: (T, B, L-1) boundary states to force; NaN leaves the choice to the detector.
-        noise: (T, B, L-1) uniform draws for ``boundary="sample"``; without it the likelier state is taken.
-        kept: for each layer (T, B, H_l), ones for the units that zoneout keeps from moving; see ``options.zoneout``.
-        seen: for each layer but the last (B, H_l), what the gates of the layer above see of its units, as factors:
-            zero for those that dropout hides. Detectors see all of every unit.
-        engine: which implementation runs. "auto" is the fastest that can: on a CPU the sparse engine, but NumPy for one
-            sequence without a gradient (:mod:`hmrnn.ops.single`, the same up to rounding), and the reference where
-            boundaries or the state's z lie between 0 and 1.
+        noise: (T, B, L-1) uniform random numbers for ``boundary="sample"``; without them z is 1 if its probability is
+            above 0.5.
+        kept: for each layer (T, B, H_l), 1 for the units whose c zoneout keeps; replaces ``options.zoneout``.
+        seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
+            above read it: dropout masks. Detectors read h without them.
+        engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
+            NumPy for a single sequence without gradients (:mod:`hmrnn.ops.single`, equal up to rounding), or the
+            reference if given boundaries or the state's z lie between 0 and 1.
     """
     if seen is not None and any(a.requires_grad for a in seen):
-        raise InputError("seen must not require a gradient: no engine gives one; detach it")
+        raise InputError("seen must not require a gradient: no engine computes one; detach it")
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines: dict[str, Callable[..., Result]] = {
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,
@@ -100,15 +101,15 @@ def hmlstm(
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
     run = engines[chosen]
     if (engine, chosen) == ("auto", "sparse"):
-        run = _left_as_it_is if torch.compiler.is_compiling() else _on_a_cpu
+        run = _on_cpu_uncompiled if torch.compiler.is_compiling() else _on_cpu
     given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
     return run(inputs, weights, state, options, **given)
 
 
-def _on_a_cpu(
+def _on_cpu(
     inputs: Tensor | Symbols, weights: Sequence[LayerWeights], state: State, options: Options, **given: Any
 ) -> Result:
-    """The fastest that can run what is given."""
+    """Run the fastest of the sparse engine, NumPy and the reference that can take these arguments."""
     lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
     if not sparse.all_binary(state, lengths, boundaries):
         return reference.hmlstm(inputs, weights, state, options, **given)
@@ -118,4 +119,4 @@ def _on_a_cpu(
     return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
 
 
-_left_as_it_is = torch._disable_dynamo(_on_a_cpu)  # which imports the compiler when it is called, for seconds
+_on_cpu_uncompiled = torch._disable_dynamo(_on_cpu)  # calling it takes seconds to import the compiler

@@ -1,4 +1,4 @@
-"""What every engine takes and gives: the engines differ in speed, never in meaning."""
+"""The types that every engine takes and returns: weights, state, symbols, options and result."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ class State(NamedTuple):
     h: tuple[Tensor, ...]  # L of (B, H_l)
     c: tuple[Tensor, ...]  # L of (B, H_l)
     z: Tensor  # (B, L-1)
-    pending: Tensor | None = None  # (B, L-1) the gates of the top-down input with top_down="pending"; None: z
+    pending: Tensor | None = None  # (B, L-1) gates of the top-down input with top_down="pending"; None: equal to z
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> State:
-        """The state of ``function`` of each tensor."""
+        """The state with ``function`` applied to each tensor."""
         h, c = (tuple(function(a) for a in part) for part in (self.h, self.c))
         return State(h, c, function(self.z), None if self.pending is None else function(self.pending))
 
     def detach(self) -> State:
-        """The same values without their graph: how truncated backpropagation carries a state over."""
+        """The same values without their graph, for truncated backpropagation."""
         return self.apply(torch.Tensor.detach)
 
 
 class Symbols(NamedTuple):
-    """An input given as indices: engines may look W·embedding up in a table instead of multiplying."""
+    """Input given as indices of an embedding: engines may compute W·embedding once per symbol."""
 
     indices: Tensor  # (T, B), integers
     embedding: Tensor  # (number of symbols, size)
@@ -87,32 +87,34 @@ class Options:
     flush: bool = True
     """Whether a boundary erases the cell at the next step; if False, zp counts as 0 in the choice of operation."""
     top_down: TopDown = "boundary"
-    """When a layer reads the layer above: at the step after its own boundary, from there until it next moves, always or
-    never."""
+    """When a layer reads the layer above: at the step after its own boundary ("boundary"), from there until it next
+    updates ("pending"), at every step ("always") or never ("none")."""
     copy: bool = True
-    """Whether a layer stands still until the layer below ends a segment; if False, zb counts as 1 everywhere."""
+    """Whether a layer copies its state until the layer below ends a segment; if False, zb counts as 1 everywhere."""
     detector_hidden: int = 0
-    """Units in the hidden layer of each detector; 0: the paper's detectors, which have none."""
+    """Units in the hidden layer of each detector; 0 as in the paper: no hidden layer."""
     zoneout: float = 0.0
-    """Share of its old c that a layer keeps when it moves; where masks say which units keep theirs, those count."""
+    """Share of its old c that a unit keeps on UPDATE and FLUSH; masks (the argument ``kept``) replace it."""
     straight_through: bool = False
-    """Where boundaries are forced, send their gradient to the detector as if it had chosen them.
-
-    Off, a forced boundary is a given: its gradient goes to the tensor that forced it, and none reaches the detector."""
+    """Whether the gradient of a forced boundary goes to the detector, as if it had chosen the boundary. If False, it
+    goes to the tensor of forced boundaries."""
 
     @property
     def of_the_paper(self) -> bool:
-        """Whether the cell is the paper's."""
+        """Whether operations and top-down input are those of the paper."""
         return self.flush and self.copy and self.gate == "boundary"
 
     @property
     def gate(self) -> TopDown:
-        """``top_down``, but "boundary" for "pending" where a layer always moves at the step after its boundary."""
+        """``top_down``, but "boundary" for "pending" if the two mean the same.
+
+        They do if a layer always changes at the step after its boundary.
+        """
         return "boundary" if self.top_down == "pending" and (self.flush or not self.copy) else self.top_down
 
 
 class Result(NamedTuple):
-    """What a pass over T steps gives. Padding holds zeros; the state of each sequence is the one at its own end."""
+    """The result of a pass over T steps. Padding is zero; the state is that after each sequence's own last step."""
 
     hidden: tuple[Tensor, ...]  # L of (T, B, H_l)
     boundaries: Tensor  # (T, B, L-1)
@@ -121,17 +123,17 @@ class Result(NamedTuple):
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """What autocast has products computed in; None where it is off, or where a device (meta) has none."""
+    """The dtype of products under autocast; None if autocast is off or the device type (meta) has none."""
     kind = device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
 
 
 def first_only(message: str) -> Callable[[Backward], Backward]:
-    """Make a backward pass raise InputError with ``message`` under ``create_graph=True``.
+    """Decorator of a hand-written backward pass: InputError with ``message`` under ``create_graph=True``.
 
-    One written by hand gives first derivatives. ``once_differentiable`` alone says nothing where the gradient that
-    comes in wants none itself, as that of a sum: the graph just ends there, and second derivatives lack the rest.
+    ``once_differentiable`` alone raises nothing if the incoming gradient does not require one, as that of a sum: second
+    derivatives would then be wrong without an error.
     """
 
     def decorate(backward: Backward) -> Backward:
@@ -139,7 +141,7 @@ def first_only(message: str) -> Callable[[Backward], Backward]:
 
         @functools.wraps(backward)
         def checked(ctx: Any, *grads: Any) -> Any:
-            if torch.is_grad_enabled():  # which autograd switches on for create_graph alone
+            if torch.is_grad_enabled():  # autograd enables it only for create_graph=True
                 raise InputError(message)
             return once(ctx, *grads)
 

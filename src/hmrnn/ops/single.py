@@ -1,9 +1,10 @@
-"""The recurrence of one sequence on a CPU without a gradient, in NumPy, whose calls cost a fraction of torch's.
+"""The recurrence of a single sequence on a CPU without gradients, in NumPy.
 
-With a batch of one, a step is a few products of a matrix with a vector, and what torch spends on each call outweighs
-them. As in the sparse engine a layer that copies does no work, and U·h is computed once after each change of h.
+With a batch of one, a step is a few matrix-vector products, which take less time than the overhead of torch calls; that
+of NumPy calls is smaller. As in the sparse engine, a layer that copies does no work, and U·h is computed once per
+change of h.
 
-``step`` is the same for one time step, where :mod:`hmrnn.ops.streaming` has a batch of one.
+``step`` is one time step, for :mod:`hmrnn.ops.streaming` with a batch of one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hmrnn.ops.reference import LAYER_NORM_EPS
 from hmrnn.ops.streamed import Streamed, remembered, streamed
 
 LARGE = 1 << 20
-"""Numbers in a matrix whose product with a vector is worth more than one thread."""
+"""Elements from which on the product of a matrix with a vector uses several threads."""
 
 
 def why_not(
@@ -35,7 +36,7 @@ def why_not(
     boundaries: Tensor | None,
     noise: Tensor | None,
 ) -> str | None:
-    """Why this cannot run here; None if it can."""
+    """Why :func:`hmlstm` cannot take these arguments; None if it can."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
     source = inputs.embedding if isinstance(inputs, Symbols) else inputs
     given = [
@@ -49,22 +50,22 @@ def why_not(
         *(a for w in weights for a in w),
     ]
     if x.shape[1] != 1 or lengths is not None:
-        return "it takes one sequence, without padding"
+        return "it takes a single sequence without lengths"
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
-        return "it computes on a CPU, in float32 or float64"
+        return "it runs on a CPU in float32 or float64, without autocast"
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in given):
-        return "it has no gradient"
+        return "it has no gradients"
     if not all(_binary(z) for z in (state.z, state.pending, boundaries) if z is not None):
-        return "it takes boundaries of zero and one"
+        return "it takes boundaries of 0 and 1 only"
     if options.detector_hidden:
         return "it has no detectors with a hidden layer"
     if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
-        return "it has neither soft nor drawn boundaries"
+        return "it has neither soft nor sampled boundaries"
     return None
 
 
 def _binary(z: Tensor) -> bool:
-    """Zeros and ones, and NaN for what is left free."""
+    """Whether all values are 0, 1 or NaN (not forced)."""
     return bool(((z == 0) | (z == 1) | z.isnan()).all())
 
 
@@ -75,13 +76,13 @@ def hmlstm(
     options: Options,
     *,
     lengths: Tensor | None = None,
-    boundaries: Tensor | None = None,  # (T, 1, L-1), NaN where free
+    boundaries: Tensor | None = None,  # (T, 1, L-1), NaN: not forced
     noise: Tensor | None = None,
 ) -> Result:
-    """The whole sequence, as every engine gives it."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`."""
     reason = why_not(inputs, weights, state, options, lengths, boundaries, noise)
     if reason is not None:
-        raise InputError(f'this sequence cannot be read in NumPy: {reason}; use engine="sparse"')
+        raise InputError(f'the NumPy code cannot run this: {reason}; use engine="sparse"')
     layers = [_Layer(w, h, c, options.zoneout) for w, h, c in zip(weights, state.h, state.c)]
     top, dtype = len(layers) - 1, layers[0].b.dtype
     with np.errstate(over="ignore", invalid="ignore"):
@@ -96,14 +97,14 @@ def hmlstm(
     slope = dtype.type(float(options.slope))
     hold, half = options.on_copy == "hold", dtype.type(0.5)
 
-    with np.errstate(over="ignore", invalid="ignore"):  # exp of a closed gate; what is not finite stays so
+    with np.errstate(over="ignore", invalid="ignore"):  # exp(-s) of a closed gate overflows; NaN and infinity pass on
         for t in range(T):
-            fed, below = True, first[rows[t]]  # z⁰ = 1; of the first layer this is W·x already
+            fed, below = True, first[rows[t]]  # z⁰ = 1; for the first layer ``below`` is W·x
             for l, layer in enumerate(layers):
                 flush = options.flush and l < top and before[l]
                 down = None
                 if layer.V is not None and (options.gate == "always" or gates[l]):
-                    down = layer.down(layers[l + 1].h)  # h one step ago: that layer has yet to take this step
+                    down = layer.down(layers[l + 1].h)  # still h of the last step
                 if fed or flush:
                     of_z = layer.change(below if fed else None, down, flush, is_product=l == 0)[-1]
                 else:
@@ -141,7 +142,7 @@ def can_step(
     options: Options,
     boundaries: Tensor | None,
 ) -> bool:
-    """Can :func:`step` take this step?"""
+    """Whether :func:`step` can take these arguments."""
     return (
         len(x) == 1
         and x.device.type == "cpu"
@@ -165,7 +166,7 @@ def step(
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
-    boundaries: Tensor | None = None,  # (1, L-1), NaN where free
+    boundaries: Tensor | None = None,  # (1, L-1), NaN: not forced
 ) -> tuple[Streamed, Tensor, Tensor]:
     """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""
     top, h, c = len(weights) - 1, list(state.h), list(state.c)
@@ -220,13 +221,13 @@ def step(
             probabilities.append(p)
     of_detectors = torch.tensor([z, copied, probabilities], dtype=x.dtype).view(3, 1, top)
     pending = torch.tensor([gates], dtype=x.dtype).view(1, top) if options.gate == "pending" else None
-    down = [] if options.of_the_paper else down  # what FLUSH reads is new
+    down = [] if options.of_the_paper else down  # FLUSH reads V·h right after h above changed: nothing to reuse
     new = streamed(State(tuple(h), tuple(c), of_detectors[0], pending), of_detectors[1], down, weights)
     return new, torch.tensor([changed]), of_detectors[2]
 
 
 def _on_copy(w: LayerWeights, h: np.ndarray) -> np.floating:
-    """What COPY leaves of the detector's row of (4)."""
+    """U·h + b in the detector's row: equation 4 on COPY."""
     of_h = torch.dot(w.U[-1].detach(), torch.from_numpy(h))
     return h.dtype.type((of_h + w.b[-1].detach()).item())
 
@@ -238,10 +239,10 @@ def _of_above(w: LayerWeights, above: Tensor, down: Tensor | None) -> float:
 
 
 def _product(matrix: Tensor) -> Callable[[np.ndarray], np.ndarray]:
-    """The product of a matrix with a vector, as a function.
+    """A function that multiplies a matrix with a vector.
 
-    NumPy's BLAS shares even small products among all cores, which takes ten times as long when another process is using
-    one of them. Its einsum stays on one core; large products use the threads that torch was given.
+    NumPy's BLAS uses all cores even for small products, which takes ten times as long if another process uses one of
+    them. So small products use einsum, on one core, and large ones torch with its number of threads.
     """
     if matrix.numel() >= LARGE:
         return lambda vector: torch.mv(matrix, torch.from_numpy(vector)).numpy()
@@ -250,7 +251,7 @@ def _product(matrix: Tensor) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class _Layer:
-    """One layer as it runs."""
+    """One layer during the loop: its current h and c, and products that are computed once per change."""
 
     def __init__(self, w: LayerWeights, h: Tensor, c: Tensor, zoneout: float) -> None:
         def array(a: Tensor | None) -> np.ndarray | None:
@@ -266,7 +267,7 @@ class _Layer:
         self._down: tuple[np.ndarray, np.ndarray] | None = None  # h of the layer above, V·h
 
     def read_input(self, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.ndarray]:
-        """W·x, normalised, of every input that occurs, and which of them each step reads."""
+        """W·x (with layer norm normalised) of the distinct inputs, and for each step the row that it reads."""
         if isinstance(inputs, Symbols):
             occurring, rows = np.unique(inputs.indices[:, 0].numpy(), return_inverse=True)
             x = F.embedding(torch.from_numpy(occurring), inputs.embedding.detach())
@@ -279,20 +280,20 @@ class _Layer:
         return products, rows
 
     def recurrent(self) -> np.ndarray:
-        """(5) and the bias: what COPY leaves of (4)."""
+        """U·h + b (equation 5 and the bias), computed once per change of h."""
         if self._recurrent is None:
             self._recurrent = self._normalise(self.U(self.h), self.gain_U) + self.b
         return self._recurrent
 
     def down(self, above: np.ndarray) -> np.ndarray:
-        """(6), multiplied once for each h of the layer above."""
+        """V·h (equation 6), computed once per change of h of the layer above."""
         assert self.V is not None
         if self._down is None or self._down[0] is not above:
             self._down = above, self._normalise(self.V(above), self.gain_V)
         return self._down[1]
 
     def change(self, below: np.ndarray | None, down: np.ndarray | None, flush: bool, is_product: bool) -> np.ndarray:
-        """UPDATE or FLUSH: new h and c; the pre-activations of (4)."""
+        """UPDATE or FLUSH: set h and c, and return the pre-activations of equation 4."""
         s = self.recurrent()
         if below is not None:
             s = s + (below if is_product else self._normalise(self.W(below), self.gain_W))  # (7)
@@ -312,7 +313,7 @@ class _Layer:
         return s
 
     def _normalise(self, s: np.ndarray, gain: np.ndarray | None) -> np.ndarray:
-        """Layer normalisation of the rows that have a gain, in place."""
+        """Apply layer norm in place to the rows that have a gain: all but the detector's."""
         if gain is not None:
             part = s[: len(gain)]
             part -= np.add.reduce(part) / len(part)

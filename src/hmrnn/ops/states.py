@@ -1,4 +1,4 @@
-"""States of a network in parts and together again, by name, and one copied into another or begun anew."""
+"""Functions of states: split and join, convert to and from named tensors, copy, and reset."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hmrnn.ops import State
 
 
 def split(state: State | None, parts: int) -> list[State | None]:
-    """Equal shares of the sequences."""
+    """The states of ``parts`` equal shares of the batch."""
     if state is None:
         return [None] * parts
     return [state.apply(lambda a, k=k: a.chunk(parts)[k]) for k in range(len(state.z.chunk(parts)))]  # type: ignore[misc]
 
 
 def named(state: State | None) -> dict[str, Tensor]:
-    """The tensors of a state, as checkpoints name them."""
+    """The tensors of a state by their names in checkpoints."""
     if state is None:
         return {}
     pending = () if state.pending is None else (state.pending,)
@@ -27,7 +27,7 @@ def named(state: State | None) -> dict[str, Tensor]:
 
 
 def from_named(tensors: dict[str, Tensor]) -> State | None:
-    """What :func:`named` took the names from."""
+    """The inverse of :func:`named`."""
     if "z.0" not in tensors:
         return None
     layers = sum(name.startswith("h.") for name in tensors)
@@ -36,24 +36,24 @@ def from_named(tensors: dict[str, Tensor]) -> State | None:
 
 
 def keep(state: State, kept: Sequence[bool]) -> State:
-    """The state of the sequences that are kept, and zeros for the others, which begin anew."""
+    """The state with zeros for the sequences that are not kept."""
     mask = torch.tensor(kept, device=state.z.device)[:, None]
     return state.apply(lambda a: torch.where(mask, a, 0))
 
 
 def copy(target: State, source: State, good: Tensor) -> None:
-    """Copy ``source`` into the tensors of ``target``, in place, where ``good`` is true."""
+    """Copy ``source`` into the tensors of ``target`` in place, where ``good`` is true."""
     for mine, theirs in zip(named(target).values(), named(source).values(), strict=True):
         mine.copy_(torch.where(good, theirs, mine))
 
 
 def join(states: list[State]) -> State:
-    """What ``split`` took apart."""
+    """The inverse of :func:`split`."""
     h, c = (tuple(torch.cat(parts) for parts in zip(*(getattr(s, kind) for s in states))) for kind in "hc")
     pending = [s.pending for s in states if s.pending is not None]
     return State(h, c, torch.cat([s.z for s in states]), torch.cat(pending) if pending else None)
 
 
 def in_dtype(dtype: torch.dtype, state: State) -> State:
-    """The state in the parameters' dtype, so that it can be handed in again; on a GPU h may be in a lower precision."""
+    """The state in ``dtype``, that of the parameters; under autocast the cuda engine returns h in a lower precision."""
     return state.apply(lambda a: a.to(dtype))

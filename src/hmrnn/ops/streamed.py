@@ -1,4 +1,4 @@
-"""What a stream remembers from step to step, so that a layer that copies does no work at all."""
+"""Streamed: a state with cached products, so that a layer that copies does no work in the next step."""
 
 from __future__ import annotations
 
@@ -12,47 +12,48 @@ from hmrnn.ops.interface import LayerWeights, State
 
 
 class Streamed(State):
-    """A state that streaming gave, with products that hold as long as states and weights stay as they are.
+    """The state after a streaming step, with products that are valid until its tensors or the weights change.
 
-    Any other state made from it, by ``_replace``, ``detach`` or a copy too, is one without. Changes are noticed as
-    autograd notices them: not those by ``.data``, by NumPy, by a fused optimizer or by a CUDA graph.
+    A state made from it, for example by ``_replace``, ``detach`` or a copy, has no products. Changes are detected by
+    autograd's version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
     """
 
     on_copy: Tensor | None = None
     """(B, L-1): U·h + b in the detectors' rows."""
     down: tuple[Tensor | None, ...] = ()
-    """For each layer but the top one V·h of the layer above, (B, R), where it is known."""
-    seen: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...] = ()
-    """The tensors that this was computed from, as they were then."""
+    """For each layer but the top one V·h of the layer above (B, R), or None if it was not computed."""
+    sources: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...] = ()
+    """The tensors that the products were computed from, with their versions."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Streamed, tuple(self)
 
 
 def streamed(state: State, on_copy: Tensor, down: Sequence[Tensor | None], weights: Sequence[LayerWeights]) -> Streamed:
+    """``state`` with the products ``on_copy`` and ``down``."""
     new = Streamed(*state)
     new.on_copy, new.down = on_copy, tuple(down)
-    new.seen = tuple((weakref.ref(a), _version(a)) for a in _read(new, weights))
+    new.sources = tuple((weakref.ref(a), _version(a)) for a in _sources(new, weights))
     return new
 
 
 def remembered(state: State, weights: Sequence[LayerWeights]) -> Streamed | None:
-    """The state, if it has products and nothing has changed that they depend on.
+    """The state if it has valid products, otherwise None.
 
-    None in inference mode, where changes of tensors cannot be noticed.
+    Always None for tensors of inference mode, whose changes are not counted.
     """
     if any(h.is_inference() for h in state.h[1:]) or not isinstance(state, Streamed) or state.on_copy is None:
         return None
     same = (
-        # itself, as a weight that is computed anew for every use may lie where the last one lay
+        # the same object: a weight that is computed for every call may have the address of the last one
         ref() is a and version == _version(a)
-        for (ref, version), a in zip(state.seen, _read(state, weights), strict=True)
+        for (ref, version), a in zip(state.sources, _sources(state, weights), strict=True)
     )
     return state if all(same) else None
 
 
-def _read(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
-    """The tensors that the products were made of."""
+def _sources(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
+    """The tensors that the products of ``state`` depend on."""
     for h, w in zip(state.h[1:-1], weights[1:-1]):
         yield from (h, w.U, w.b)
     for h, w, down in zip(state.h[1:], weights, state.down):
@@ -61,5 +62,5 @@ def _read(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
 
 
 def _version(a: Tensor) -> tuple[int, int]:
-    """What changes when a tensor does."""
+    """A value that changes whenever autograd counts a change of the tensor."""
     return a.data_ptr(), 0 if a.is_inference() else a._version

@@ -1,4 +1,4 @@
-"""One time step without a gradient, row by row: a layer that copies does no work at all."""
+"""One time step without gradients: rows of a layer that copy do no work."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hmrnn.ops.streamed import remembered, streamed
 
 
 class Step(NamedTuple):
-    """The state after one step, and which rows of which layers changed to get there."""
+    """The result of one step."""
 
     state: State
-    changed: Tensor  # (B, L) bool: True where the layer did UPDATE or FLUSH
+    changed: Tensor  # (B, L) bool: True for UPDATE and FLUSH
     probabilities: Tensor  # (B, L-1)
 
 
@@ -30,15 +30,15 @@ def step(
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
-    boundaries: Tensor | None = None,  # (B, L-1), NaN where free
+    boundaries: Tensor | None = None,  # (B, L-1), NaN: not forced
 ) -> Step:
-    """Equations 2-9 for one time step. With "soft" boundaries every row changes, as those equations have it.
+    """Equations 2-9 for one time step. With "soft" boundaries every row changes.
 
-    Nothing is drawn: of "sample" the likelier state is taken.
+    Nothing is sampled: with "sample", z is 1 if its probability is above 0.5.
     """
     if options.detector_hidden:
         return _reference_step(x, weights, state, options, boundaries)
-    if single.can_step(x, weights, state, options, boundaries):  # the same up to rounding, sooner
+    if single.can_step(x, weights, state, options, boundaries):  # faster, and equal up to rounding
         return Step(*single.step(x, weights, state, options, boundaries))
     top, ones = len(weights) - 1, state.z.new_ones(len(x))
     h, c, z = list(state.h), list(state.c), state.z.clone()
@@ -97,7 +97,7 @@ def step(
             z[:, l] = z_new
             below, z_below = h[l], z_new
     if options.of_the_paper:
-        down = []  # what FLUSH reads is new
+        down = []  # FLUSH reads V·h right after h above changed: nothing to reuse
     new = streamed(State(tuple(h), tuple(c), z, pending), copied, down, weights)
     return Step(new, torch.stack(changed, dim=1), probabilities)
 
@@ -105,7 +105,7 @@ def step(
 def _reference_step(
     x: Tensor, weights: Sequence[LayerWeights], state: State, options: Options, boundaries: Tensor | None
 ) -> Step:
-    """A step of the reference, whose layers compute everything when they copy, too."""
+    """One step of the reference engine."""
     forced = None if boundaries is None else boundaries[None]
     result = reference.hmlstm(x[None], weights, state, options, boundaries=forced)
     fed = F.pad(result.state.z, (1, 0), value=1.0)  # (B, L)
@@ -114,25 +114,25 @@ def _reference_step(
 
 
 def _gate(state: State, pending: Tensor | None, options: Options, l: int) -> Tensor:
-    """(B,): the gate of the top-down input of layer l at this step."""
+    """(B,): the gate of layer l's top-down input at this step."""
     if options.gate == "always":
         return torch.ones_like(state.z[:, l])
     return (state.z if pending is None else pending)[:, l]
 
 
 def _shared(z: Tensor) -> Tensor | float:
-    """The value that all rows have, if it is the same; (n, 1) otherwise."""
+    """One number if all rows have the same value; otherwise the values as (n, 1)."""
     values = z.tolist()
     return float(values[0]) if len(set(values)) == 1 else z[:, None]
 
 
 def _put(current: Tensor, rows: slice | Tensor, new: Tensor) -> Tensor:
-    """``current`` with some rows replaced; the tensor itself is left alone."""
+    """A copy of ``current`` with some rows replaced by ``new``."""
     return new if isinstance(rows, slice) else current.index_copy(0, rows, new)
 
 
 def _on_copy(w: LayerWeights, h: Tensor) -> Tensor:
-    """(B,): what COPY leaves of the detector's row of equation 4, the recurrent contribution and the bias."""
+    """(B,): U·h + b in the detector's row, which is all of equation 4 on COPY."""
     return F.linear(h, w.U[-1:], w.b[-1:])[:, 0].to(w.b.dtype)
 
 
@@ -140,13 +140,13 @@ def _move(
     w: LayerWeights,
     h: Tensor,  # (n, H)
     c: Tensor,  # (n, H)
-    flush: Tensor | float,  # (n, 1), or that of all rows
+    flush: Tensor | float,  # (n, 1), or one number for all rows
     below: Tensor,  # (n, size)
-    z_below: Tensor | float,  # (n, 1), or that of all rows
+    z_below: Tensor | float,  # (n, 1), or one number for all rows
     from_above: Tensor | None,  # (n, R) V·h times its gate
     zoneout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """UPDATE or FLUSH of the rows that change: their h, c and the detector's pre-activation."""
+    """UPDATE or FLUSH of n rows: their new h and c, and the detector's pre-activation (n,)."""
     s = F.linear(h, w.U, w.b).to(w.b.dtype) if w.gain_U is None else normalise(F.linear(h, w.U), w.gain_U) + w.b
     if _matters(z_below):
         s = s + _times(z_below, normalise(F.linear(below, w.W), w.gain_W))
@@ -173,5 +173,5 @@ def _matters(z: Tensor | float) -> bool:
 
 
 def _times(z: Tensor | float, a: Tensor) -> Tensor:
-    """z·a, at no cost where z is 1."""
+    """z·a; ``a`` itself if z is the number 1."""
     return z * a if isinstance(z, Tensor) or z != 1 else a
