@@ -64,7 +64,7 @@ def test_one_that_is_asked_for_says_why_it_cannot_run(h200: pytest.MonkeyPatch) 
     assert refusal(dtype=torch.float64) == "it works in float32 or bfloat16, not in float64"
     assert refusal(CPU, engine="sparse") == "it takes boundaries of 0 and 1 only, not soft ones"
     h200.setenv("TRITON_INTERPRET", "1")
-    assert refusal() == "TRITON_INTERPRET=1 has kernels run on the CPU"
+    assert refusal() == "TRITON_INTERPRET=1 makes Triton run kernels on the CPU"
     h200.delenv("TRITON_INTERPRET")
     h200.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert refusal() == "it needs a GPU of compute capability 8.0 or more, and Tesla T4 has 7.5"

@@ -285,7 +285,7 @@ def test_lanes_keep_the_order(layers: int, way: int, monkeypatch: pytest.MonkeyP
     lanes = Lanes([Clock() for _ in range(count - 1)], Clock())  # type: ignore[misc, arg-type]
     stages = [(t, l) for t in range(5)[::way] for l in range(layers)[::way]]
     with lanes.forked():
-        with lanes.apart():
+        with lanes.background():
             here[-1].before.add(("apart",))
         for t, l in stages:
             with lanes.stage(l):

@@ -1,8 +1,7 @@
-"""What the cuda engine keeps from call to call: plans, the graphs that are captured of them, and streams.
+"""The cuda engine's cache of plans, captured CUDA graphs and streams.
 
-A :class:`Device` lends an :class:`Instance` to each call, which gives it back after its backward pass. When a shape
-comes back its launches are captured; graphs and the buffers they are bound to are kept for the next call of that shape,
-a bounded number of them.
+A :class:`Device` lends an :class:`Instance` to each call, which returns it after its backward pass. At the second call
+of a shape its launches are captured. Graphs and their buffers are kept for further calls of that shape, up to a limit.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from hmrnn.ops.cuda.plan import Lanes, Plan
 from hmrnn.ops.interface import LayerWeights
 
 KEPT, KEPT_SHARE = 8, 0.25
-"""How many captured plans that no call is using a device keeps, and in what share of its memory; one in any case."""
+"""Largest number of idle captured plans on a device, and largest share of its memory for them; one is always kept."""
 STAGE_BYTES = 70_000
-"""What the graphs of a plan take for each step and layer, as measured on an H200."""
+"""Memory that the graphs of a plan take per step and layer, measured on an H200."""
 STREAMS = 32
-"""How many streams a device has for captures; a call that finds none left is not captured."""
+"""Number of streams for captures on a device; a call for which none is free is not captured."""
 LOADS = 4
-"""How many sets of weights a captured plan has graphs for that load them."""
+"""Largest number of graphs of a captured plan that load weights, one for each set of weights."""
 REMEMBERED = 256
-"""How many shapes a device remembers to have met."""
+"""Largest number of shapes that a device remembers, to capture them at their second call."""
 
 _uncaptured = contextvars.ContextVar("uncaptured", default=False)
 
 
 @contextlib.contextmanager
 def uncaptured() -> Iterator[None]:
-    """Calls within launch as they are, and leave nothing behind: for a caller who captures the next ones as a whole."""
+    """Inside, calls are not captured and nothing is cached: for a caller that captures later calls as a whole."""
     token = _uncaptured.set(True)
     try:
         yield
@@ -47,49 +46,49 @@ def uncaptured() -> Iterator[None]:
 
 
 class _Captures:
-    """How many are under way, in all threads, and whether garbage was collected before the first."""
+    """Number of captures in progress in all threads, and whether garbage collection was enabled before the first."""
 
     lock = threading.Lock()
-    under_way = 0
-    collected = False
+    in_progress = 0
+    gc_was_enabled = False
 
 
 @contextlib.contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
-    """``torch.cuda.graph`` in which no garbage is collected.
+    """``torch.cuda.graph`` with garbage collection disabled.
 
-    A graph that is deleted while another is captured breaks the capture off, and one that is part of a cycle, as those
-    of a trainer are, is deleted whenever Python collects.
+    Deleting a graph aborts a capture in progress, and Python may delete a graph in a reference cycle, such as that of a
+    trainer, at any garbage collection.
     """
     with _Captures.lock:
-        if _Captures.under_way == 0:
-            _Captures.collected = gc.isenabled()
+        if _Captures.in_progress == 0:
+            _Captures.gc_was_enabled = gc.isenabled()
             gc.disable()
-        _Captures.under_way += 1
+        _Captures.in_progress += 1
     try:
         with torch.cuda.graph(graph, **options):
             yield
     finally:
         with _Captures.lock:
-            _Captures.under_way -= 1
-            if _Captures.under_way == 0 and _Captures.collected:
+            _Captures.in_progress -= 1
+            if _Captures.in_progress == 0 and _Captures.gc_was_enabled:
                 gc.enable()
 
 
 Places = tuple[tuple[int, torch.dtype, tuple[int, ...]], ...]
-"""Where tensors lie in memory, and how."""
+"""Address, dtype and strides of tensors."""
 
 
 @dataclasses.dataclass(eq=False)
 class Instance:
     """A plan and, once captured, its graphs.
 
-    Captured instances have streams of their own: the workspace of a matrix product belongs to the stream that it was
-    captured on, so graphs that share a stream share scratch memory, and can lose it when one of them is deleted.
+    A captured instance has its own streams: the workspace of a matrix product belongs to the stream it was captured on,
+    so graphs of one stream would share that memory, and lose it when one of them is deleted.
     """
 
     plan: Plan
-    streams: list[torch.cuda.Stream]  # of its lanes; none: it will not be captured
+    streams: list[torch.cuda.Stream]  # of its lanes; empty: it will not be captured
     graphs: dict[str, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loads: dict[Places, torch.cuda.CUDAGraph] = dataclasses.field(default_factory=dict)
     loaded_from: Places = ()
@@ -99,7 +98,7 @@ class Instance:
         return self.plan.nbytes + STAGE_BYTES * self.plan.spec.steps * len(self.plan.spec.sizes)
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
-        """By a graph, where the weights lie where they lay before."""
+        """Copy the weights into the plan's buffers; by a graph if they have the same addresses as before."""
         places = tuple((a.data_ptr(), a.dtype, a.stride()) for w in weights for a in w if a is not None)
         if places in self.loads:
             self.loads[places].replay()
@@ -110,7 +109,7 @@ class Instance:
         self.loaded_from = places
 
     def capture(self) -> None:
-        """Record the graphs; weights and inputs must have been loaded."""
+        """Capture the graphs, unless that is done; weights and inputs must have been loaded."""
         if not self.streams or self.graphs:
             return
         passes: dict[str, Callable[[], None]] = {"forward": self.plan.forward}
@@ -118,7 +117,7 @@ class Instance:
             passes["backward"] = self.plan.backward
         stream, here = self.streams[0], torch.cuda.current_stream()
         stream.wait_stream(here)
-        with torch.cuda.stream(stream):  # compiles kernels and allocates workspaces, which cannot be done in a capture
+        with torch.cuda.stream(stream):  # compile kernels and allocate workspaces, which is not allowed in a capture
             for launch in passes.values():
                 launch()
         self.graphs = {name: self._captured(launch) for name, launch in passes.items()}
@@ -131,7 +130,7 @@ class Instance:
         return graph
 
     def run(self, name: str) -> None:
-        """The "forward" or the "backward" pass."""
+        """Run the "forward" or the "backward" pass, by its graph if it is captured."""
         if self.graphs:
             self.graphs[name].replay()
         else:
@@ -139,12 +138,12 @@ class Instance:
 
 
 class Lease:
-    """An instance in the hands of one call; given back after its backward pass, or when there can be none any more."""
+    """An instance lent to one call; returned after its backward pass, or when no backward pass can follow."""
 
     def __init__(self, instance: Instance, owner: Device) -> None:
         self.held: list[Instance] = [instance]
         self.owner = owner
-        self.worked_over = False  # by a backward pass, which needs the forward pass's logs fresh
+        self.logs_overwritten = False  # by a backward pass: before another one the forward pass must run again
 
     @property
     def plan(self) -> Plan:
@@ -155,9 +154,9 @@ class Lease:
         self.held[0].run("forward")
 
     def backward(self) -> None:
-        if self.worked_over:
+        if self.logs_overwritten:
             self.held[0].run("forward")
-        self.worked_over = True
+        self.logs_overwritten = True
         self.held[0].run("backward")
 
     def release(self) -> None:
@@ -173,21 +172,21 @@ class Lease:
 
 
 class Device:
-    """What the engine keeps on one GPU. (On a CPU, where tests interpret the kernels, nothing.)"""
+    """The cache of one GPU. On a CPU, where tests interpret the kernels, nothing is cached."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.idle: list[Instance] = []
-        self.streams: list[torch.cuda.Stream] = []  # of no instance
+        self.streams: list[torch.cuda.Stream] = []  # not used by any instance
         self._streams_made = 0
-        self._side: list[torch.cuda.Stream] = []  # for launches that a caller captures
-        self._met: dict[Spec, None] = {}
+        self._side: list[torch.cuda.Stream] = []  # for launches inside a capture of the caller's
+        self._met: dict[Spec, None] = {}  # shapes of earlier calls, the latest last
         self._lock = threading.RLock()
-        self._last: torch.cuda.Event | None = None
+        self._last: torch.cuda.Event | None = None  # the end of the last call
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """One call after another, from whatever thread or stream: buffers change hands between them."""
+        """Run one call at a time, in order, from any thread and stream: calls reuse each other's buffers."""
         autocast = torch.autocast(self.device.type, enabled=False)
         with self._lock, torch.inference_mode(False), torch.no_grad(), autocast:
             if self.device.type != "cuda":
@@ -204,15 +203,15 @@ class Device:
                     self._last.record(here)
 
     def lend(self, spec: Spec, often: bool = False) -> Lease:
-        """An instance for ``spec``; one that gets captured if ``often``, or if the shape was met before."""
+        """An instance for ``spec``; it is captured if ``often`` or if the shape was used before."""
         wanted = (len(spec.sizes) + 1) // 2
         if self.device.type != "cuda":
             return Lease(Instance(Plan(spec, Lanes()), []), self)
         if torch.cuda.is_current_stream_capturing():
             while len(self._side) < wanted:
                 self._side.append(torch.cuda.Stream(self.device, priority=-1))
-            apart, *side = self._side[:wanted]
-            return Lease(Instance(Plan(spec, Lanes(side, apart)), []), self)
+            background, *side = self._side[:wanted]
+            return Lease(Instance(Plan(spec, Lanes(side, background)), []), self)
         self._make_room()
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
@@ -225,32 +224,32 @@ class Device:
         if not often or not self._enough_streams(wanted):
             return Lease(Instance(Plan(spec, Lanes()), []), self)
         streams = [self.streams.pop() for _ in range(wanted)]
-        return Lease(Instance(Plan(spec, Lanes(streams[1:], self._apart)), streams), self)
+        return Lease(Instance(Plan(spec, Lanes(streams[1:], self._background)), streams), self)
 
     @functools.cached_property
-    def _apart(self) -> torch.cuda.Stream:
-        """Of lower priority than the lanes. It has copies alone, no matrix product, so captured instances share it."""
+    def _background(self) -> torch.cuda.Stream:
+        """A stream of lower priority than the lanes. It runs copies only, no matrix products, so instances share it."""
         return torch.cuda.Stream(self.device, priority=-1)
 
     def _enough_streams(self, wanted: int) -> bool:
-        """Make streams if need be; torch has a limited number of different ones."""
+        """Whether ``wanted`` streams are free, after creating missing ones up to STREAMS: torch's number is limited."""
         while len(self.streams) < wanted and self._streams_made < STREAMS:
             self.streams.append(torch.cuda.Stream(self.device, priority=-2))
             self._streams_made += 1
         return len(self.streams) >= wanted
 
     def _make_room(self) -> None:
-        """Forget what was used longest ago."""
+        """Drop the least recently used shapes and idle instances beyond the limits."""
         while len(self._met) > REMEMBERED:
             self._met.pop(next(iter(self._met)))
         limit = KEPT_SHARE * torch.cuda.get_device_properties(self.device).total_memory
         while len(self.idle) > KEPT or (len(self.idle) > 1 and sum(one.nbytes for one in self.idle) > limit):
             if self._last is not None:
-                self._last.synchronize()  # the memory may go to another stream than the one that used it last
+                self._last.synchronize()  # another stream may get the memory
             self.streams += self.idle.pop(0).streams
 
     def forget(self) -> None:
-        """Give back all that no call is using."""
+        """Free everything that no call is using."""
         with self._lock:
             if self._last is not None:
                 self._last.synchronize()
@@ -263,13 +262,13 @@ _devices: dict[torch.device, Device] = {}
 
 
 def forget() -> None:
-    """Give back the buffers and graphs that are kept for shapes to come back, on every device."""
+    """Free the cached buffers and graphs on every device."""
     for device in list(_devices.values()):
         device.forget()
 
 
 def on(device: torch.device) -> Device:
-    """What is kept there."""
+    """The cache of ``device``."""
     if device not in _devices:
         _devices.setdefault(device, Device(device))
     return _devices[device]

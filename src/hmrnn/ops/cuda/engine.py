@@ -1,13 +1,12 @@
 """The recurrence on NVIDIA GPUs: matrix products and fused Triton cell kernels, captured into CUDA graphs.
 
-Meaning and gradients are those of :mod:`hmrnn.ops.reference`. Matrix products and h are in the type of the weights, or
-in autocast's (float32 or bfloat16); c, the detectors, z and every sum are in float32. So hidden and ``state.h`` come
-back in that type and all other results in float32. What the backward pass needs of c and of the pre-activations is kept
-in the type of the products.
+Results and gradients are those of :mod:`hmrnn.ops.reference`. Matrix products, hidden and ``state.h`` are in the dtype
+of the weights or of autocast (float32 or bfloat16); c, the detectors, z and every sum are in float32. The logs of c and
+of the pre-activations for the backward pass are in the dtype of the products.
 
-A call works in buffers of its own (:class:`hmrnn.ops.cuda.plan.Plan`) from its forward to its backward pass. Those of
-shapes that come back are captured and kept (:mod:`hmrnn.ops.cuda.cache`). Inside a capture of the caller's, the same
-launches become part of the caller's graph.
+A call has its own buffers (:class:`hmrnn.ops.cuda.plan.Plan`) from its forward to its backward pass. Launches of shapes
+that repeat are captured and kept (:mod:`hmrnn.ops.cuda.cache`). Inside a capture of the caller's, the launches become
+part of the caller's graph.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from hmrnn.ops.cuda.plan import unflattened
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
 STEPS_WITHOUT_GRADIENT = 128
-"""Without a gradient a sequence is worked off this many steps at a time: memory does not grow with its length."""
+"""Steps per piece of a sequence without gradients: memory does not grow with its length."""
 
 
 @functools.cache
@@ -51,7 +50,7 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     if not _triton_is_installed():
         return "it needs Triton, which is not installed (pip install triton)"
     if os.environ.get("TRITON_INTERPRET") == "1":
-        return "TRITON_INTERPRET=1 has kernels run on the CPU"
+        return "TRITON_INTERPRET=1 makes Triton run kernels on the CPU"
     major, minor = torch.cuda.get_device_capability(device)
     if major < 8:
         name = torch.cuda.get_device_name(device)
@@ -61,7 +60,7 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
 
 @dataclasses.dataclass
 class Call:
-    """What a call is given, apart from the tensors that may want a gradient."""
+    """The arguments of a call, without the tensors that may have gradients."""
 
     spec: Spec
     device: Device
@@ -81,7 +80,7 @@ class Call:
         return lease.plan.result()
 
     def unflatten(self, flat: Sequence[Any]) -> tuple[Any, tuple[Any, Any, Any, Any], Any, list[Sequence[Any]]]:
-        """Source, state (h, c, z, pending), forced boundaries and the fields of each layer's weights."""
+        """Source (x or embedding), state (h, c, z, pending), forced boundaries, and the fields of all weights."""
         L, fields = len(self.spec.sizes), len(LayerWeights._fields)
         h, c, rest = flat[1 : 1 + L], flat[1 + L : 1 + 2 * L], flat[1 + 2 * L :]
         weights = [rest[3 + l * fields : 3 + (l + 1) * fields] for l in range(L)]
@@ -98,7 +97,7 @@ class _Recurrence(torch.autograd.Function):
             result = call.run(lease, tensors)
         ctx.call, ctx.lease = call, lease
         ctx.dtypes = [None if a is None else a.dtype for a in tensors]
-        ctx.save_for_backward(result.boundaries.new_empty(0))  # so that torch says when a backward pass comes too late
+        ctx.save_for_backward(result.boundaries.new_empty(0))  # torch then reports a second backward pass as an error
         ctx.set_materialize_grads(False)
         return (
             *result.hidden,
@@ -112,29 +111,29 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @first_only("the engine 'cuda' gives first derivatives only; for create_graph=True choose engine='reference'")
-    def backward(ctx: Any, *of: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         call, lease = ctx.call, ctx.lease
         wanted = [dtype if needed else None for dtype, needed in zip(ctx.dtypes, ctx.needs_input_grad[1:])]
         source, _, _, weights = call.unflatten(wanted)
         fields = LayerWeights._fields
         with call.device.turn():
-            lease.plan.load_gradients(of)
+            lease.plan.load_gradients(grads)
             lease.backward()
             plan = lease.plan
             named = [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
-            of_source = None if source is None else source_gradient(plan, source)
-            of_weights = weight_gradients(plan, named)
-            copies = [
+            d_source = None if source is None else source_gradient(plan, source)
+            d_weights = weight_gradients(plan, named)
+            d_states = [
                 None if a is None or dtype is None else a.to(dtype, copy=True)
                 for a, dtype in zip(plan.state_gradients(), wanted[1:])
             ]
             if not torch._C._autograd._get_current_graph_task_keep_graph():
                 lease.release()
-        return (None, of_source, *copies, *(layer.get(name) for layer in of_weights for name in fields))
+        return (None, d_source, *d_states, *(layer.get(name) for layer in d_weights for name in fields))
 
 
-@torch._disable_dynamo  # as torch.compiler.disable, which would import the compiler now, for seconds
+@torch._disable_dynamo  # torch.compiler.disable would do the same, but takes seconds to import the compiler
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, B, size)
     weights: Sequence[LayerWeights],
@@ -142,12 +141,12 @@ def hmlstm(
     options: Options,
     *,
     lengths: Tensor | None = None,  # (B,)
-    boundaries: Tensor | None = None,  # (T, B, L-1), NaN where free
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN: not forced
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
     seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
 ) -> Result:
-    """The whole sequence; see :func:`hmrnn.ops.hmlstm`."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`."""
     indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
     T, B = (inputs.indices if isinstance(inputs, Symbols) else inputs).shape[:2]
     device, dtype = weights[0].U.device, weights[0].U.dtype
@@ -200,7 +199,7 @@ def hmlstm(
 
 
 def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:
-    """In pieces, each of which starts from the state at the end of the one before it."""
+    """Run the sequence in pieces of STEPS_WITHOUT_GRADIENT steps, each from the final state of the one before."""
     T, limit = call.spec.steps, STEPS_WITHOUT_GRADIENT
     if limit >= T:
         with call.device.turn():

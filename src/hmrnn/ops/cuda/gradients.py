@@ -1,13 +1,12 @@
-"""The gradients of weights and inputs on the cuda engine: one matrix product per matrix, after the backward pass.
+"""The gradients of weights and inputs in the cuda engine: one matrix product per matrix, after the backward pass.
 
 With layer norm a contribution is gate · gain · x̂ with x̂ = (M a - mean) / deviation, and the backward pass logs d, the
-gradient of the sum of contributions. Through x̂ it becomes gate / deviation · (gain · d - m - k x̂), m and k being means
-over the gates. Written out, with a' = gate / deviation · a and P = Σ d a'ᵀ, the gradient of M is
+gradient of the sum of contributions. The gradient of M a is gate / deviation · (gain · d - m - k x̂), where m and k are
+means over the gates. With a' = gate / deviation · a and P = Σ d a'ᵀ, summed over time and batch, the gradient of M is
 
     gain · P - Σ (m - k · mean / deviation) a' - M Σ (k / deviation) a a'ᵀ
 
-and that of the gain is the diagonal of M Pᵀ less a sum of d. All of it sums over time and batch: d and a are all that
-has to be logged and read.
+and that of the gain is the diagonal of M Pᵀ minus Σ gate · mean / deviation · d. So only d and a have to be logged.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ TILE = {"ROWS": 16, "BLOCK": 128, "num_warps": 4}
 
 
 def weight_gradients(plan: Plan, wanted: Sequence[Mapping[str, torch.dtype]]) -> list[dict[str, Tensor]]:
-    """For each layer the gradients that a type is given for. Some of what the passes logged is used up."""
+    """For each layer the gradients named in ``wanted``, in the given dtypes. Overwrites some logs of the plan."""
     layers = [_Layer(plan, layer, names) for layer, names in zip(plan.layers, wanted)]
     found = [layer.gradients() for layer in layers]
     return [{name: of[name].to(dtype) for name, dtype in names.items()} for of, names in zip(found, wanted)]
 
 
 def source_gradient(plan: Plan, dtype: torch.dtype) -> Tensor:
-    """Of x (T, B, size) or of the embedding."""
+    """The gradient of x (T, B, size) or of the embedding."""
     spec, first = plan.spec, plan.layers[0]
     ds = first.ds.flatten(0, 1) if plan.ds_x is None else plan.ds_x[:, : first.gates]
     d_x = product(ds, plan.W_x, spec.new(len(ds), spec.input_size, dtype=torch.float32))
@@ -55,7 +54,7 @@ class _Layer:
         self.found: dict[str, Tensor] = {}
         self.names = [name for name in layer.reads if name in wanted or f"gain_{name}" in wanted]
 
-        # all sums over rows, in chunks side by side
+        # all sums over rows, each in parallel chunks
         widths = {"b": layer.gates * (4 if self.spec.norm else 1), "d_c": layer.H, "d_c·x̂": layer.H}
         widths |= {f"{kind} {name}": layer.input_sizes[name] for kind in ("detector", "means") for name in self.names}
         ends = list(itertools.accumulate(widths.values()))
@@ -68,7 +67,7 @@ class _Layer:
             self._column_sums(layer.c_log[1:].flatten(0, 1), "d_c·x̂", None)
 
     def gradients(self) -> dict[str, Tensor]:
-        """Works in logs of all layers: to be called when their column sums have been made."""
+        """The gradients by name. Overwrites logs of other layers, so all layers must have been constructed before."""
         layer, found = self.layer, self.found
         grams = {name: self._product(name) for name in self.names}
         total = self.sums.sum(0)
@@ -94,44 +93,47 @@ class _Layer:
         )  # fmt: skip
 
     def _gate(self, name: str) -> Tensor | None:
-        """What a matrix's contribution is multiplied by at each step, from the first on; None if by nothing."""
+        """The gate that multiplies a matrix's contribution, (T, B, ·); None if there is none."""
         plan, l = self.plan, self.layer.l
         if name == "V" and plan.gate is not None and not self.layer.top:
             return plan.gate[:, :, l:]
         return plan.z[1:, :, l - 1 :] if name == "W" and l > 0 and self.spec.copy else None
 
     def _product(self, name: str) -> Tensor | None:
-        """ds times what the matrix was multiplied with, weighed; gives the Gram matrix that layer norm needs."""
+        """Compute P, the product of ds with a', into ``found``; returns -Σ (k / deviation) a a'ᵀ with layer norm."""
         plan, layer, spec = self.plan, self.layer, self.spec
         read, now = layer.reads[name], int(name == "W")
         gate = self._gate(name)
-        weighed = again = seen = None
+        weighted = gram_left = seen = None
         if read is None:
             a = plan.x
             if spec.norm:
-                weighed, again = torch.empty_like(a), torch.empty_like(a)
+                weighted, gram_left = torch.empty_like(a), torch.empty_like(a)
         else:
             other = plan.layers[read]
             a = other.h[now : now + spec.steps]
             seen = other.seen if name == "W" else None
             if spec.norm or gate is not None or seen is not None:
-                weighed, again = other.d_hidden, other.c_log if spec.norm else None  # logs that nobody needs any more
+                weighted, gram_left = (
+                    other.d_hidden,
+                    other.c_log if spec.norm else None,
+                )  # logs that are no longer needed
         arguments: dict[str, Any] = {"d_detector": None, "stats": None}
         if not layer.top:
             arguments["d_detector"] = plan.d_s_z[:, :, layer.l :]
         if layer.stats is not None:
             arguments["stats"] = layer.stats[:, :, OF_STATS[name] :]
         width = layer.input_sizes[name]
-        if weighed is not None or not layer.top:
+        if weighted is not None or not layer.top:
             self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
-                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, weighed=weighed, again=again,
+                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, weighted=weighted, gram_left=gram_left,
                 sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
                 sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
             )  # fmt: skip
-        right = (a if weighed is None else weighed).flatten(0, 1)
+        right = (a if weighted is None else weighted).flatten(0, 1)
         self.found[name] = spec.new(layer.gates + (not layer.top), width, dtype=torch.float32)
         product(self.ds.t(), right, self.found[name][: layer.gates])
-        return None if again is None else torch.mm(again[: spec.steps].flatten(0, 1).t(), right)
+        return None if gram_left is None else torch.mm(gram_left[: spec.steps].flatten(0, 1).t(), right)
 
     def _apply_gain(self, name: str, gram: Tensor, sums: Mapping[str, Tensor]) -> None:
         layer, plan, width = self.layer, self.plan, self.layer.input_sizes[name]

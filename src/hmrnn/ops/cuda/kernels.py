@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
-"""The Triton kernels of the cuda engine: everything of a step but its matrix products.
+"""The Triton kernels of the cuda engine's forward pass: everything in a step except its matrix products.
 
-One program per row of the batch handles the whole width of a layer, so layer norm, the detector and the sums behind the
-gradient of z stay inside a program: no atomics, the same bits every time. Whatever the storage, arithmetic is float32.
-Pointers are to the start of a buffer and ``t`` picks the step: a kernel is compiled once per layer, not once per step.
+One program handles one row of the batch over the whole width of a layer. So the sums of layer norm, of the detector and
+of the gradient of z need no atomics, and results are the same bits every time. Arithmetic is float32 for any storage
+dtype. Pointers are to the start of a buffer and ``t`` selects the step, so a kernel is compiled once per layer.
 """
 
 import triton
@@ -21,7 +21,7 @@ def block(width: int, per_thread: int | None = None) -> dict[str, int]:
     """The launch arguments of a kernel whose programs are ``width`` wide."""
     size = triton.next_power_of_2(width)
     if per_thread is None:
-        per_thread = 2 if size <= 512 else 4  # a narrow program is over sooner when more threads share it
+        per_thread = 2 if size <= 512 else 4  # narrow programs are faster with more threads
     return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
 
@@ -53,14 +53,14 @@ def load4(row, cols, mask, H: tl.constexpr):
 
 @triton.jit
 def store4(row, f, i, o, g, one, two, cols, mask):
-    """``one`` and ``two`` are how far i and o lie behind f; g lies as far behind o as i behind f."""
+    """Store f, i, o and g at the offsets 0, ``one``, ``two`` and ``one + two``."""
     tl.store(row + cols, f, mask=mask)
     tl.store(row + one + cols, i, mask=mask)
     tl.store(row + two + cols, o, mask=mask)
     tl.store(row + one + two + cols, g, mask=mask)
 
 
-# Several sums at once: the threads of a program wait for each other once, not once for each sum.
+# Several sums in one reduction: the threads of a program synchronise once instead of once per sum.
 
 
 @triton.jit
@@ -105,13 +105,13 @@ def sum6(a, b, c, d, e, f):
 
 @triton.jit
 def store_dot(pointer, h, weight, cols, mask):
-    """What a detector gets from h, summed in float32: its row of the matrix never goes through a matrix product."""
+    """Store the product of h with a detector's row, summed in float32."""
     tl.store(pointer, tl.sum(h * load(weight, cols, mask)))
 
 
 @triton.jit
 def _centred(f, i, o, g, mean, mask):
-    """Gates less their mean, 0 beyond the layer."""
+    """Gates minus their mean; 0 outside the mask."""
     return (
         tl.where(mask, f - mean, 0.0),
         tl.where(mask, i - mean, 0.0),
@@ -122,13 +122,13 @@ def _centred(f, i, o, g, mean, mask):
 
 @triton.jit
 def _scale(squares, H: tl.constexpr):
-    """1/deviation of 4H numbers, from the sum of their squares about the mean."""
+    """1/deviation of 4H numbers, from the sum of their squared distances from the mean."""
     return 1.0 / tl.sqrt(squares / (4 * H) + EPS)
 
 
 @triton.jit
 def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.constexpr):
-    """f, i, o, g plus ``scale`` and ``gain`` times a centred contribution."""
+    """f, i, o, g plus ``scale`` · ``gain`` times a centred contribution."""
     gf, gi, go, gg = load4(gain, cols, mask, H)
     return f + pf * scale * gf, i + pi * scale * gi, o + po * scale * go, g + pg * scale * gg
 
@@ -137,7 +137,7 @@ def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.const
 def _normalised(
     own, above, below, bias, gain_U, gain_V, gain_W, gate_V, gate_W, stats, row, cols, mask, H: tl.constexpr,
 ):  # fmt: skip
-    """Bias and contributions, each layer-normalised for itself, together; their moments go to ``stats``, if any."""
+    """The sum of the bias and the layer-normalised contributions; stores their moments to ``stats``, if given."""
     f, i, o, g = load4(bias, cols, mask, H)
     uf, ui, uo, ug = load4(own, cols, mask, H)
     wf, wi, wo, wg = load4(below, cols, mask, H)
@@ -173,7 +173,7 @@ def _normalised(
 
 @triton.jit
 def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
-    """How much of its old c each unit keeps: all or nothing by the mask ``kept``, or ZONEOUT."""
+    """The share of its old c that each unit keeps: 0 or 1 by the mask ``kept``, or ZONEOUT without a mask."""
     if kept is not None:
         return load(kept + row * H, cols, mask)
     return tl.full(cols.shape, ZONEOUT, tl.float32)
@@ -181,7 +181,7 @@ def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
 
 @triton.jit
 def shares(zp, zb, FLUSH: tl.constexpr):
-    """alpha, beta and gamma of the polynomial that chooses the operation."""
+    """alpha, beta and gamma: the factors of the operations, given zˡ one step ago (zp) and zˡ⁻¹ (zb)."""
     flush = zp
     if not FLUSH:
         flush = 0.0
@@ -190,7 +190,7 @@ def shares(zp, zb, FLUSH: tl.constexpr):
 
 @triton.jit
 def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
-    """Where the contribution from below lies: W·h of this step, in the first layer W·x or its row of the table."""
+    """The address of the contribution from below: W·h of this step; in the first layer W·x or a row of its table."""
     if LAYER > 0:
         at = (step + 1) * below_step + b * below_row
     elif index is not None:
@@ -210,18 +210,18 @@ def cell_forward(
     index,  # (T, B) the row of that table
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
-    kept,  # (T, B, H) zoneout: ones for units that keep their c; if None, all keep the share ZONEOUT
-    seen,  # (B, H) what the gates of the layer above see of h, as factors; None: all
-    h_seen,  # (B, H) gets it
-    h,  # (T+1, B, H), row t holds what step t finds
-    c,  # (2, B, H) float32, by turns
+    kept,  # (T, B, H) zoneout: 1 for units that keep their c; None: all keep the share ZONEOUT
+    seen,  # (B, H) factors of h for the gates of the layer above; None: all 1
+    h_seen,  # (B, H) output: h · seen
+    h,  # (T+1, B, H): step t reads row t and writes row t+1
+    c,  # (2, B, H) float32: step t reads c[t % 2] and writes the other
     c_log,  # (T+1, B, H)
-    s, s_row,  # (T, B, ·) pre-activations of the gates, kept for the backward pass
+    s, s_row,  # (T, B, ·) log of the gates' pre-activations for the backward pass
     z,  # (T+1, B, D)
     gate,  # (T+1, B, D) of the top-down input: z itself, or pending gates; None: always open
     s_z, probability,  # (T, B, D)
-    dot_own, dot_above, dot_below,  # (T+1, B, D) what the detectors get from h, h above and h below
-    u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
+    dot_own, dot_above, dot_below,  # (T+1, B, D) the products of the detectors' rows with h, h above and h below
+    u_z, v_z, w_z,  # the detectors' rows that read this h: of this layer, the layer below and the layer above
     stats,  # (T, B, STATS)
     H: tl.constexpr,
     LAYER: tl.constexpr,
@@ -270,7 +270,7 @@ def cell_forward(
         pf, pi, po, pg = load4(below_at, cols, mask, H)
         f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
         if s is not None:
-            tl.debug_barrier()  # W·x may lie where s goes
+            tl.debug_barrier()  # s may overwrite W·x
             store4(s + row * s_row, f, i, o, g, H, 2 * H, cols, mask)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
 
@@ -290,7 +290,7 @@ def cell_forward(
             tl.store(stats + row * STATS + OF_C + 1, scale)
         squashed = (c_new - mean) * scale * load(gain_c, cols, mask) + load(bias_c, cols, mask)
     h_new = alpha * o * tanh(squashed) + gamma * h_old
-    if lengths is not None:  # past its end a sequence stands still
+    if lengths is not None:  # the state does not change after the end of a sequence
         live = t < tl.load(lengths + b)
         c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
     stored = h_new.to(h.dtype.element_ty)
@@ -332,7 +332,7 @@ def cell_forward(
         tl.store(probability + at_z, p)
         tl.store(s_z + at_z, pre)
 
-        # what this detector and its neighbours get from this h
+        # the products of this h with the rows of this detector and of its neighbours
         for_own = h_new * load(u_z, cols, mask)
         if v_z is not None:
             for_below = h_new * load(v_z, cols, mask)
@@ -357,7 +357,7 @@ def start(
     c_start, h, c, c_log, dot_own, dot_above, u_z, v_z,
     H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The state before the first step: c where the first step finds it, and what the detectors get from h."""
+    """Prepare the initial state: copy c, and compute the products of h with the detectors' rows."""
     b = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     mask = cols < H

@@ -27,7 +27,7 @@ from hmrnn.ops.cuda.kernels import (
 
 @triton.jit
 def _standardised(row, stats, cols, mask, H: tl.constexpr):
-    """A contribution minus its mean, over its deviation, by the moments the forward pass kept."""
+    """x̂ of a contribution: minus its mean, divided by its deviation, both from the forward pass."""
     mean, scale = tl.load(stats), tl.load(stats + 1)
     f, i, o, g = load4(row, cols, mask, H)
     return (f - mean) * scale, (i - mean) * scale, (o - mean) * scale, (g - mean) * scale
@@ -35,7 +35,7 @@ def _standardised(row, stats, cols, mask, H: tl.constexpr):
 
 @triton.jit
 def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.constexpr):
-    """f, i, o, g plus ``gate`` and ``gain`` times a standardised contribution."""
+    """f, i, o, g plus ``gate`` · ``gain`` · x̂ of a contribution."""
     pf, pi, po, pg = _standardised(row, stats, cols, mask, H)
     gf, gi, go, gg = load4(gain, cols, mask, H)
     return f + gate * pf * gf, i + gate * pi * gi, o + gate * po * go, g + gate * pg * gg
@@ -43,20 +43,20 @@ def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.cons
 
 @triton.jit
 def _by_gain(df, di, do, dg, gain, cols, mask, H: tl.constexpr):
-    """The gradient of a standardised contribution, but for its gate, from that of the gates."""
+    """The gradient of x̂ of a contribution without the factor of its gate, from the gradient of the gates."""
     gf, gi, go, gg = load4(gain, cols, mask, H)
     return df * gf, di * gi, do * go, dg * gg
 
 
 @triton.jit
 def _unnormalise(
-    out, one, two,  # where the gradient goes, and its gates lie; see store4
-    df, di, do, dg,  # d, as _by_gain gives it
+    out, one, two,  # output: the gradient, with offsets as in store4
+    df, di, do, dg,  # d, the result of _by_gain
     xf, xi, xo, xg,  # x̂
     total, along,  # the sums of d and of d·x̂
     gate, stats, cols, mask, H: tl.constexpr,
 ):  # fmt: skip
-    """Layer norm backwards: the gradient of one contribution into ``out``, the means of d and d·x̂ into ``stats``."""
+    """Layer norm backward: store the gradient of a contribution to ``out``, the means of d and d·x̂ to ``stats``."""
     mean, k = total / (4 * H), along / (4 * H)
     tl.store(stats + MEANS, mean)
     tl.store(stats + MEANS + 1, k)
@@ -68,9 +68,9 @@ def _unnormalise(
 
 
 @triton.jit
-def _sent_back(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight, cols, mask):
-    """What h gets back from one of its readers: by the matrix product, as far as it is ``seen`` there, and by the
-    reader's detector if it has one."""
+def _gradient_from(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight, cols, mask):
+    """The gradient of h from one layer that reads it: by the matrix product, times the factors ``seen``, and by that
+    layer's detector if it has one."""
     total = load(via + row, cols, mask)
     for p in tl.static_range(1, PARTS):
         total += load(via + p * part + row, cols, mask)
@@ -85,27 +85,27 @@ def _sent_back(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight, co
 def cell_backward(
     t,
     B,
-    own, own_row, own_step,  # with layer norm only; U·h makes room for the gradient of the sum of contributions
+    own, own_row, own_step,  # with layer norm only: U·h, overwritten by the gradient of the sum of contributions
     above, above_row, above_step, below, below_row, below_step, index,  # with layer norm only
-    s, s_row,  # without layer norm only; makes room for its gradient
-    slots, slot_step, slot_row, slot_one, slot_two,  # with layer norm: gradients of the contributions V, W, U now
-    ds_x, ds_x_row,  # (T · B, ·) in the first layer with layer norm, if asked for: that of W·x
+    s, s_row,  # without layer norm only: pre-activations, overwritten by their gradient
+    slots, slot_step, slot_row, slot_one, slot_two,  # output with layer norm: gradients of the contributions V, W, U
+    ds_x, ds_x_row,  # (T · B, ·) output in the first layer with layer norm, if wanted: the gradient of W·x
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths, kept, seen,
     h,
-    c_log,  # with layer norm row t+1 makes room for d·x̂, d being the gradient of the normalised c
+    c_log,  # with layer norm row t+1 is overwritten by d·x̂, where d is the gradient of the normalised c
     z, gate, s_z, probability, dot_above, dot_below, stats,
-    u_z, v_z, w_z,  # the detectors' rows that read this h: this layer's, the one's below, the one's above
+    u_z, v_z, w_z,  # the detectors' rows that read this h: of this layer, the layer below and the layer above
     d_s_z,  # (T+1, B, D) gradients of the detectors' pre-activations
-    d_hidden,  # (T, B, H); with layer norm makes room for d
+    d_hidden,  # (T, B, H); with layer norm overwritten by that d
     d_boundaries, d_probabilities, d_forced,  # (T, B, D)
-    via_U, via_U_row, via_U_part,  # (PARTS, B, ·) what h gets back from this layer one step later,
-    via_V, via_V_row, via_V_part,  # from the layer below one step later,
-    via_W, via_W_row, via_W_part,  # and from the layer above now
+    via_U, via_U_row, via_U_part,  # (PARTS, B, ·) gradient of h from this layer at step t+1,
+    via_V, via_V_row, via_V_part,  # from the layer below at step t+1,
+    via_W, via_W_row, via_W_part,  # and from the layer above at step t
     d_h, d_c,  # (B, H) float32, carried from step to step
-    d_before,  # (B, D) float32: of z, from this layer one step later
-    d_now,  # (B, D) float32: of z, from the layer above now
-    d_gate_before, d_gate_now,  # (B, D) float32: the same of pending gates
+    d_before,  # (B, D) float32: gradient of z from this layer at step t+1
+    d_now,  # (B, D) float32: gradient of z from the layer above at step t
+    d_gate_before, d_gate_now,  # (B, D) float32: the same for pending gates
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,
@@ -119,7 +119,7 @@ def cell_backward(
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of cell_forward, given that of everything that used its h, c and z."""
+    """The backward pass of cell_forward, given the gradients from everything that used its h, c and z."""
     NORM: tl.constexpr = gain_U is not None
     b = tl.program_id(0)
     step = t.to(tl.int64)
@@ -137,7 +137,7 @@ def cell_backward(
         gate_V = tl.load(gate + row * D + LAYER)
     alpha, beta, gamma = shares(zp, zb, FLUSH)
 
-    # the gates again, from what the forward pass kept
+    # recompute the gates from the logs of the forward pass
     if NORM:
         moments = stats + row * STATS
         own_at = own + step * own_step + b * own_row
@@ -164,34 +164,34 @@ def cell_backward(
     else:
         squashed = tanh(c_new)
 
-    # everything that used h and z
+    # sum the gradients of h and z from everything that used them
     live = b >= 0
     if lengths is not None:
         live = t < tl.load(lengths + b)
     at_z = row * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, None, d_s_z + at_z + B * D, u_z, cols, mask)
+    dh += _gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, d_s_z + at_z + B * D, u_z, cols, mask)
     dh += tl.where(live, load(d_hidden + row * H, cols, mask), 0.0)
     dc = load(d_c + b * H, cols, mask)
     h_new = h_old
     if not NORM:
         h_new = load(h + (row + B) * H, cols, mask)
-    from_V = 0.0  # of the gate of V in the layer below, one step later
+    from_V = 0.0  # gradient of the gate of V in the layer below, at step t+1
     if via_V is not None:
         at = d_s_z + at_z + B * D - 1
         gate_below = 1.0
         if gate is not None:
             gate_below = tl.load(gate + (row + B) * D + LAYER - 1)
         if NORM:
-            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
+            dh += _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
             dh += gate_below * tl.load(at) * load(v_z, cols, mask)
         else:
-            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
+            via = _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
             dh += gate_below * via
             if gate is not None:
                 from_V = tl.sum(via * h_new)
     dz = 0.0
-    d_gate = 0.0  # of the gate of V at the next step
+    d_gate = 0.0  # gradient of the gate of V at step t+1
     if LAYER < D:
         z_new = tl.load(z + at_z + B * D)
         dz = tl.load(d_before + b * D + LAYER) + tl.load(d_now + b * D + LAYER)
@@ -200,18 +200,18 @@ def cell_backward(
             d_gate = tl.load(d_gate_before + b * D + LAYER) + tl.load(d_gate_now + b * D + LAYER)
             dz += tl.where(live, d_gate * (1 - (1 - zb) * gate_V), 0.0)
         at = d_s_z + at_z + 1
-        gate_W = 1.0  # of W in the layer above
+        gate_W = 1.0  # gate of W in the layer above
         if COPY:
             gate_W = z_new
         in_W = seen
         if seen is not None:
             in_W = seen + b * H
         if NORM:
-            dh += _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, None, cols, mask)
+            dh += _gradient_from(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, None, cols, mask)
             if w_z is not None:
                 dh += gate_W * tl.load(at) * load(w_z, cols, mask)
         else:
-            via = _sent_back(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
+            via = _gradient_from(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
             dh += gate_W * via
             if COPY:
                 dz += tl.sum(via * h_new)
@@ -275,7 +275,7 @@ def cell_backward(
     dg = tl.where(live, alpha * d_c_new * i * (1 - g * g), 0.0)
 
     # the contributions
-    tl.debug_barrier()  # ds may lie where s was, and d_h, d_c, d_before are changed in place
+    tl.debug_barrier()  # ds may overwrite s; d_h, d_c and d_before are changed in place
     if NORM:
         xuf, xui, xuo, xug = _standardised(own_at, moments + OF_U, cols, mask, H)
         duf, dui, duo, dug = _by_gain(df, di, do, dg, gain_U, cols, mask, H)
@@ -292,7 +292,7 @@ def cell_backward(
             )
         else:
             total_U, along_U, total_W, along_W = sum4(all_U, by_U, all_W, by_W)
-        tl.debug_barrier()  # gradients may lie where the contributions do
+        tl.debug_barrier()  # gradients may overwrite the contributions
         out = slots + b * slot_row
         if above is not None:
             _unnormalise(
@@ -350,23 +350,23 @@ def finish(
     H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, PENDING: tl.constexpr, NORM: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the state before the first step, from what the first step used of it."""
+    """The gradient of the initial state, from what the first step read of it."""
     b = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     mask = cols < H
     at_z = d_s_z + b * D + LAYER
     dh = load(d_h + b * H, cols, mask)
-    dh += _sent_back(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
+    dh += _gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
     from_V = 0.0
     if via_V is not None:
         gate_below = 1.0
         if gate is not None:
             gate_below = tl.load(gate + b * D + LAYER - 1)
         if NORM:
-            dh += _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
+            dh += _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
             dh += gate_below * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
-            via = _sent_back(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
+            via = _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
             dh += gate_below * via
             if gate is not None:
                 from_V = tl.sum(via * load(h + b * H, cols, mask))

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-"""The Triton kernels behind the gradients of weights, sums over steps and rows; see :mod:`hmrnn.ops.cuda.gradients`."""
+"""The Triton kernels for the gradients of weights, which sum over rows; see :mod:`hmrnn.ops.cuda.gradients`."""
 
 import triton
 import triton.language as tl
@@ -9,7 +9,7 @@ from hmrnn.ops.cuda.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
 
 @triton.jit
 def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """What a program sums: its columns, which of them there are, its chunk of the rows, where that begins and ends."""
+    """The part that a program sums: columns, their mask, number of the chunk of rows, its first and last row."""
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     chunk = tl.program_id(1)
     share = tl.cdiv(rows, tl.num_programs(1))
@@ -20,15 +20,15 @@ def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 def weigh(
     a, rows,  # (rows, WIDTH) what a matrix was multiplied with
     gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
-    seen, B,  # (B, WIDTH) what the gates see of a, as factors; None: all
+    seen, B,  # (B, WIDTH) factors of a for the gates, not for the detector; None: all 1
     stats,  # of its contribution, with layer norm
-    weighed,  # (rows, WIDTH) gets a · gate, with layer norm a · gate / deviation; None if that is a itself
-    again,  # (rows, WIDTH) gets -a · k / deviation with layer norm, k being the second of the means
-    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of a · gate · d_detector,
-    means,  # and of what layer norm takes from the gradient of every row of the matrix
+    weighted,  # output (rows, WIDTH): a · gate, with layer norm a · gate / deviation; None if that is a itself
+    gram_left,  # output (rows, WIDTH) with layer norm: -a · k / deviation
+    sums, sums_row,  # output (chunks, ·): float32 sums of a · gate · d_detector over each chunk of rows
+    means,  # output (chunks, ·) with layer norm: sums of (m - k · mean / deviation) · a · gate / deviation
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The right operands of a matrix's gradient and, in passing, its detector's row, which is a sum."""
+    """The operands of the products for a matrix's gradient, and the gradient of the detector's row as partial sums."""
     cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
     for_detector = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
     for_all = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -52,12 +52,12 @@ def weigh(
             scale = tl.load(moments + 1, mask=across, other=0.0)
             k = tl.load(moments + MEANS + 1, mask=across, other=0.0) * scale
             gated = gated * scale[:, None]
-            tl.store(again + at, -value * k[:, None], mask=keep)
+            tl.store(gram_left + at, -value * k[:, None], mask=keep)
             mean = tl.load(moments + MEANS, mask=across, other=0.0)
             mean -= k * tl.load(moments, mask=across, other=0.0)
             for_all += gated * mean[:, None]
-        if weighed is not None:
-            tl.store(weighed + at, gated, mask=keep)
+        if weighted is not None:
+            tl.store(weighted + at, gated, mask=keep)
     if d_detector is not None:
         tl.store(sums + chunk * sums_row + cols, tl.sum(for_detector, axis=0), mask=width)
     if stats is not None:
@@ -66,7 +66,7 @@ def weigh(
 
 @triton.jit
 def _mean(stats, gate, across):
-    """Of a contribution: gate · mean / deviation."""
+    """gate · mean / deviation of a contribution."""
     weight = tl.load(stats, mask=across, other=0.0) * tl.load(stats + 1, mask=across, other=0.0)
     if gate is not None:
         weight = weight * tl.load(gate, mask=across, other=0.0)
@@ -76,12 +76,12 @@ def _mean(stats, gate, across):
 @triton.jit
 def column_sums(
     d, d_row, rows,  # (rows, ·)
-    sums, sums_row,  # (chunks, ·) float32 sums over each chunk of rows: of d; with layer norm three more, WIDTH apart,
-    stats,  # of d · gate · mean / deviation of the contributions U, V and W
+    sums, sums_row,  # output (chunks, ·): float32 sums of d over each chunk of rows; with layer norm (stats given),
+    stats,  # at WIDTH, 2 WIDTH and 3 WIDTH also of d · gate · mean / deviation of the contributions U, V and W
     gate_V, gate_W, gate_step,
     WIDTH: tl.constexpr, TOP_DOWN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a bias, and what the gradients of gains need of it."""
+    """Partial sums of the gradient of the bias and, with layer norm, of the term that gains subtract."""
     cols, width, chunk, first, end = _tile(rows, WIDTH, BLOCK)
     total = tl.zeros((ROWS, BLOCK), tl.float32)  # summed over rows once, at the end
     total_U = tl.zeros((ROWS, BLOCK), tl.float32)
@@ -115,15 +115,15 @@ def column_sums(
 
 @triton.jit
 def apply_gain(
-    p,  # (4H, WIDTH) float32: d times the weighed operand; becomes gain · p - means
+    p,  # (4H, WIDTH) float32: P, replaced by gain · P - means
     matrix, gain, means,
-    sums,  # (4H,) of d · gate · mean / deviation
-    d_gain,  # (4H,)
+    sums,  # (4H,) Σ d · gate · mean / deviation
+    d_gain,  # output (4H,)
     GATES: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """From a product with the gradient after layer norm to the gradients of the gain and, but for one term, the matrix.
+    """Compute the gradient of the gain, and that of the matrix without its last term, from P.
 
-    The term left to the caller is a product; see :mod:`hmrnn.ops.cuda.gradients`.
+    The last term is a matrix product, which the caller adds; see :mod:`hmrnn.ops.cuda.gradients`.
     """
     j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)

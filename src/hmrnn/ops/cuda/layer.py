@@ -1,4 +1,4 @@
-"""What a call of the cuda engine depends on, and the buffers of one layer for it."""
+"""Spec, the key of a plan of the cuda engine, and Layer, the buffers of one layer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hmrnn.ops.estimators import Boundary, OnCopy
 from hmrnn.ops.interface import LayerWeights, TopDown
 
 STATS = 16
-"""Numbers that layer norm keeps of each row: at OF_STATS mean and 1/deviation of the contributions of U, V and W and of
-c; MEANS further on, for the first three, the means of d and of d·x̂, d being the gradient of what was normalised."""
+"""Numbers that layer norm logs per row. At OF_STATS: mean and 1/deviation of the contributions of U, V and W and of c.
+At OF_STATS + MEANS, for U, V and W: the means of d and d·x̂, where d is the gradient of the standardised x̂."""
 OF_STATS, MEANS = {"U": 0, "V": 2, "W": 4, "c": 6}, 8
 GAINS = ("gain_U", "gain_V", "gain_W", "gain_c", "bias_c")
 Pairs = list[tuple[Tensor, Tensor | None]]
@@ -21,7 +21,7 @@ Pairs = list[tuple[Tensor, Tensor | None]]
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """All that buffers and launches depend on: calls with the same spec can share them."""
+    """Everything that buffers and launches depend on: calls with the same spec can share them."""
 
     steps: int
     batch: int
@@ -35,12 +35,12 @@ class Spec:
     forced: bool
     straight_through: bool
     noise: bool
-    zoneout: float  # without masks
-    masks: bool  # of units that zoneout keeps
-    seen: bool  # masks of what gates see of the layer below
+    zoneout: float  # 0 with masks
+    masks: bool  # whether there are masks of zoneout
+    seen: bool  # whether there are masks of dropout between layers
     lengths: bool
     training: bool
-    input_gradient: bool  # asked for, and needs a log of its own, as with layer norm
+    input_gradient: bool  # whether the gradient of the input needs its own log: if it is wanted, with layer norm
     precision: str  # of float32 products
     device: torch.device
     flush: bool = True
@@ -53,12 +53,12 @@ class Spec:
 
     @property
     def parts(self) -> int:
-        """Products backwards sum over 4H: in parts side by side that is faster, above all with few rows (2 or 4)."""
+        """Number of parts (2 or 4) that the sums over 4H in backward products are split into: faster with few rows."""
         return 4 if self.batch <= 128 else 2
 
     @property
     def chunks(self) -> int:
-        """Parts that sums over steps and batch are made in."""
+        """Number of parts that sums over steps and batch are split into."""
         return max(1, min(64, self.steps * self.batch // 64))
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -66,12 +66,12 @@ class Spec:
 
 
 def aligned(width: int) -> int:
-    """Rows of matrices are padded to 16 numbers, which is what Triton needs to load several at once."""
+    """``width`` rounded up to a multiple of 16, so that Triton can load several elements of a row at once."""
     return -(-width // 16) * 16
 
 
 def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> Tensor:
-    """``out`` (+)= a @ b, summed in float32 whatever the types."""
+    """``out`` = a @ b, or ``out`` += a @ b with ``add``; summed in float32 for any dtype."""
     if a.dtype == out.dtype:
         return torch.addmm(out, a, b, out=out) if add else torch.mm(a, b, out=out)
     if a.is_cuda:
@@ -81,7 +81,7 @@ def product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> Tensor:
 
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
-    """Copy the second tensors into the first, in as few launches as can be; None stands for zeros."""
+    """Copy the second tensor of each pair into the first, in few launches; None stands for zeros."""
     alike: dict[tuple[torch.dtype, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     zeros: dict[torch.dtype, list[Tensor]] = {}
     for into, given in pairs:
@@ -100,16 +100,16 @@ def copy_all(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
 
 
 class Layer:
-    """One layer's buffers. Row t of a log over T+1 steps is what step t finds, row t+1 what it leaves.
+    """The buffers of one layer. In a log of T+1 rows, step t reads row t and writes row t+1.
 
-    No matrix product has a detector's row: the kernels add what detectors get and give, in float32.
+    Matrix products do not include the detectors' rows: the kernels compute those in float32.
     """
 
     def __init__(self, spec: Spec, l: int) -> None:
         new, T, B, f32 = spec.new, spec.steps, spec.batch, torch.float32
         self.l, self.H, self.top = l, spec.sizes[l], l == spec.detectors
         self.gates = 4 * self.H
-        self.reads: dict[str, int | None] = {}  # its matrices, and whose h each is multiplied with; None: x
+        self.reads: dict[str, int | None] = {}  # for each matrix the layer whose h it multiplies; None: x
         if not self.top and spec.gate != "none":
             self.reads["V"] = l + 1
         self.reads |= {"W": l - 1 if l > 0 else None, "U": l}
@@ -117,7 +117,7 @@ class Layer:
             name: spec.input_size if read is None else spec.sizes[read] for name, read in self.reads.items()
         }
 
-        # forwards: h times all the matrices that read it, side by side
+        # forward pass: one product of h with all matrices that read it, side by side
         read_down = l > 0 and spec.gate != "none"
         readers = [("W", l + 1)] * (not self.top) + [("V", l - 1)] * read_down + [("U", l)]  # W first, see multiply
         self.columns: dict[tuple[str, int], int] = {}
@@ -130,7 +130,7 @@ class Layer:
         self.products = new(T + 1 if kept else 1, B, columns)
         self.product_step = B * columns if kept else 0
         self.h = new(T + 1, B, self.H)
-        self.c = new(2, B, self.H, dtype=f32)  # by turns
+        self.c = new(2, B, self.H, dtype=f32)  # step t reads c[t % 2] and writes the other
         self.c_start = new(B, self.H, dtype=f32)
 
         self.bias = new(self.gates + (not self.top), dtype=f32)
@@ -144,7 +144,7 @@ class Layer:
 
         masked = spec.seen and not self.top
         self.seen = new(B, self.H, dtype=f32) if masked else None
-        self.h_seen = new(B, self.H) if masked else None  # h of the last step, as the gates above see it
+        self.h_seen = new(B, self.H) if masked else None  # h of the last step times ``seen``
         self.kept = new(T, B, self.H, dtype=torch.uint8) if spec.masks else None
         self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
         self.c_log: Tensor | None = None
@@ -153,23 +153,26 @@ class Layer:
             self._add_backward(spec)
 
     def _add_backward(self, spec: Spec) -> None:
-        """The gradient of the contributions times V, W and U: side by side in one product; with layer norm, where each
-        contribution has a gradient of its own, each in a slot of a batched product."""
+        """Create the buffers of the backward pass.
+
+        The gradient is multiplied with V, W and U side by side in one product. With layer norm the gradients of the
+        three contributions differ, and each has a slot in a batched product.
+        """
         new, T, B, f32, parts = spec.new, spec.steps, spec.batch, torch.float32, spec.parts
         names = [name for name, read in self.reads.items() if read is not None]
         widths = [aligned(self.input_sizes[name]) for name in names]
         if spec.norm:
             slots, width = len(names), max(widths)
             places = [(slot * parts, 0) for slot in range(slots)]
-            self.slots = new(slots * parts, B, self.gates // parts)  # the gradients now
+            self.slots = new(slots * parts, B, self.gates // parts)  # the gradients at the current step
             self.stats = new(T, B, STATS, dtype=f32)
-            first = self.columns["U", self.l]  # the log of gradients takes the place of the log of U·h
+            first = self.columns["U", self.l]  # the log of gradients overwrites that of U·h
             self.ds = self.products[:T, :, first : first + self.gates]
         else:
             slots, width = 1, sum(widths)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
             self.s = new(T, B, aligned(self.gates))
-            self.ds = self.s[..., : self.gates]  # a step's gradient takes the place of its pre-activations
+            self.ds = self.s[..., : self.gates]  # the gradient of a step overwrites its pre-activations
         self.matrix = new(slots * parts, self.gates // parts, width).zero_()
         self.back = new(slots * parts, B, width)
         self.blocks: dict[str, Tensor] = {}
@@ -183,7 +186,7 @@ class Layer:
         self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
 
     def multiply(self, t: int) -> None:
-        """h after step t times the matrices that read it; that of the layer above may see only part of it."""
+        """Multiply h after step t with all matrices that read it; with dropout, W above reads ``h_seen``."""
         into = self.products[t + 1 if self.product_step else 0]
         if self.h_seen is None:
             torch.mm(self.h[t + 1], self.readers.t(), out=into)
@@ -193,20 +196,20 @@ class Layer:
         torch.mm(self.h[t + 1], self.readers[W:].t(), out=into[:, W:])
 
     def gradient_at(self, spec: Spec, t: int) -> Tensor:
-        """(slots · parts, B, 4H / parts): the left operand of the product backwards."""
+        """(slots · parts, B, 4H / parts): the left operand of the backward product at step t."""
         if spec.norm:
             return self.slots
         return self.ds[t].unflatten(1, (spec.parts, -1)).transpose(0, 1)
 
     def packed(self, name: str, layers: Sequence[Layer]) -> Tensor:
-        """(4H, size): one of its matrices, as the product forwards has it."""
+        """(4H, size): the copy of one of its matrices in the ``readers`` of the layer that it reads."""
         read = self.reads[name]
         assert read is not None
         first = layers[read].columns[name, self.l]
         return layers[read].readers[first : first + self.gates]
 
     def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> Pairs:
-        """What to copy where."""
+        """Pairs of a buffer and the weight to copy into it."""
         pairs: Pairs = [(self.bias, w.b)]
         for name, read in self.reads.items():
             matrix: Tensor = getattr(w, name)

@@ -1,15 +1,14 @@
-"""The launches of the cuda engine for calls of one shape.
+"""The kernel launches of the cuda engine for calls of one shape.
 
-Forwards, stage (t, l) is the cell kernel of layer l at step t and a matrix product of its new h with everything that
-reads it: V of the layer below (at t+1), W of the layer above (at t) and U of the layer itself (at t+1). With dropout
-between layers W has a product of its own, with a masked copy of h that no other stage reads. Backwards it is the kernel
-of the gradient and a product that sends it back through the layer's own V, W and U.
+In the forward pass, stage (t, l) is the cell kernel of layer l at step t and one matrix product of its new h with all
+matrices that read it: V of the layer below (at t+1), W of the layer above (at t) and U of the layer itself (at t+1).
+With dropout between layers W has a separate product with a masked copy of h. In the backward pass, stage (t, l) is the
+gradient kernel and one product of the gradient with the layer's own V, W and U.
 
-Stage (t, l) needs (t, l-1), (t-1, l) and (t-1, l+1); backwards (t, l+1), (t+1, l) and (t+1, l-1). So it can run in wave
-2t + l, layers of the same parity side by side. Layers 2k and 2k+1 share a lane; a stage waits for the neighbour on
-another. All it reads from its neighbours was written by the three stages it needs; and whoever reads a buffer that
-every step uses again (``products``, ``slots``, ``back``, ``d_now``) is one of the three stages that its next writer
-needs.
+Stage (t, l) depends on (t, l-1), (t-1, l) and (t-1, l+1); in the backward pass on (t, l+1), (t+1, l) and (t+1, l-1). So
+it can run in wave 2t + l, with layers of the same parity in parallel. Layers 2k and 2k+1 share a lane (a stream); a
+stage waits for its neighbour on another lane. It reads only what those three stages wrote. Some buffers are overwritten
+at every step (``products``, ``slots``, ``back``, ``d_now``): the stage that writes one depends on all that read it.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from hmrnn.ops.interface import LayerWeights, Result, State
 
 
 class Lanes:
-    """Streams on which layers run side by side. Without any, everything runs in the order of its launch."""
+    """Streams on which layers run in parallel. Without any, everything runs in the order of the launches."""
 
-    def __init__(self, side: Sequence[torch.cuda.Stream] = (), apart: torch.cuda.Stream | None = None) -> None:
-        """``side``: of all lanes but the first, which is the current stream. ``apart``: for what no stage waits for."""
-        self._side, self._apart = list(side), apart
+    def __init__(self, side: Sequence[torch.cuda.Stream] = (), background: torch.cuda.Stream | None = None) -> None:
+        """``side``: streams of all lanes but the first, which is the current one. ``background``: see that method."""
+        self._side, self._background = list(side), background
         self._streams: list[torch.cuda.Stream] = []
         self._done: dict[int, torch.cuda.Event] = {}
 
     @contextlib.contextmanager
     def forked(self) -> Iterator[None]:
-        """Inside, stages run on their lanes; after it, the current stream has waited for all of them."""
-        others = self._side if self._apart is None else [*self._side, self._apart]
+        """Inside, stages run on their lanes; at the end the current stream waits for all of them."""
+        others = self._side if self._background is None else [*self._side, self._background]
         if not others:
             yield
             return
@@ -51,7 +50,7 @@ class Lanes:
 
     @contextlib.contextmanager
     def stage(self, l: int) -> Iterator[None]:
-        """Run on the lane of layer l, after the neighbour that has another lane."""
+        """Run on the lane of layer l, after the last stage of its neighbour on another lane."""
         if not self._side:
             yield
             return
@@ -64,12 +63,12 @@ class Lanes:
             self._done[l].record(stream)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Before the stages: run beside all of them."""
-        if self._apart is None:
+    def background(self) -> Iterator[None]:
+        """Run in parallel to all stages, none of which may depend on it; to be entered before the first stage."""
+        if self._background is None:
             yield
             return
-        with torch.cuda.stream(self._apart):
+        with torch.cuda.stream(self._background):
             yield
 
 
@@ -83,9 +82,9 @@ def unflattened(flat: Sequence[Tensor], layers: int) -> Result:
 class Plan:
     """Buffers and launches for calls of one :class:`Spec`.
 
-    ``load_weights``, ``load_inputs``, ``forward``, ``result``; then ``load_gradients``, ``backward``, and what
-    :mod:`hmrnn.ops.cuda.gradients` makes of the logs. These work in place: before a second backward pass, ``forward``
-    has to run again.
+    Call ``load_weights``, ``load_inputs``, ``forward``, ``result``, then ``load_gradients``, ``backward`` and the
+    functions of :mod:`hmrnn.ops.cuda.gradients`. The last three overwrite logs: before a second backward pass,
+    ``forward`` must run again.
     """
 
     def __init__(self, spec: Spec, lanes: Lanes) -> None:
@@ -109,14 +108,14 @@ class Plan:
         self.noise = new(T, *like_z, dtype=f32) if spec.noise else None
         self.layers = [Layer(spec, l) for l in range(len(spec.sizes))]
 
-        # W·x of all steps at once: a table for symbols, otherwise, if the first layer keeps s, where s will be
+        # W·x of all steps: a table for symbols; otherwise in the memory of s, if the first layer logs s
         first = self.layers[0]
         self.W_x = new(first.gates, spec.input_size)
         if first.s is not None and not spec.symbols:
             self.table = first.s.view(T * B, -1)
         else:
             self.table = new(spec.symbols or T * B, aligned(first.gates))
-        self.ds_x: Tensor | None = None  # (T · B, ·) with layer norm, if asked for: the gradient of W·x
+        self.ds_x: Tensor | None = None  # (T · B, ·) the gradient of W·x, only if spec.input_gradient
         if spec.input_gradient:
             self.ds_x = new(T * B, aligned(first.gates)) if spec.symbols else self.table
 
@@ -134,13 +133,13 @@ class Plan:
             )
             if spec.forced and not spec.straight_through:
                 self.d_forced = new(T, *like_z, dtype=f32)
-            self.d_s_z = new(T + 1, *like_z, dtype=f32)  # of the detectors' pre-activations; nothing after the end
+            self.d_s_z = new(T + 1, *like_z, dtype=f32)  # of the detectors' pre-activations; row T is zero
             self._backwards = [self._common(layer) | self._backward_arguments(layer) for layer in self.layers]
         held = [a for part in (self, *self.layers) for a in vars(part).values() if isinstance(a, Tensor)]
         self.nbytes = sum({a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in held}.values())
 
     def _common(self, layer: Layer) -> dict[str, Any]:
-        """What the kernels of a layer take, forwards and backwards."""
+        """The arguments that the forward and the backward kernel of a layer share."""
         spec, l, row = self.spec, layer.l, self.table.stride(0)
         contributions = {"below": self.table, "below_row": row, "below_step": spec.batch * row}
         contributions |= {"above": None, "above_row": 0, "above_step": 0}
@@ -164,7 +163,7 @@ class Plan:
         }  # fmt: skip
 
     def _detectors(self, layer: Layer) -> dict[str, Any]:
-        """The detectors' rows that read a layer's h."""
+        """The detectors' rows of U, V and W that are multiplied with a layer's h."""
         l, layers = layer.l, self.layers
         return {
             "u_z": layer.detector.get("U"),
@@ -238,7 +237,7 @@ class Plan:
         copy_all(pairs)
 
     def forward(self) -> None:
-        """All launches of the forward pass."""
+        """Launch the forward pass."""
         spec, kernels, B, D = self.spec, self.kernels, self.spec.batch, self.spec.detectors
         first, x = self.layers[0], self.x.flatten(0, 1)
         if self.embedding is not None and self.index is not None:
@@ -249,13 +248,13 @@ class Plan:
             kernels.row_dots[(len(x),)](
                 x, first.detector["W"], self.dot_below, D, WIDTH=spec.input_size, **kernels.block(spec.input_size)
             )
-        taken = ("h", "c", "c_log", "dot_own", "dot_above", "u_z", "v_z", "H", "LAYER", "D", "BLOCK", "num_warps")
+        names = ("h", "c", "c_log", "dot_own", "dot_above", "u_z", "v_z", "H", "LAYER", "D", "BLOCK", "num_warps")
         for layer, arguments in zip(self.layers, self._forwards):
-            kernels.start[(B,)](layer.c_start, **{name: arguments[name] for name in taken})
+            kernels.start[(B,)](layer.c_start, **{name: arguments[name] for name in names})
             torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
         with self.lanes.forked():
             if spec.training:
-                with self.lanes.apart():  # for the backward pass
+                with self.lanes.background():  # for the backward pass
                     for layer in self.layers:
                         for name, block in layer.blocks.items():
                             block.copy_(layer.packed(name, self.layers))
@@ -266,7 +265,7 @@ class Plan:
                         layer.multiply(t)
 
     def result(self) -> Result:
-        """Copies of what the forward pass gave."""
+        """Copies of the results of the forward pass."""
         end, layers = self.spec.steps, self.layers
         logs = [*(layer.h[1:] for layer in layers), self.z[1:], self.probability]
         ends = [*(layer.h[end] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
@@ -278,16 +277,16 @@ class Plan:
         flat, L = masked + copies, len(layers)
         return unflattened(flat, L)
 
-    def load_gradients(self, of: Sequence[Tensor | None]) -> None:
-        """The gradients of hidden, boundaries, probabilities, h, c, z and pending gates; None for what was not used."""
+    def load_gradients(self, grads: Sequence[Tensor | None]) -> None:
+        """Copy the gradients of hidden, boundaries, probabilities, h, c, z and pending gates; None stands for zeros."""
         layers = self.layers
         buffers = [*(layer.d_hidden for layer in layers), self.d_boundaries, self.d_probabilities]
         buffers += [*(layer.d_h for layer in layers), *(layer.d_c for layer in layers), self.d_before]
         buffers += [] if self.d_gate_before is None else [self.d_gate_before]
-        copy_all(zip(buffers, of, strict=True))
+        copy_all(zip(buffers, grads, strict=True))
 
     def backward(self) -> None:
-        """All launches of the backward pass, up to the weight gradients."""
+        """Launch the backward pass, without the weight gradients."""
         kernels, spec, B = self.kernels_backward, self.spec, self.spec.batch
         zeros = [self.d_now, self.d_s_z[spec.steps], *(layer.back for layer in self.layers)]
         zeros += [] if self.d_gate_now is None else [self.d_gate_now]
@@ -299,15 +298,14 @@ class Plan:
                         kernels.cell_backward[(B,)](t, **arguments)
                         given = layer.gradient_at(spec, t)
                         torch.bmm(given, layer.matrix, out=layer.back)
-        taken = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
-        taken += ["PARTS", "BLOCK", "num_warps"]
-        taken += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
+        names = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
+        names += ["PARTS", "BLOCK", "num_warps"]
+        names += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
         for arguments in self._backwards:
-            kernels.finish[(B,)](**{name: arguments[name] for name in taken}, NORM=spec.norm)
+            kernels.finish[(B,)](**{name: arguments[name] for name in names}, NORM=spec.norm)
 
     def state_gradients(self) -> list[Tensor | None]:
-        """Of h, c, z and pending gates before the first step and of the forced boundaries; buffers of the plan's own:
-        copy them."""
+        """The gradients of the initial h, c, z and pending gates and of forced boundaries: buffers, to be copied."""
         layers = self.layers
         d_z, d_pending = self.d_before + self.d_now, None
         if self.d_gate_before is not None and self.d_gate_now is not None:
