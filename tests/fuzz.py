@@ -32,7 +32,8 @@ import torch
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
-from hmrnn.config import Config, DataConfig, from_json, to_json
+from hmrnn.config import Config, DataConfig
+from hmrnn.config_io import from_json, to_json
 from hmrnn.data import load_corpus, load_strokes, read_strokes
 from hmrnn.data.strokes.files import save_archive, save_strokes
 from hmrnn.data.strokes.iamondb import read_line

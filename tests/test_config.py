@@ -12,19 +12,8 @@ import pytest
 
 import tiny
 from hmrnn.cli.settings import fit
-from hmrnn.config import (
-    OLD_NAMES,
-    SECTIONS,
-    Config,
-    DataConfig,
-    DetectorConfig,
-    ModelConfig,
-    RegulariseConfig,
-    TrainConfig,
-    from_json,
-    to_json,
-    upgrade,
-)
+from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config_io import OLD_NAMES, from_json, to_json, upgrade
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig, from_json
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config_io import from_json
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.pretrained.load import load_text
 from hmrnn.pretrained.text import TextModel

@@ -28,7 +28,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from hmrnn.config import Config, from_json, to_json
+from hmrnn.config import Config
+from hmrnn.config_io import from_json, to_json
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from hmrnn.cli.settings import train_arguments
-from hmrnn.config import OLD_NAMES
+from hmrnn.config_io import OLD_NAMES
 from hmrnn.training.rundir import RunDirectory
 
 

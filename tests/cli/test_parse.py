@@ -12,7 +12,8 @@ import tiny
 from hmrnn.cli.arguments import ARGUMENTS
 from hmrnn.cli.parse import build, flags_of, option, parse, print_help, with_flags
 from hmrnn.cli.settings import train_arguments
-from hmrnn.config import OLD_NAMES, Config
+from hmrnn.config import Config
+from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
 
 

@@ -18,7 +18,8 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint, ops
 from hmrnn.cli import train as commands
-from hmrnn.config import Config, ModelConfig, RegulariseConfig, from_json, to_json
+from hmrnn.config import Config, ModelConfig, RegulariseConfig
+from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM

@@ -15,7 +15,7 @@ from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli.display import duration
-from hmrnn.config import to_json
+from hmrnn.config_io import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import build, parse, print_help
 from hmrnn.cli.target import preset_for
-from hmrnn.config import OLD_NAMES, Config, DetectorConfig
+from hmrnn.config import Config, DetectorConfig
+from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 

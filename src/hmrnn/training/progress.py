@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hmrnn.config import TrainConfig, from_json, to_json
+from hmrnn.config import TrainConfig
+from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 
 

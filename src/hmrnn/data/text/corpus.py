@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import DataConfig, from_json, to_json
+from hmrnn.config import DataConfig
+from hmrnn.config_io import from_json, to_json
 from hmrnn.data.archives import Progress, Report, count_progress
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
