@@ -35,7 +35,7 @@ def test_white_space_of_the_manifest_is_checked_too(run: Path) -> None:
     whole = path.read_bytes()
     for data in (whole[:-1], whole + b"\n", whole.replace(b"\n", b" ", 1), b" " + whole):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=r"manifest\.json is damaged: it is not as it was written"):
+        with pytest.raises(InputError, match=r"manifest\.json is damaged: it is not in the form that hmrnn writes"):
             hmrnn.load(run)
     path.write_bytes(whole)
     hmrnn.load(run)

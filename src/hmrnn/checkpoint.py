@@ -169,7 +169,7 @@ def _another(directory: Path, training: bool) -> str:
 def find(directory: Path, prefer: Literal["best", "last"] = "best") -> Path:
     """``directory`` if it is a checkpoint; if it is a run directory, its newest checkpoint of the preferred kind.
 
-    One without a manifest is found, too: :func:`read` refuses it and names another, which is never taken silently.
+    A checkpoint without a manifest is returned, too: :func:`read` then raises InputError and names an intact one.
     """
     if (directory / "manifest.json").exists():
         return directory
@@ -198,7 +198,7 @@ def step_of(path: Path) -> int:
 
 
 def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
-    """Remove all but the newest ``keep`` checkpoints of a kind, and what a crash has left of older or new ones."""
+    """Remove all but the newest ``keep`` checkpoints of a kind, and incomplete ones that a crash has left."""
     kept = [path for path in checkpoints(run) if kind in path.name][-keep:]
     for path in [path for path in named(run) if kind in path.name and kept and step_of(path) < step_of(kept[0])]:
         remove(path)
@@ -207,7 +207,7 @@ def prune(run: Path, kind: Literal["best", "last"], keep: int) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Remove a checkpoint, its manifest first: what a crash leaves of it does not look whole."""
+    """Remove a checkpoint, its manifest first, so that a crash leaves nothing that looks like a complete one."""
     (directory / "manifest.json").unlink(missing_ok=True)
     shutil.rmtree(directory)
 
@@ -231,8 +231,8 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
         raise InputError(
             f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not complete"
         )
-    if listed != to_json(manifest):  # it has no checksum, but one canonical form
-        raise InputError(f"{directory}/manifest.json is damaged: it is not as it was written")
+    if listed != to_json(manifest):  # the manifest has no checksum: compare it with its own encoding
+        raise InputError(f"{directory}/manifest.json is damaged: it is not in the form that hmrnn writes")
     files = {}
     for name, expected in manifest.files.items():
         if name not in FILES:

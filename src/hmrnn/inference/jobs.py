@@ -144,7 +144,7 @@ class Job:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of the work folder; InputError if another process has it, or has just removed the folder."""
+        """Lock the work folder; InputError if another process holds the lock or has just removed the folder."""
         try:
             lock = hold(self.work)
         except BlockingIOError as error:
@@ -284,7 +284,7 @@ class Job:
         return found.state
 
     def _symbols(self, part: Part, begin: int, end: int) -> np.ndarray:
-        """(end - begin,): the symbols there; 0 outside the file and beyond the part, where results are not used."""
+        """(end - begin,): the symbols from ``begin`` to ``end``; 0 outside the file and beyond the part's end."""
         result = np.zeros(end - begin, np.int64)
         first, after = max(0, part.start + begin), min(part.start + end, part.stop)
         if first < after:

@@ -17,7 +17,7 @@ LIMIT = 32
 
 @dataclasses.dataclass
 class _Kind:
-    """Batches of one shape."""
+    """Batches with the same shapes and dtypes: how many ran without a graph, the graph and its input tensors."""
 
     calls: int = 0
     static: Batch = ()
@@ -25,10 +25,9 @@ class _Kind:
 
 
 class CapturedUpdate:
-    """An update as a CUDA graph: the first batches of a kind run without one, the next is captured, the rest replay it.
+    """An update as a CUDA graph, one for each kind of batch: tensors with the same shapes and dtypes.
 
-    Batches are of one kind if their tensors have the same shapes and dtypes.
-
+    The first WARM_UP batches of a kind run without a graph, the next is captured, and further ones replay the graph.
     ``update`` may change only tensors that keep their memory. The graphs never run at the same time and keep nothing
     outside those tensors, so they share one memory pool.
     """
@@ -49,7 +48,7 @@ class CapturedUpdate:
         known = self.kinds.setdefault(key, _Kind())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
-            with cuda_cache.uncaptured():  # an engine's own captures would stay in memory and be used only twice
+            with cuda_cache.uncaptured():  # captures of the engine itself would stay in memory unused
                 self._run(batch)
             return
         if known.graph is None:

@@ -11,25 +11,25 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 IN_A_ROW = 100
-"""A run that skips updates which are not finite ends after so many in a row."""
+"""Number of updates in a row that are not finite after which a run that skips them ends."""
 
 
 class Watch:
-    """Counts of the updates since the last report, and loss and gradient norms of the first that was not finite.
+    """Counts of updates since the last report, and loss and gradient norms of the first that was not finite.
 
-    All of it is in tensors on the device that keep their memory: counting never waits and can be captured.
+    They are tensors on the device that keep their memory, so counting never waits for the device and can be captured.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self.parameters = dict(model.named_parameters())
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        """Counts of updates: all, skipped as not finite, the first skipped (from 1), and skipped last in a row."""
+        """Counts of updates: all, skipped as not finite, number of the first skipped (from 1), skipped in a row now."""
         self.loss = torch.zeros((), device=device)
         self.norms = torch.zeros(len(self.parameters), device=device)
 
     @torch.no_grad()
     def note(self, loss: Tensor, world: int) -> tuple[Tensor, Tensor]:
-        """After the backward pass: whether the update is finite, and the norm of the gradient; both are scalars.
+        """Count an update after its backward pass; returns whether it is finite and the norm of the gradient, scalars.
 
         A norm that overflows is not finite even if every number of the gradient is: clipping would make it zero.
         """
@@ -53,11 +53,11 @@ class Watch:
         return good, norm
 
     def skipped(self) -> int:
-        """Number of updates since the last report that were not finite. This and all below wait for the device."""
+        """Number of updates since the last report that were not finite. This and what follows wait for the device."""
         return int(self.counts[1])
 
     def report(self) -> int:
-        """As :meth:`skipped`; then all counts but those in a row start again from 0."""
+        """The same as :meth:`skipped`; then all counts but that of updates in a row are reset."""
         skipped = self.skipped()
         self.counts[:3] = 0
         return skipped
