@@ -50,7 +50,7 @@ def why_not(
         *(a for w in weights for a in w),
     ]
     if x.shape[1] != 1 or lengths is not None:
-        return "it takes a single sequence without lengths"
+        return "it takes one sequence without padding"
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
         return "it runs on a CPU in float32 or float64, without autocast"
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in given):
