@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hmrnn.config import Config, from_json
+from hmrnn.config import Config
+from hmrnn.config_io import from_json
 from hmrnn.training.detectors import condition
 
 HERE = Path(__file__).parent
