@@ -227,7 +227,6 @@ def test_plot(run: Path) -> None:
         (("generate", "hand", "--temperature", "1e-320"), "temperature must be 0 or at least 0.001"),
         (("generate", "hand", "--bias", "1e308"), "bias must lie between 0 and 1000"),
         (("evaluate", "hand", "--file", "{lines}", "--streams", "7"), "--streams is for text"),
-        (("generate", "text", "abc", "--samples", "3"), "--samples is for handwriting"),
         (("generate", "text", "abc", "--out", "a.svg"), "--out is for handwriting"),
         (("generate", "text", "abc", "--prime", "{lines}", "--line", "1"), "--prime is for handwriting"),
         (("segment", "text", "--file", "{lines}"), "is a file of strokes, for a model of handwriting"),

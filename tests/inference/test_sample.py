@@ -11,7 +11,7 @@ import torch
 from hmrnn import InputError, Operation
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.inference.read import Reader
-from hmrnn.inference.sample import stream
+from hmrnn.inference.sample import continue_all, stream
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.models import LanguageModel
 
@@ -225,3 +225,19 @@ def test_the_likeliest_symbol_is_always_left() -> None:
         found = Categorical(logits).probabilities(**how)  # type: ignore[arg-type]
         assert found.argmax() == 1
         assert found.sum() == pytest.approx(1)
+
+
+def test_several_prompts_side_by_side_are_continued_as_one_by_one() -> None:
+    """At temperature 0 nothing is drawn, so that each continuation is that of the prompt alone."""
+    model = network()
+    prompts = [indices(n) for n in (5, 1, 12)]
+    found = continue_all(model, prompts, 9, temperature=0)
+    for prompt, symbols in zip(prompts, found, strict=True):
+        assert symbols.tolist() == list(stream(model, prompt, 9, temperature=0))
+    for length in (0, 1):
+        assert [len(each) for each in continue_all(model, prompts, length)] == [length] * 3
+    assert continue_all(model, prompts[:1], 20, seed=4)[0].tolist() == list(stream(model, prompts[0], 20, seed=4))
+    one, other = continue_all(model, [prompts[0]] * 2, 20, seed=4)
+    assert one.tolist() != other.tolist()
+    with pytest.raises(InputError, match="temperature must be 0 or more"):
+        continue_all(model, prompts, 9, temperature=-1)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.errors import TextNote
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.text import TextModel
 
@@ -203,3 +205,35 @@ def test_loading_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
     hmrnn.load("english-small")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_many_texts_from_one_prompt(model: TextModel, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = model.generate(["The river"] * 3, 20, temperature=0.8, seed=1)
+    assert [len(text) for text in texts] == [20] * 3
+    assert len(set(texts)) == 3
+    assert tiny.hmrnn("generate", "The river", "--samples", 3, "--length", 20, "--seed", 1) == 0
+    shown = "".join(f"--- sample {k} of 3 ---\nThe river{text}\n" for k, text in enumerate(texts, start=1))
+    assert capsys.readouterr().out == shown
+    assert tiny.hmrnn("generate", "The river", "--samples", 0) == 2
+    assert "--samples must be at least 1" in capsys.readouterr().err
+    with pytest.raises(hmrnn.InputError, match="an empty list"):
+        model.generate([])
+
+
+def test_embed(model: TextModel) -> None:
+    text = "The old river flows…"
+    with pytest.warns(TextNote, match="written plainly"):
+        found, vectors = model.segment(text), model.embed(text)
+    sizes = model.network.rnn.hidden_sizes
+    assert vectors.symbols.shape == (len(text), sum(sizes))
+    assert vectors.text == pytest.approx(vectors.symbols.mean(0))
+    norms = [np.linalg.norm(part, axis=1) for part in np.split(vectors.symbols, np.cumsum(sizes)[:-1], axis=1)]
+    np.testing.assert_allclose(np.stack(norms, axis=1), found.norms, rtol=1e-4, atol=1e-5)
+    for level in (1, 2):
+        ends, segments = found.ends(level), vectors.segments[level - 1]
+        assert vectors.ends[level - 1] == ends
+        assert segments.shape == (len(ends), sizes[level])
+        np.testing.assert_allclose(
+            np.linalg.norm(segments, axis=1), found.norms[np.array(ends) - 1, level], rtol=1e-4, atol=1e-5
+        )
+    assert model.embed("a", primed=False).symbols.shape == (1, sum(sizes))

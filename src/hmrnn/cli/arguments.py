@@ -223,7 +223,7 @@ class GenerateArguments(ModelArguments):
     """Continue a prompt, symbol by symbol; or write lines of handwriting."""
 
     prompt: str = option("", "[PROMPT]", positional=True, reads="text")
-    """The text to continue."""
+    """The text to continue; it is printed before the continuation."""
     unknown: Literal["replace", "skip", "refuse"] = option("replace", reads="text")
     """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
     unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
@@ -240,8 +240,8 @@ class GenerateArguments(ModelArguments):
     """Seed of the random draws: the same seed gives the same output."""
     bias: float = option(0.0, "X", reads="strokes")
     """Handwriting: 0 varies as people do, 1 is neat, more is neater."""
-    samples: int | None = option(None, "N", reads="strokes")
-    """Handwriting: number of lines to write; 1 if not given."""
+    samples: int | None = option(None, "N")
+    """Number of texts that continue the prompt, or of lines of handwriting; 1 if not given."""
     prime: str | None = option(None, "FILE", file=True, reads="strokes")
     """Handwriting: a file of strokes; the new lines continue one of its lines, in its style."""
     line: str | None = option(None, "LINE", reads="strokes", needs="prime")

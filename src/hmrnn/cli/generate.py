@@ -32,12 +32,19 @@ def run(arguments: GenerateArguments) -> int:
 
 
 def _text(model: TextModel, arguments: GenerateArguments) -> None:
-    pieces = model.stream(
-        arguments.prompt,
-        500 if arguments.length is None else arguments.length,
-        temperature=0.8 if arguments.temperature is None else arguments.temperature,
-        top_k=arguments.top_k, top_p=arguments.top_p, seed=arguments.seed, unknown=arguments.unknown,
-    )  # fmt: skip
+    length = 500 if arguments.length is None else arguments.length
+    how: dict[str, Any] = {
+        "temperature": 0.8 if arguments.temperature is None else arguments.temperature,
+        **{name: getattr(arguments, name) for name in ("top_k", "top_p", "seed", "unknown")},
+    }
+    if arguments.samples is not None:
+        if arguments.samples < 1:
+            raise InputError(f"--samples must be at least 1; got {arguments.samples}")
+        texts = model.generate([arguments.prompt] * arguments.samples, length, **how)
+        for number, text in enumerate(texts, start=1):
+            say(f"--- sample {number} of {len(texts)} ---\n{arguments.prompt}{text}")
+        return
+    pieces = model.stream(arguments.prompt, length, **how)
     sys.stdout.write(for_output(arguments.prompt))
     for piece in pieces:
         sys.stdout.write(for_output(piece))

@@ -127,7 +127,7 @@ def _notes() -> Iterator[None]:
             else:
                 usual(message, category, *rest, **more)
 
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = show
         yield
 
 

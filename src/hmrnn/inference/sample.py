@@ -61,6 +61,47 @@ def stream(
         top_p: draw from the fewest symbols that together have this probability.
         seed: the same seed gives the same symbols; None gives different ones each time.
     """
+    _check(length, temperature, top_k, top_p)
+    symbols = np.asarray(prompt)
+    if symbols.ndim != 1:
+        raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
+    start = model.as_input(symbols)[:, None]  # (n, 1)
+    drawn = draw(Reader(model), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
+    return (int(symbol) for symbol in itertools.islice(drawn, length))
+
+
+def continue_all(
+    model: LanguageModel,
+    prompts: Sequence[np.ndarray],
+    length: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> list[np.ndarray]:
+    """As :func:`stream`, for several prompts side by side: ``length`` symbols for each.
+
+    A shorter prompt is continued while the longer ones are still being read. All draws come from one generator, so the
+    symbols for a prompt and a seed depend on the other prompts.
+    """
+    _check(length, temperature, top_k, top_p)
+    generator, lengths = seeded(seed), np.array([len(prompt) for prompt in prompts])
+    symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
+    for b, prompt in enumerate(prompts):
+        symbols[: len(prompt), b] = prompt
+    reader = Reader(model, len(prompts))
+    for t, row in enumerate(symbols):
+        drawing = (lengths <= t) & (t < lengths + length)
+        if t:
+            reader.read(model.as_input(symbols[t - 1]))
+        if drawing.any():
+            drawn = reader.predict().sample(generator, temperature=temperature, top_k=top_k, top_p=top_p)
+            row[drawing] = drawn.cpu().numpy()[drawing]
+    return [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
+
+
+def _check(length: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
     checks.numbers({"length": length, "top_k": top_k}, Integral)
     checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
     if length < 0:
@@ -71,12 +112,6 @@ def stream(
         raise InputError(f"top_k must be at least 1; got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise InputError(f"top_p must lie above 0 and at most be 1; got {top_p}")
-    symbols = np.asarray(prompt)
-    if symbols.ndim != 1:
-        raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
-    start = model.as_input(symbols)[:, None]  # (n, 1)
-    drawn = draw(Reader(model), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
-    return (int(symbol) for symbol in itertools.islice(drawn, length))
 
 
 def write(

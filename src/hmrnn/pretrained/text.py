@@ -6,7 +6,7 @@ import codecs
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from hmrnn.data.text.reading import Reading, Unknown, read_as
 from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError, TextNote
+from hmrnn.inference.embed import Embedding, embed
 from hmrnn.inference.evaluate import Evaluation, evaluate
-from hmrnn.inference.sample import stream
+from hmrnn.inference.sample import continue_all, stream
 from hmrnn.inference.segment import segment_many
 from hmrnn.nn.models import LanguageModel
 from hmrnn.pretrained.model import Model, Progress
@@ -84,9 +85,37 @@ class TextModel(Model):
         found = segment_many(self.network, indices, shown, batch=batch, prime=prime, progress=progress)
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
+    @overload
     def generate(
         self,
-        prompt: str = "",
+        prompt: str = ...,
+        length: int = ...,
+        *,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float | None = ...,
+        seed: int | None = ...,
+        unknown: Unknown = ...,
+        primed: bool = ...,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        length: int = ...,
+        *,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float | None = ...,
+        seed: int | None = ...,
+        unknown: Unknown = ...,
+        primed: bool = ...,
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str] | tuple[str, ...] = "",
         length: int = 200,
         *,
         temperature: float = 1.0,
@@ -95,12 +124,21 @@ class TextModel(Model):
         seed: int | None = None,
         unknown: Unknown = "replace",
         primed: bool = True,
-    ) -> str:
-        """``length`` symbols that continue ``prompt``, without the prompt."""
-        pieces = self.stream(
-            prompt, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, unknown=unknown, primed=primed
-        )
-        return "".join(pieces)
+    ) -> str | list[str]:
+        """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
+
+        Prompts of a list are continued side by side, with draws from one seed: ``[prompt] * 8`` gives eight different
+        texts. ``hmrnn generate`` prints the prompt before the continuation.
+        """
+        how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        if not isinstance(prompt, list | tuple):
+            return "".join(self.stream(prompt, length, unknown=unknown, primed=primed, **how))
+        if not prompt:
+            raise InputError("prompts must be one or more texts in a list; got an empty list")
+        readings = [self._noted(self.reading(each, unknown, "a prompt")) for each in prompt]
+        starts = [self._primed(reading.indices, primed) for reading in readings]
+        drawn = continue_all(self.network, starts, length, **how)
+        return ["".join(self._pieces(iter(indices.tolist()))) for indices in drawn]
 
     def stream(
         self,
@@ -154,6 +192,18 @@ class TextModel(Model):
             prime = len(self.prime) if primed else 0
             enough = len(symbols) > (0 if prime else 1)
             yield evaluate(self.network, self._primed(symbols, primed), prime=prime) if enough else None
+
+    def embed(self, text: str, *, unknown: Unknown = "replace", primed: bool = True) -> Embedding:
+        """Vectors of ``text``: of its symbols, of its segments at every level, and of the whole text.
+
+        Example::
+
+            >>> found = model.embed("The river flows.")  # doctest: +SKIP
+            >>> found.symbols.shape, [level.shape for level in found.segments], found.text.shape  # doctest: +SKIP
+        """
+        reading = self._read(text, "embed", unknown)
+        prime = len(self.prime) if primed else 0
+        return embed(self.network, self._primed(reading.indices, primed), reading.counts, prime=prime)
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``text``."""
