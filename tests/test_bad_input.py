@@ -119,7 +119,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "misspelt command": ("evalute -m runs/story", "(see hmrnn --help); did you mean evaluate?"),
     "unknown flag": ("train story.txt --train.speed 3", "unknown option --train.speed; did you mean --train.seed?"),
     "misspelt flag": ("train story.txt --model.hiden-size 3", "did you mean --model.hidden-size?"),
-    "stray word": ("train story.txt again", "unexpected argument 'again' (see hmrnn train --help)"),
+    "stray word": ("train story.txt again", "there is no file again, or it cannot be reached"),
     "unknown flag elsewhere": ("demo --slow", "unknown option --slow (see hmrnn demo --help)"),
     # impossible values
     "no layers": ("train story.txt --model.num-layers 0", "--model.num-layers must be at least 1; got 0"),
@@ -146,7 +146,21 @@ TRAINING: dict[str, tuple[str, str]] = {
     "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change --train.learning-rate"),
     "another text": ("train other.txt --out runs/story --resume", "data are not those this run began with"),
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
-    "demo over a run": ("demo --out runs/story", "runs/story holds another run; replace it by --fresh"),
+    "demo over a run": (
+        "demo --out runs/story",
+        "runs/story holds another run, which is no demo; choose another --out",
+    ),
+    "a fresh demo over a run": ("demo --fresh --out runs/story", "runs/story holds another run, which is no demo"),
+    "data twice": (
+        "train story.txt --data.path story.txt",
+        "the data was given twice: story.txt and --data.path story",
+    ),
+    "data twice, by name": ("train text story.txt --data.path story.txt", "the data was given twice: story.txt and"),
+    "a negative width": ("segment -m runs/story abc --width -5", "--width must be 0 or more; got -5"),
+    "no repeats": ("bench --repeats 0", "--repeats must be at least 1; got 0"),
+    "threads below 0": ("bench --threads -1", "--threads must be at least 0; got -1"),
+    "no modes": ("bench --modes", "--modes needs one or more of train, forward and stream"),
+    "nameless tables": ("bench --out .", "--out must be the path of files, without their endings; got '.'"),
     "demo over a folder": ("demo --out folder", "folder exists and is not a run directory"),
 }
 
@@ -221,7 +235,8 @@ USING: dict[str, tuple[str, str]] = {
         "got '9' (see hmrnn plot --help)",
     ),
     "figure's suffix": ("plot -m runs/story abc --out f.bmp", "a figure is written as .png, .svg, .pdf; got 'f.bmp'"),
-    "figure's folder": ("plot -m runs/story abc --out no/f.png", "cannot write no/f.png"),
+    "figure's folder": ("plot -m runs/story abc --out no/f.png", "the folder of --out no/f.png does not exist"),
+    "figure's levels": ("plot -m handwriting-small --levels 9", "--levels must lie between 1 and 2; got 9"),
     "curves of what": ("plot -m folder --figure curves", "metrics.jsonl cannot be read"),
     "no corpus": ("data nowhere.txt", "'nowhere.txt' is neither a preset"),
     "no dump": ("data --text8-from nowhere.xml --out made", "nowhere.xml"),

@@ -23,6 +23,7 @@ import tiny
 from hmrnn import InputError, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
+from hmrnn.cli.settings import train_arguments
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.nn.models import LanguageModel
@@ -235,3 +236,33 @@ def test_a_home_is_looked_up(
 def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:
     with pytest.raises(InputError, match=r"there is no file nowhere\.npz"):
         flags.GenerateArguments(prime="nowhere.npz").check()
+
+
+def test_a_text_that_names_a_file_is_that_file(
+    model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "abc").write_text("fed cab\n")
+    for command in ("segment", "score"):
+        assert tiny.hmrnn(command, "-m", "model", "--json", "--file", "abc") == 0
+        expected = capsys.readouterr().out
+        assert tiny.hmrnn(command, "-m", "model", "--json", "abc") == 0
+        shown = capsys.readouterr()
+        assert shown.out == expected
+        assert shown.err == "abc is a file, which is read; to read these letters as a text, use standard input\n"
+    assert tiny.hmrnn("segment", "-m", "model", "--json", "abcd") == 0  # no such file
+    assert capsys.readouterr().err == ""
+    (tmp_path / "cab").mkdir()
+    assert tiny.hmrnn("segment", "-m", "model", "--json", "cab") == 0  # a folder cannot be read as a text
+    assert json.loads(capsys.readouterr().out)["text"] == "cab"
+
+
+@pytest.mark.parametrize("words", ["text one.txt two.txt --out o", "one.txt two.txt --out o", "text --out o"])
+def test_the_data_of_a_training_may_follow_its_preset(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text("abc")
+    found = train_arguments(words.split())
+    assert found.data.path == (("one.txt", "two.txt") if "one" in words else ())
+    assert found.out == "o"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, flags_of, option
 from hmrnn.cli.target import preset_for
+from hmrnn.cli.terminal import warn
 from hmrnn.config import Config
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.pretrained import bundled
@@ -67,12 +69,21 @@ def check_files(*paths: str) -> None:
             raise InputError(f"there is no file {path}, or it cannot be reached; check the path{hint}")
 
 
+def check_folder(name: str, path: str) -> None:
+    """Raise InputError if the folder of a file to write does not exist."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise InputError(f"the folder of {name} {path} does not exist: make {folder}, or choose another {name}")
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainArguments(Config, Arguments):
     """Train a model."""
 
     target: str = option("", "PRESET|PATH", positional=True)
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
+    paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
+    """Files or folders with the data, after a preset; or more files after the first. Same as --data.path."""
     out: str | None = option(None, "PATH")
     """Directory of the run; runs/NAME if not given."""
     resume: bool = False
@@ -173,6 +184,13 @@ class TextArguments(ModelArguments):
         if self.text is not None and self.file is not None:
             raise InputError("give a text or --file, not both")
 
+    def source(self) -> tuple[str | None, str | None]:
+        """The text and the file to read, one of them or none; a text that names an existing file is that file."""
+        if self.text is not None and os.path.isfile(os.path.expanduser(self.text)):
+            warn(f"{self.text} is a file, which is read; to read these letters as a text, use standard input")
+            return None, self.text
+        return self.text, self.file
+
 
 @dataclasses.dataclass(frozen=True)
 class ScoreArguments(TextArguments):
@@ -207,6 +225,8 @@ class SegmentArguments(TextArguments):
 
     def check(self) -> None:
         super().check()
+        if self.width < 0:
+            raise InputError(f"--width must be 0 or more; got {self.width}")
         if not self.stream:
             return
         if self.out is None or self.text is not None or self.file is not None:
@@ -270,6 +290,7 @@ class PlotArguments(TextArguments):
 
     def check(self) -> None:
         super().check()
+        check_folder("--out", self.out)
         if self.figure == "curves":
             for field in self.given():
                 if field.name in ("text", "file", "unknown", "line", "levels"):
@@ -368,6 +389,14 @@ class BenchArguments(Arguments):
     """Path of the files to write, without their endings."""
 
     def check(self) -> None:
+        super().check()
+        for name, least in (("repeats", 1), ("threads", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{flag(name)} must be at least {least}; got {getattr(self, name)}")
+        if not self.modes:
+            raise InputError("--modes needs one or more of train, forward and stream")
+        if not Path(self.out).name:
+            raise InputError(f"--out must be the path of files, without their endings; got {self.out!r}")
         for size in self.sizes:
             if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
                 raise InputError(f"--sizes must look like 64x512 (batch size x hidden size); got {size!r}")

@@ -30,6 +30,7 @@ def run(arguments: BenchArguments) -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     choose_device(device)
+    out.parent.mkdir(parents=True, exist_ok=True)
     given = [(int(b), int(h)) for b, h in (size.split("x") for size in arguments.sizes)]
     norms = [False, True] if arguments.layer_norm else [False]
     engines = ["cuda" if device == "cuda" else "sparse", "reference"]
@@ -40,11 +41,9 @@ def run(arguments: BenchArguments) -> int:
     for mode in arguments.modes:
         for (batch, hidden), norm in itertools.product(_sizes(given, device, mode), norms):
             case = Case(batch, hidden, device=device, precision=arguments.precision, layer_norm=norm)
-            repeats = max(1, arguments.repeats)
-            part = measure.run(case, mode, repeats, engines, lambda line: console.print(line, soft_wrap=True))
+            part = measure.run(case, mode, arguments.repeats, engines, lambda line: console.print(line, soft_wrap=True))
             found += part
             _table(part, console)
-    out.parent.mkdir(parents=True, exist_ok=True)
     written = [out.with_name(f"{out.name}{end}") for end in (".txt", ".json", ".png")]
     written[0].write_text(console.export_text())
     record: dict[str, Any] = {"environment": environment, "measurements": [m.to_dict() for m in found]}

@@ -52,10 +52,13 @@ def run(arguments: DemoArguments) -> int:
 
 def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
     """Train, resume an interrupted run, or find it finished; exit status."""
+    presets = [PRESETS["demo"], PRESETS["handwritten"]]
+    if run.holds_run and run.config() not in [*presets, *map(_quick, presets)]:
+        raise InputError(f"{run.path} holds another run, which is no demo; choose another --out, or remove it")
     if not run.holds_run or fresh:
         return run_to_end(config, run, overwrite=fresh, again=again)
     if run.config() != config:
-        raise InputError(f"{run.path} holds another run; replace it by --fresh, or choose another --out")
+        raise InputError(f"{run.path} holds another demo; replace it by --fresh, or choose another --out")
     if run.newest_progress().get("finished"):
         print(f"{run.path} holds a finished demo, which is shown now ({again} --fresh trains again)\n")
         return 0

@@ -33,9 +33,10 @@ def read(model: Any, arguments: TextArguments) -> Any:
     """What ``model.segment`` is to read: a text, or a line of strokes."""
     if model.reads.modality == "text":
         return read_text(arguments, model.vocabulary.kind)
-    if arguments.text is not None:
+    text, file = arguments.source()
+    if text is not None:
         raise InputError("this is a model of handwriting, and a text was given; name a file of strokes by --file")
-    strokes = read_strokes(arguments.file) if arguments.file else model.corpus().valid
+    strokes = read_strokes(file) if file else model.corpus().valid
     return choose_line(strokes, getattr(arguments, "line", None))
 
 
@@ -61,12 +62,11 @@ def read_text(arguments: TextArguments, kind: str) -> str:
     A line end at the very end of a file or of standard input is dropped. For a model of bytes the text need not be
     UTF-8: other bytes become lone surrogates, as in the arguments of a command.
     """
-    if arguments.text is None:
-        text = re.sub(rf"({LINE_END.pattern})\Z", "", _decoded(arguments.file, kind))
-    else:
-        text = arguments.text
-        if kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
-            raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
+    text, file = arguments.source()
+    if text is None:
+        text = re.sub(rf"({LINE_END.pattern})\Z", "", _decoded(file, kind))
+    elif kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
+        raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
     return text
 
 

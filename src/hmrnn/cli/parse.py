@@ -153,7 +153,7 @@ def _add(group: Any, setting: _Setting) -> None:
         aliases = filter(None, [field.metadata.get("alias")])
         group.add_argument(*aliases, flag(name), dest=name, required=required, **more)
     else:
-        group.add_argument(name, **({} if required else {"nargs": "?"}), **more)
+        group.add_argument(name, **(({} if required else {"nargs": "?"}) | more))
 
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:

@@ -26,6 +26,10 @@ def run(arguments: PlotArguments) -> int:
         if name not in model.figures:
             known = ", ".join(model.figures)
             raise InputError(f"--figure {name} is not for models of {KINDS[model.reads.modality]}; use one of {known}")
+        highest = model.network.rnn.num_boundaries
+        for level in arguments.levels:
+            if not 1 <= level <= highest:
+                raise InputError(f"--levels must lie between 1 and {highest}; got {level}")
         given = inputs.read(model, arguments)
         how = inputs.how_to_read(model, arguments)
         found = model.segment(given, progress=display.show_progress("segmenting"), **how)

@@ -31,6 +31,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
         print_help(TrainArguments, "hmrnn train", config)
         raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
+    config = _with_paths(config, given)
     out = given["out"] = given.get("out") or f"runs/{name}"
     arguments = fit(build(_arguments(config), given), config)
     if arguments.resume:  # the flags change the config of the run, not of the preset
@@ -43,6 +44,14 @@ def train_arguments(words: list[str]) -> TrainArguments:
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)
     return arguments
+
+
+def _with_paths(config: Config, given: dict[str, Any]) -> Config:
+    """``config`` with the paths that follow the target; InputError if data.path names the data as well."""
+    paths = (*config.data.path, *given.pop("paths", ()))
+    if paths and "data.path" in given:
+        raise InputError(f"the data was given twice: {paths[0]} and data.path {given['data.path'][0]}; leave one out")
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
 
 
 def _arguments(config: Config) -> TrainArguments:
