@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fuzz
 from hmrnn.errors import InputError
 from hmrnn.plots.save import save_drawing
 from hmrnn.utils import files
@@ -71,3 +72,16 @@ def test_a_picture_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="Not a directory; give a path"):
         save_drawing([np.array([[0, 0, 0], [1, 1, 1.0]])], tmp_path / "file" / "a.svg")
+
+
+def test_content_is_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert files.content(path, 5, 5) == b"12345"
+    assert files.content(path, 4) is None
+    assert files.content(path, 9, 6) is None
+    with pytest.raises(OSError, match="not a regular file"):
+        files.content(tmp_path, 5)
+    os.truncate(path, 1 << 33)  # no bytes on the disk
+    with fuzz.bounded_memory(), pytest.raises(OSError, match="its 8,589,934,592 bytes do not fit into memory"):
+        files.content(path, 1 << 40)
