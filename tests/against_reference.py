@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops import LayerWeights, Options, Result, State, Symbols, reference
+from hmrnn.ops.estimators import DRAWN
 from literal import random_state, random_weights
 
 Engine = Callable[..., Result]
@@ -98,7 +99,7 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         ),
         torch.randint(1, T + 1, (B,)).to(device) if case.lengths else None,
         forced,
-        torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary == "sample" else None,
+        torch.rand(T, B, D, dtype=torch.float64).float().to(device).double() if case.boundary in DRAWN else None,
         [(torch.rand(T, B, H) < 0.4).to(device) for H in case.sizes] if case.zoneout == "masks" else None,
         [1.5 * (torch.rand(B, H) < 0.6).to(device).double() for H in case.sizes[:-1]] if case.dropout else None,
     )
@@ -126,6 +127,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
             case.flush,
             case.top_down,  # type: ignore[arg-type]
             case.copy,
+            temperature=0.7,
             zoneout=0.0 if case.zoneout == "no" else 0.25,
             straight_through=case.straight_through,
         ),

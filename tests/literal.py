@@ -152,7 +152,7 @@ def forward(
                 p = hard_sigm(s_z, a)
                 if boundary == "soft":
                     z_new = p
-                elif boundary == "sample" and noise is not None:
+                elif boundary in ("sample", "gumbel", "reinforce") and noise is not None:
                     z_new = 1.0 if noise[t, n, l] < p else 0.0
                 else:
                     z_new = 1.0 if p > 0.5 else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -248,6 +249,38 @@ def test_saving_copying_and_the_slope() -> None:
     assert rnn.slope == 2.5
 
 
+def test_only_gumbel_has_a_temperature() -> None:
+    rnn = HMLSTM(3, 4, 2, boundary="gumbel")
+    assert rnn.temperature == 1.0
+    rnn.temperature = 0.25
+    twin = HMLSTM(3, 4, 2, boundary="gumbel")
+    twin.load_state_dict(rnn.state_dict())
+    assert twin.temperature == 0.25
+    for bad in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match=f"^temperature must be positive and finite; got {bad}$"):
+            rnn.temperature = bad
+    rnn.reset_parameters()
+    assert rnn.temperature == 1.0
+    plain = HMLSTM(3, 4, 2)
+    assert "tau" not in plain.state_dict()
+    with pytest.raises(InputError, match=r"^only boundary=\"gumbel\" has a temperature; make the network with it$"):
+        plain.temperature = 0.5
+
+
+@pytest.mark.parametrize("boundary", ["sample", "gumbel", "reinforce"])
+def test_boundaries_are_drawn_while_training_alone(boundary: str) -> None:
+    torch.manual_seed(0)
+    rnn, x = HMLSTM(3, 4, 3, boundary=boundary), torch.randn(12, 5, 3)  # type: ignore[arg-type]
+    torch.manual_seed(1)
+    first = rnn(x)[0].boundaries
+    assert not torch.equal(first, rnn(x)[0].boundaries)
+    torch.manual_seed(1)
+    assert torch.equal(first, rnn(x)[0].boundaries)
+    twin = HMLSTM(3, 4, 3)
+    twin.load_state_dict(rnn.state_dict(), strict=False)
+    assert torch.equal(rnn.eval()(x)[0].boundaries, twin(x)[0].boundaries)
+
+
 def test_the_slope_is_that_of_the_detectors() -> None:
     rnn, x = network(), 0.2 * inputs()
     first = rnn(x[:1])[0].probabilities[0, :, 0]
@@ -400,7 +433,7 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
         ({"hidden_size": (4, 0, 4)}, "hidden_size must be a whole number of at least 1; got 0"),
         ({"hidden_size": (4, 5)}, "hidden_size must be one number or 3, one per layer; got 2: (4, 5)"),
         ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
-        ({"boundary": "hard"}, "boundary must be one of step, sample, soft; got 'hard'"),
+        ({"boundary": "hard"}, "boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'"),
         ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),
         ({"engine": "fastest"}, f"engine must be one of {', '.join(ENGINES)}; got 'fastest'"),
     ],

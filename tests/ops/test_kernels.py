@@ -42,7 +42,7 @@ def test_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not gpu", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 35
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 39
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -92,6 +92,10 @@ CASES = [
     Case(dropout=True, boundary="soft", detector=0.3, symbols=4, forced="some", T=2, sizes=(4, 3)),
     Case(boundary="sample", on_copy="hold", detector=0.3, straight_through=True, forced="some", T=2, B=1),
     Case(boundary="sample", layer_norm=True, detector=0.3, on_copy="hold", T=3, B=1, lengths=True, sizes=(4, 3)),
+    Case(boundary="gumbel", on_copy="hold", detector=0.3, straight_through=True, forced="some", T=3, B=1),
+    Case(boundary="gumbel", layer_norm=True, detector=0.3, T=3, B=2, lengths=True, sizes=(4, 3)),
+    Case(boundary="reinforce", on_copy="hold", detector=0.3, forced="some", T=3, B=1),
+    Case(boundary="reinforce", layer_norm=True, detector=0.3, T=3, B=2, lengths=True, sizes=(4, 3)),
 ]
 
 

@@ -22,6 +22,8 @@ MORE = [
     {"layer_norm": True, "on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
     {"boundary": "sample", "on_copy": "hold", "zoneout": "masks", "dropout": True, "symbols": 5},
     {"boundary": "sample", "layer_norm": True, "lengths": True, "forced": "some"},
+    {"boundary": "gumbel", "on_copy": "hold", "forced": "some", "straight_through": True},
+    {"boundary": "reinforce", "layer_norm": True, "on_copy": "hold", "lengths": True},
     {"layer_norm": True, "dropout": True, "zoneout": "share", "sizes": (4, 3, 5, 2)},
     {"forced": "all"},
 ]

@@ -14,6 +14,7 @@ import literal
 from hmrnn import InputError, State
 from hmrnn.nn.output import operations
 from hmrnn.ops import ENGINES, LayerWeights, Options, Result, Symbols, choose_engine, hmlstm
+from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.reference import layer_step
 from literal import random_state, random_weights
 from pairs import grid
@@ -40,7 +41,7 @@ def assert_equal_to_literal(result: Result, expected: literal.Literal) -> None:
         SIZES,
         (False, True),
         ("hold", "evaluate"),
-        ("step", "sample", "soft"),
+        ("step", "sample", "soft", "gumbel", "reinforce"),
         ("plain", "lengths", "forced"),
         strength=3,
     ),
@@ -50,7 +51,7 @@ def test_forward_is_the_literal_writing(
 ) -> None:
     weights, state = random_weights(INPUT, sizes, layer_norm), random_state(sizes, B)
     x = torch.randn(T, B, INPUT, dtype=torch.float64)
-    noise = torch.rand(T, B, len(sizes) - 1, dtype=torch.float64) if boundary == "sample" else None
+    noise = torch.rand(T, B, len(sizes) - 1, dtype=torch.float64) if boundary in DRAWN else None
     lengths = torch.tensor([T, 1, 5]) if extras == "lengths" else None
     forced = None
     if extras == "forced":  # a third of them 0, a third 1 and a third left free
@@ -124,8 +125,14 @@ def polynomial(
                 outputs.append(h[l])
                 if l < L - 1:
                     p = ((options.slope * s[-1] + 1) / 2).clamp(0, 1)
-                    threshold = noise[t, n, l] if options.boundary == "sample" else torch.tensor(0.5)
+                    threshold = noise[t, n, l] if options.boundary in DRAWN else torch.tensor(0.5)
                     free = p if options.boundary == "soft" else straight(p, (p > threshold).double())
+                    if options.boundary == "gumbel" and 0.01 <= p <= 0.99:
+                        u = noise[t, n, l]  # the odds of z̃ over those of the noise, to the power 1/temperature
+                        odds = (p * (1 - u) / (u * (1 - p))) ** (1 / options.temperature)
+                        free = straight(odds / (1 + odds), free)
+                    elif options.boundary in ("gumbel", "reinforce"):
+                        free = free.detach()
                     if options.on_copy == "hold":
                         free = (share[1] + share[2]) * free
                     if forced is not None and not forced[t, n, l].isnan():
@@ -173,7 +180,8 @@ def gradients(outputs: tuple[Tensor, ...], inputs: dict[str, Tensor]) -> dict[st
 @pytest.mark.parametrize(
     ("boundary", "forcing"),
     [("step", "free"), ("step", "some"), ("step", "all"), ("step", "straight-through"), ("sample", "free"),
-     ("soft", "free"), ("soft", "some")],
+     ("soft", "free"), ("soft", "some"), ("gumbel", "free"), ("gumbel", "straight-through"), ("reinforce", "free"),
+     ("reinforce", "some")],
 )  # fmt: skip
 def test_gradient_is_that_of_the_polynomial(layer_norm: bool, on_copy: str, boundary: str, forcing: str) -> None:
     sizes, steps, batch = (3, 4, 2), 6, 4
@@ -184,7 +192,7 @@ def test_gradient_is_that_of_the_polynomial(layer_norm: bool, on_copy: str, boun
     forced = None
     if forcing != "free":
         forced = torch.tensor(choices, dtype=torch.float64)[torch.randint(len(choices), (steps, batch, 2))]
-    options = Options(SLOPE, boundary, on_copy, straight_through=forcing == "straight-through")
+    options = Options(SLOPE, boundary, on_copy, temperature=0.6, straight_through=forcing == "straight-through")
     inputs = leaves(x, weights, state, forced)
 
     result = flattened(hmlstm(x, weights, state, options, boundaries=forced, noise=noise))
@@ -237,7 +245,7 @@ def test_second_derivative_is_that_of_the_polynomial(
     x = torch.randn(steps, batch, INPUT, dtype=torch.float64)
     noise = torch.rand(steps, batch, 2, dtype=torch.float64)
     forced = None if forcing == "free" else torch.randint(2, (steps, batch, 2)).double()
-    options = Options(SLOPE, boundary, on_copy, straight_through=forcing == "straight-through")
+    options = Options(SLOPE, boundary, on_copy, temperature=0.6, straight_through=forcing == "straight-through")
     inputs = leaves(x, weights, state, forced)
 
     found = []

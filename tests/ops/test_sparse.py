@@ -26,7 +26,7 @@ OPTIONS = [
     for norm, copy, boundary, forced, lengths, symbols in grid(
         (False, True),
         ("evaluate", "hold"),
-        ("step", "sample"),
+        ("step", "sample", "gumbel", "reinforce"),
         ("no", "all", "some"),
         (False, True),
         (0, 7),

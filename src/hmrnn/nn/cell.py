@@ -10,7 +10,7 @@ from hmrnn.nn import checks
 from hmrnn.nn.checks import not_negative, one_of, positive, truth
 from hmrnn.nn.weights import Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options
-from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
 from hmrnn.ops.reference import layer_step, next_gate
 
@@ -63,7 +63,7 @@ class HMLSTMCell(Sloped):
         self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
         self.check_values = truth("check_values", check_values)
         self.detector_hidden = not_negative("detector_hidden", detector_hidden)
-        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
+        self._register_schedules(boundary, device, dtype)
         sizes = self.hidden_size, self.input_size, self.above_size
         weights = new_weights(*sizes, layer_norm, device, dtype, top_down != "none", self.detector_hidden)
         for name, parameter in weights._asdict().items():
@@ -72,7 +72,7 @@ class HMLSTMCell(Sloped):
 
     def reset_parameters(self) -> None:
         """Initialise as :class:`HMLSTM` does."""
-        self.a.fill_(1)
+        self._reset_schedules()
         reset(self.weights())
 
     def weights(self) -> LayerWeights:
@@ -82,7 +82,7 @@ class HMLSTMCell(Sloped):
     def options(self) -> Options:
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy, detector_hidden=self.detector_hidden,
+            copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
         )  # fmt: skip
 
     def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
@@ -126,7 +126,7 @@ class HMLSTMCell(Sloped):
                     checks.check_range(name, value)
                 else:
                     checks.check_size(name, value, self.layer_norm)
-        noise = torch.rand_like(z) if self.boundary == "sample" and self.training else None
+        noise = torch.rand_like(z) if self.boundary in DRAWN and self.training else None
         z = torch.zeros_like(z) if self.above_size is None else z  # a top layer never flushes
         h, c, z_new, _ = layer_step(
             self.weights(), h, c, z, x, z_below, above, self.options(), noise, pending=pending

@@ -17,7 +17,7 @@ from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import Output, operations, pack_like
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
-from hmrnn.ops.estimators import BOUNDARIES, ON_COPY, Boundary, OnCopy
+from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
 
 
@@ -40,15 +40,18 @@ class HMLSTM(Sloped):
     1                  any                FLUSH      :math:`i g`                             :math:`o \tanh c`
     =================  =================  =========  ======================================  =====================
 
-    The top layer has no detector, no top-down input and never flushes. Gradients of the binary z are straight-through.
+    The top layer has no detector, no top-down input and never flushes. Gradients of the binary z are
+    straight-through unless ``boundary`` is "reinforce".
 
     Args:
         input_size: size of x at one time step.
         hidden_size: size of every layer, or one size per layer (the lowest first).
         num_layers: number of layers L.
         layer_norm: normalise each contribution over its gate rows and c before its tanh (Ba et al., 2016).
-        boundary: "step" (equation 9), "sample" (a Bernoulli draw while training; in ``eval()`` the likelier state) or
-            "soft" (z̃ itself).
+        boundary: "step" (equation 9), "sample" (a Bernoulli draw while training; in ``eval()`` the likelier state),
+            "soft" (z̃ itself), "gumbel" (drawn as "sample"; the gradient is that of a binary concrete variable, whose
+            temperature is ``rnn.temperature``) or "reinforce" (drawn as "sample"; no gradient goes through z, and the
+            loss needs the terms of :func:`hmrnn.ops.estimators.score_function`).
         on_copy: the boundary on COPY: "evaluate" (equation 4, of which U·h and b are left) or "hold" (0: nothing was
             read, so no segment ends).
         flush: whether a boundary erases the cell: FLUSH. If False, a layer chooses between UPDATE and COPY by
@@ -146,7 +149,7 @@ class HMLSTM(Sloped):
         self.zoneout = probability("zoneout", zoneout)
         self.engine = one_of("engine", engine, ops.ENGINES)
         self.check_values = truth("check_values", check_values)
-        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
+        self._register_schedules(boundary, device, dtype)
 
         below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
@@ -171,7 +174,7 @@ class HMLSTM(Sloped):
 
     def reset_parameters(self) -> None:
         """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
-        self.a.fill_(1)
+        self._reset_schedules()
         for w in self.layers():
             reset(w, self._recurrent_gain)
 
@@ -200,7 +203,8 @@ class HMLSTM(Sloped):
     def options(self) -> Options:
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy, detector_hidden=self.detector_hidden, zoneout=self.zoneout,
+            copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
+            zoneout=self.zoneout,
         )  # fmt: skip
 
     @property
@@ -293,7 +297,7 @@ class HMLSTM(Sloped):
         """One time step without a gradient, for streaming; a layer that copies is not computed.
 
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
-        rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws for "sample".
+        rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
@@ -346,7 +350,7 @@ class HMLSTM(Sloped):
         return [torch.rand(T, B, size, device=self.a.device) < self.zoneout for size in self.hidden_sizes]
 
     def _noise(self, T: int, B: int) -> Tensor | None:
-        """Uniform draws for "sample", while training."""
-        if self.boundary != "sample" or not self.training:
+        """Uniform draws for boundaries that are drawn, while training."""
+        if self.boundary not in DRAWN or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)

@@ -16,9 +16,10 @@ RECURRENT_GAIN = 0.1
 
 
 class Sloped(nn.Module):
-    """A module with the slope of its detectors in the buffer ``a``."""
+    """A module with the slope of its detectors in the buffer ``a`` and, with "gumbel", their temperature in ``tau``."""
 
     a: Tensor
+    tau: Tensor | None
 
     @property
     def slope(self) -> float:
@@ -30,6 +31,31 @@ class Sloped(nn.Module):
         if not 0 < value < math.inf:
             raise InputError(f"slope must be positive and finite; got {value}")
         self.a.fill_(value)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the relaxation with ``boundary="gumbel"``; saved with the weights as ``tau``."""
+        return 1.0 if self.tau is None else self.tau.item()
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if self.tau is None:
+            raise InputError('only boundary="gumbel" has a temperature; make the network with it')
+        if not 0 < value < math.inf:
+            raise InputError(f"temperature must be positive and finite; got {value}")
+        self.tau.fill_(value)
+
+    def _register_schedules(
+        self, boundary: str, device: torch.device | str | int | None, dtype: torch.dtype | None
+    ) -> None:
+        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
+        tau = torch.tensor(1.0, device=device, dtype=dtype) if boundary == "gumbel" else None
+        self.register_buffer("tau", tau)
+
+    def _reset_schedules(self) -> None:
+        for buffer in (self.a, self.tau):
+            if buffer is not None:
+                buffer.fill_(1)
 
 
 def shown_options(module: nn.Module) -> str:

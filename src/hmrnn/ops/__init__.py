@@ -83,8 +83,8 @@ def hmlstm(
         options: how the recurrence behaves; see :class:`Options`.
         lengths: (B,) number of steps of each sequence; the rest is padding.
         boundaries: (T, B, L-1) boundary states to force; NaN leaves the choice to the detector.
-        noise: (T, B, L-1) uniform random numbers for ``boundary="sample"``; without them z is 1 if its probability is
-            above 0.5.
+        noise: (T, B, L-1) uniform random numbers for ``boundary`` "sample", "gumbel" and "reinforce"; without them z is
+            1 if its probability is above 0.5.
         kept: for each layer (T, B, H_l), 1 for the units whose c zoneout keeps; replaces ``options.zoneout``.
         seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
             above read it: dropout masks. Detectors read h without them.
@@ -94,6 +94,8 @@ def hmlstm(
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")
+    if isinstance(options.temperature, Tensor) and options.temperature.requires_grad:
+        raise InputError("temperature must not require a gradient: no engine computes one; detach it")
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines: dict[str, Callable[..., Result]] = {
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm,

@@ -91,6 +91,8 @@ class Options:
     updates ("pending"), at every step ("always") or never ("none")."""
     copy: bool = True
     """Whether a layer copies its state until the layer below ends a segment; if False, zb counts as 1 everywhere."""
+    temperature: Tensor | float = 1.0
+    """Temperature of the relaxation that gives "gumbel" its gradient."""
     detector_hidden: int = 0
     """Units in the hidden layer of each detector; 0 as in the paper: no hidden layer."""
     zoneout: float = 0.0

@@ -43,7 +43,7 @@ def layer_step(
     z_below: Tensor,  # (B, 1)        boundary of the layer below, now
     above: Tensor | None,  # (B, H above)  h of the layer above, one step ago
     options: Options,
-    noise: Tensor | None = None,  # (B, 1)  uniform, for "sample"
+    noise: Tensor | None = None,  # (B, 1)  uniform, for boundaries that are drawn
     forced: Tensor | None = None,  # (B, 1)  a boundary to take; NaN where the detector decides
     kept: Tensor | None = None,  # (B, H)  zoneout: ones for units that keep their c; options.zoneout of all if None
     seen: Tensor | None = None,  # (B, size)  dropout: what the gates see of the layer below, as factors; None: all
@@ -87,7 +87,7 @@ def layer_step(
 
     # (8), (9): the boundary
     probability = hard_sigmoid(s_z, options.slope)
-    z_new = decide(probability, options.boundary, noise)
+    z_new = decide(probability, options.boundary, noise, options.temperature)
     if options.on_copy == "hold":  # a layer that read nothing ends nothing
         z_new = alpha * z_new
     if forced is not None:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.estimators import hard_sigmoid
+from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.reference import LAYER_NORM_EPS
 from hmrnn.ops.streamed import Streamed, remembered, streamed
@@ -59,7 +59,7 @@ def why_not(
         return "it takes boundaries of 0 and 1 only"
     if options.detector_hidden:
         return "it has no detectors with a hidden layer"
-    if options.boundary == "soft" or (noise is not None and options.boundary == "sample"):
+    if options.boundary == "soft" or (noise is not None and options.boundary in DRAWN):
         return "it has neither soft nor sampled boundaries"
     return None
 

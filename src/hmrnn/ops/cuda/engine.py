@@ -28,6 +28,7 @@ from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
+from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
 STEPS_WITHOUT_GRADIENT = 128
@@ -65,6 +66,7 @@ class Call:
     spec: Spec
     device: Device
     slope: Tensor | float
+    temperature: Tensor | float
     indices: Tensor | None
     lengths: Tensor | None
     noise: Tensor | None
@@ -74,7 +76,7 @@ class Call:
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
         lease.held[0].load_weights([LayerWeights(*w) for w in weights])
-        given = self.slope, self.lengths, forced, self.noise, self.kept, self.seen
+        given = self.slope, self.temperature, self.lengths, forced, self.noise, self.kept, self.seen
         lease.plan.load_inputs(source, self.indices, State(*state), *given)
         lease.forward()
         return lease.plan.result()
@@ -161,7 +163,7 @@ def hmlstm(
         raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
     if len(weights) == 1:
         boundaries = None
-    if options.boundary != "sample" or len(weights) == 1:
+    if options.boundary not in DRAWN or len(weights) == 1:
         noise = None
     pending = (state.z if state.pending is None else state.pending) if options.gate == "pending" else None
     tensors = [source, *state.h, *state.c, state.z, pending, boundaries, *(a for w in weights for a in w)]
@@ -192,7 +194,8 @@ def hmlstm(
         gate=options.gate,
         copy=options.copy,
     )
-    call = Call(spec, cuda_cache.on(device), options.slope, indices, lengths, noise, kept, seen)
+    steered = options.slope, options.temperature
+    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)
     if not training:
         return _without_gradient(call, tensors)
     return unflattened(_Recurrence.apply(call, *tensors), len(weights))

@@ -23,6 +23,9 @@ from hmrnn.ops.cuda.kernels import (
     sum6,
     tanh,
 )
+from hmrnn.ops.estimators import MARGIN
+
+NEAREST = tl.constexpr(MARGIN)
 
 
 @triton.jit
@@ -81,6 +84,15 @@ def _gradient_from(via, row, part, PARTS: tl.constexpr, seen, d_detector, weight
     return total
 
 
+@triton.jit
+def _relaxed_gradient(p, noise, temperature):
+    """:func:`hmrnn.ops.estimators.relaxed_gradient`."""
+    inside = (p >= NEAREST) & (p <= 1 - NEAREST)
+    p = tl.minimum(tl.maximum(p, NEAREST), 1 - NEAREST)
+    y = sigmoid((tl.log(p / (1 - p)) - tl.log(noise / (1 - noise))) / temperature)
+    return tl.where(inside, y * (1 - y) / (temperature * p * (1 - p)), 0.0)
+
+
 @triton.jit(do_not_specialize=["t"])
 def cell_backward(
     t,
@@ -92,6 +104,7 @@ def cell_backward(
     ds_x, ds_x_row,  # (T · B, ·) output in the first layer with layer norm, if wanted: the gradient of W·x
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths, kept, seen,
+    temperature,  # of "gumbel" only
     h,
     c_log,  # with layer norm row t+1 is overwritten by d·x̂, where d is the gradient of the normalised c
     z, gate, s_z, probability, dot_above, dot_below, stats,
@@ -116,6 +129,7 @@ def cell_backward(
     PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
     STRAIGHT: tl.constexpr,
+    DETACHED: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -236,6 +250,10 @@ def cell_backward(
                 decided = tl.where(p > threshold, 1.0, 0.0)
             d_alpha = used * decided
             used = used * alpha
+        if DETACHED:
+            used = 0.0
+        if temperature is not None:
+            used = used * _relaxed_gradient(p, tl.load(noise + at_z), tl.load(temperature))
         a = tl.load(slope)
         linear = (a * tl.load(s_z + at_z) + 1) / 2
         inside = (linear >= 0.0) & (linear <= 1.0) & live

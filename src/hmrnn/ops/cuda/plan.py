@@ -100,6 +100,7 @@ class Plan:
         self.lengths = new(B, dtype=torch.int32) if spec.lengths else None
         self.live: Tensor | None = None  # (T, B)
         self.slope = new(1, dtype=f32)
+        self.temperature = new(1, dtype=f32) if spec.boundary == "gumbel" and spec.noise else None
         self.z, self.dot_own, self.dot_above, self.dot_below = (new(T + 1, *like_z, dtype=f32) for _ in range(4))
         self.pending = new(T + 1, *like_z, dtype=f32) if spec.gate == "pending" else None
         self.gate = {"boundary": self.z, "pending": self.pending}.get(spec.gate)  # of the top-down input
@@ -191,7 +192,8 @@ class Plan:
             "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
             "d_before": self.d_before, "d_now": self.d_now, "d_gate_before": self.d_gate_before,
-            "d_gate_now": self.d_gate_now, "STRAIGHT": self.spec.straight_through, "PARTS": parts,
+            "d_gate_now": self.d_gate_now, "temperature": self.temperature, "STRAIGHT": self.spec.straight_through,
+            "DETACHED": self.spec.boundary == "reinforce", "PARTS": parts,
         }  # fmt: skip
 
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
@@ -206,6 +208,7 @@ class Plan:
         indices: Tensor | None,
         state: State,
         slope: Tensor | float,
+        temperature: Tensor | float,
         lengths: Tensor | None,
         forced: Tensor | None,
         noise: Tensor | None,
@@ -230,10 +233,11 @@ class Plan:
         if seen is not None:
             pairs += [(layer.seen, mask) for layer, mask in zip(self.layers, seen) if layer.seen is not None]
         pairs += [(into, given) for into, given in ((self.forced, forced), (self.noise, noise)) if into is not None]
-        if isinstance(slope, Tensor):
-            pairs.append((self.slope, slope.view(1)))
-        else:
-            self.slope.fill_(slope)
+        for into, number in ((self.slope, slope), (self.temperature, temperature)):
+            if isinstance(number, Tensor) and into is not None:
+                pairs.append((into, number.view(1)))
+            elif into is not None:
+                into.fill_(number)
         copy_all(pairs)
 
     def forward(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vecdot
 
+from hmrnn.ops.estimators import relaxed_gradient
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.sparse.copies import Copies
 from hmrnn.ops.sparse.gradients import input_gradient, weight_gradients
@@ -172,6 +173,10 @@ class Layer:
         if call.forced is not None and not call.options.straight_through:
             free = active * mask(np.isnan(call.forced[..., l]))
         self.to_s = free * slope
+        if call.options.boundary == "reinforce":
+            self.to_s = torch.zeros_like(s_z)
+        elif call.noise is not None:
+            self.to_s *= relaxed_gradient(linear.clamp(0, 1), call.noise[..., l], call.temperature)
         self.hold_z = self.hold_below = None
         if call.options.on_copy == "hold" and below is not None and copy:
             # z = alpha · decision, so dz also reaches the two boundary states in alpha

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.estimators import hard_sigmoid
+from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse.backward import backward
@@ -72,6 +72,10 @@ def hmlstm(
     call = Call(
         T, B, options, None if indices is None else indices.clone(), active,
         slope=options.slope.detach().clone() if isinstance(options.slope, Tensor) else options.slope,
+        temperature=(
+            options.temperature.detach().clone() if isinstance(options.temperature, Tensor) else options.temperature
+        ),
+        noise=noise.clone() if options.boundary == "gumbel" and noise is not None else None,
         lower=autocast_dtype(device),
         forced=None if forced is None else forced.to("cpu", torch.float64, copy=True).numpy(),
         kept=None if kept is None else [a.clone() for a in kept],
@@ -102,6 +106,7 @@ class _Sparse(torch.autograd.Function):
         z, pending, h, c, flat = *tensors[2:4], tensors[4 : L + 4], tensors[L + 4 : 2 * L + 4], tensors[2 * L + 4 :]
         weights = [LayerWeights(*flat[i : i + fields]) for i in range(0, len(flat), fields)]
         detectors_learn = call.forced is None or call.options.straight_through or bool(np.isnan(call.forced).any())
+        detectors_learn = detectors_learn and call.options.boundary != "reinforce"
         call.traces_z = L > 1 and (detectors_learn or any(ctx.needs_input_grad[i] for i in (3, 5, 6)))
         steps = first.detach() if call.indices is None else (first.index_select(0, i) for i in call.indices)
         outputs, s_z, logs = _forward(call, noise, steps, weights, State(h, c, z, pending), keep=True)
@@ -191,7 +196,7 @@ def _forward(
                 copies = index_tensor((gate[t, :, l] & here & ~fed & ~marked).nonzero()[0], like.device)
                 if len(copies):
                     add(s_z_steps[l][t], copies, from_above[:, -1].index_select(0, copies))
-            threshold = noise[t, :, l] if options.boundary == "sample" and noise is not None else 0.5
+            threshold = noise[t, :, l] if options.boundary in DRAWN and noise is not None else 0.5
             decision = (hard_sigmoid(s_z_steps[l][t], call.slope) > threshold).cpu().numpy()
             decided[t, :, l] = decision
             if options.on_copy == "hold":

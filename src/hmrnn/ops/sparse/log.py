@@ -30,6 +30,8 @@ class Call:
     slope: Tensor | float
     lower: torch.dtype | None  # dtype of the products under autocast
     forced: np.ndarray | None  # (T, B, L-1), NaN: not forced
+    temperature: Tensor | float = 1.0
+    noise: Tensor | None = None  # (T, B, L-1), for the gradient of "gumbel"
     kept: Sequence[Tensor] | None = None  # L of (T, B, H_l): 1 for units whose c zoneout keeps
     seen: Sequence[Tensor] | None = None  # L-1 of (B, H_l): factors of h where the gates of the layer above read it
     traces_z: bool = False  # whether the gradient of any boundary state is wanted
