@@ -133,8 +133,10 @@ class ModelConfig:
 class DetectorConfig:
     """The boundary detectors: how they decide, how often they fire and where. Networks without detectors ignore it."""
 
-    estimator: Literal["step", "sample", "soft"] = "step"
-    """How a detector decides: "step" by a threshold, "sample" by a Bernoulli draw; "soft" uses its probability."""
+    estimator: Literal["step", "sample", "soft", "gumbel", "reinforce"] = "step"
+    """How a detector decides: "step" by a threshold, "sample" by a Bernoulli draw; "soft" uses its probability.
+    "gumbel" and "reinforce" draw, too: "gumbel" has the gradient of a binary concrete variable, "reinforce" the score
+    function with a learned baseline (hm-lstm only)."""
     on_copy: Literal["hold", "evaluate"] = "evaluate"
     """What a detector gives where its layer copies: "hold" gives 0, "evaluate" what is left of equation 4."""
     slope: tuple[float, float] = (0.0, 5.0)
@@ -168,17 +170,33 @@ class DetectorConfig:
     without limit) and through U (needed without layer norm in sequences of hundreds of steps). 0: no bound."""
     hidden: int = 0
     """Units in a hidden layer of each detector. 0: none, as in the paper."""
+    temperature: tuple[float, float] = (1.0, 0.5)
+    """gumbel: temperature of the relaxation in the first epoch and in the last (train.epochs), linear in between."""
+    discount: float = 0.9
+    """reinforce: weight of a loss for the boundaries one step earlier. 1: the gradient is unbiased within train.length
+    steps and its variance highest."""
+    entropy: float = 0.0
+    """reinforce: weight of a bonus for the entropy of the draws, in nats per step."""
 
     @property
     def needs_probabilities(self) -> bool:
         """Whether training needs the detectors' probabilities, not only their boundaries."""
-        return self.rate_control > 0 or (self.pull_weight > 0 and self.pull_margin > 0)
+        return self.rate_control > 0 or (self.pull_weight > 0 and self.pull_margin > 0) or self.scores
+
+    @property
+    def scores(self) -> bool:
+        """Whether training adds the terms of REINFORCE to the loss."""
+        return self.estimator == "reinforce"
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        _not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds")
+        _not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds entropy")
         _limited("detectors", self, "hidden")
         _shares("detectors", self, "rate_control")
+        if not all(value > 0 for value in self.temperature):
+            raise InputError(f"detectors.temperature must be positive; got {self.temperature}")
+        if not 0 <= self.discount <= 1:
+            raise InputError(f"detectors.discount must lie between 0 and 1; got {self.discount}")
         if not self.slope[1] > 0:
             raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")
         if not all(0 <= rate <= 1 for rate in self.rates):
@@ -309,6 +327,10 @@ class Config:
                         f"detectors.{name} is for hm-lstm with two or more layers, not for {m.rnn} with "
                         f"{m.num_layers}; leave it out"
                     )
+        if m.rnn == "hrnn" and d.scores:
+            raise InputError(
+                "detectors.estimator reinforce is for hm-lstm; model.rnn is hrnn, whose boundaries are given"
+            )
         for name in SECTIONS:
             section = getattr(self, name)
             section.check()

@@ -34,6 +34,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sample": {"estimator": "sample"},
     "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold"},
     "annealing": {"slope": (0.7, 5.0)},
+    "gumbel": {"estimator": "gumbel", "temperature": (1.5, 0.4)},
+    "reinforce": {"estimator": "reinforce", "entropy": 0.1, "on_copy": "hold", "accumulate": 2, "rates": (0.3, 0.1)},
     "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
     "cool-down": {"cool_down": 0.8},
     "bf16": {"precision": "bf16"},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from hmrnn.checkpoint import Reads
+from hmrnn.config import DetectorConfig
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
+from hmrnn.ops.estimators import straight_through
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Loss(NamedTuple):
     value: Tensor
     """The scalar that an update minimises, in nats. The loss of a whole batch is the mean over its parts."""
     boundaries: Tensor
-    """(T, B, detectors), with their gradient."""
+    """(T, B, detectors), with the gradient by which pulls reach the detectors; see :func:`boundaries`."""
     state: State
     active: Tensor | None = None
     """(T, B): False in the padding; None if there is no padding."""
@@ -46,6 +48,10 @@ class Loss(NamedTuple):
     """(T, B): the entropy of the prediction of what follows each step; None if no setting needs it."""
     chances: Tensor | None = None
     """(T, B, detectors): the probability that each detector fires; None if no setting needs it."""
+    hidden: Tensor | None = None
+    """(T, B, units): h of all layers before each step, without a gradient; None if no setting needs it."""
+    divisor: float = 1.0
+    """``value`` is the sum of ``surprise`` over this number."""
 
     def weight(self) -> Tensor:
         """The weight of this part's rates among those of other parts: its number of steps, or 1 without padding."""
@@ -63,6 +69,18 @@ def chances(out: Output, rnn: Any) -> Tensor:
     if rnn.num_boundaries == 0 or rnn.on_copy != "hold":
         return out.probabilities
     return torch.where(out.operations[..., : rnn.num_boundaries] == Operation.COPY, 0.0, out.probabilities)
+
+
+def boundaries(out: Output, likely: Tensor | None, d: DetectorConfig) -> Tensor:
+    """(T, B, detectors): z with its gradient; with "reinforce", whose z has none, that of the probabilities."""
+    return straight_through(likely, out.boundaries) if d.scores and likely is not None else out.boundaries
+
+
+def hidden_before(out: Output, state: State | None) -> Tensor:
+    """(T, B, units): h of all layers before each step, without a gradient; ``state`` is that at the start, or zeros."""
+    hidden = torch.cat([cast(Tensor, h).detach() for h in out.hidden], dim=-1)
+    first = torch.zeros_like(hidden[:1]) if state is None else torch.cat(state.h, dim=-1)[None].to(hidden).detach()
+    return torch.cat([first, hidden[:-1]])
 
 
 class Task(Protocol):

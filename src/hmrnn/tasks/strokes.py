@@ -16,7 +16,7 @@ from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.inference.evaluate import evaluate_strokes, to_tensors
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss, Validation, chances
+from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
 
 
 class StrokeTask:
@@ -53,9 +53,11 @@ class StrokeTask:
         prediction, out, state = network(inputs)  # it reads the padding, too, which comes last: a GPU need not wait
         active = torch.arange(len(inputs), device=inputs.device)[:, None] < counted  # (T, B)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
-        loss = nats.sum() / (self.per_row * active.shape[1])
-        likely = chances(out, self.model.rnn) if self.config.detectors.needs_probabilities else None
-        return Loss(loss, out.boundaries, state, active, nats.detach(), chances=likely)
+        d, count = self.config.detectors, self.per_row * active.shape[1]
+        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
+        hidden = hidden_before(out, None) if d.scores else None
+        z = boundaries(out, likely, d)
+        return Loss(nats.sum() / count, z, state, active, nats.detach(), chances=likely, hidden=hidden, divisor=count)
 
     def measure(self, loss: float) -> float:
         return loss * self.per_sequence

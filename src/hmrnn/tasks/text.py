@@ -21,7 +21,7 @@ from hmrnn.inference.evaluate import evaluate
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss, Validation, chances
+from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
 
 
 class Streams:
@@ -88,16 +88,18 @@ class TextTask:
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
+        d, before = self.config.detectors, state
         logits, out, state = network(inputs, state)
         surprise = expected = None
-        d = self.config.detectors
-        if d.pull_weight > 0:
+        if d.pull_weight > 0 or d.scores:
             prediction = Categorical(logits.detach())
             surprise = -prediction.log_prob(targets)
             expected = prediction.entropy() if d.pull_to == "uncertainty" else None
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None
-        return Loss(loss, out.boundaries, state, None, surprise, expected, likely)
+        hidden = hidden_before(out, before) if d.scores else None
+        z = boundaries(out, likely, d)
+        return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel())
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)

@@ -16,7 +16,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
-from hmrnn.ops.estimators import annealed_slope
+from hmrnn.ops.estimators import annealed_slope, annealed_temperature
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
 from hmrnn.training import detectors
@@ -25,6 +25,7 @@ from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.finite import Watch
 from hmrnn.training.processes import gather, mean
 from hmrnn.training.progress import Progress
+from hmrnn.training.reinforce import Baseline
 
 
 class Trainer:
@@ -60,6 +61,8 @@ class Trainer:
         self.epoch = torch.zeros_like(self.window)  # sums: updates, boundary rates
         average = config.regularise.average
         self.average = Average(self.model, average) if average > 0 else None
+        scores = config.detectors.scores and count > 0
+        self.baseline = Baseline(sum(self.model.rnn.hidden_sizes), device) if scores else None
 
     def _chosen_engine(self) -> str:
         for module in self.model.modules():
@@ -75,7 +78,7 @@ class Trainer:
         if p.chunk == 0:
             for a in states.named(self.state).values():
                 a.zero_()
-            self._set_slope()
+            self._set_schedules()
         if self.config.train.cool_down > 0:
             self._set_rate()
         (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
@@ -96,12 +99,16 @@ class Trainer:
         carried = []
         value, steps = torch.zeros_like(self.window[:1]), torch.zeros_like(self.window[:1])
         fired, lacking = torch.zeros_like(self.window[1:]), torch.zeros_like(self.window[1:])
+        learned: Tensor | float = 0.0
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self._autocast():
                 loss = self.task.loss(self.network, part, state)
                 rates = loss.rates()
                 pull = detectors.pull(loss, rates, d) if d.rates else 0.0
+                if self.baseline is not None:
+                    terms, change = self.baseline.terms(loss, d)
+                    pull, learned = pull + terms, learned + change / t.accumulate
             with self._sync(last):
                 ((loss.value + pull) / t.accumulate).backward()
             carried.append(loss.state.detach())
@@ -136,6 +143,8 @@ class Trainer:
         if d.rate_control > 0:
             strength = d.rate_control * (rate / t.learning_rate)
             detectors.control_rates(self.model.rnn, mean(lacking / steps, self.world), strength, good)
+        if self.baseline is not None and isinstance(learned, Tensor):
+            self.baseline.learn(mean(learned, self.world), good)
         if self.average is not None:
             self.average.update(good)
 
@@ -215,6 +224,8 @@ class Trainer:
         result["watch"] = self.watch.counts
         if self.average is not None:
             result |= {f"average.{name}": tensor for name, tensor in self.average.tensors().items()}
+        if self.baseline is not None:
+            result["baseline"] = self.baseline.weights
         for name, part in states.named(self.state).items():
             result[f"state.{name}"] = torch.cat(gather(part, self.world))
         random = {"cpu": torch.get_rng_state()}
@@ -259,6 +270,8 @@ class Trainer:
             self.watch.counts = tensors["watch"]
             if self.average is not None:
                 self.average.restore(_under("average.", tensors))
+            if self.baseline is not None:
+                self.baseline.weights = tensors["baseline"]
             for name, part in states.named(self.state).items():
                 part.copy_(tensors[f"state.{name}"][self.rank * len(part) : (self.rank + 1) * len(part)])
             for name, parameter in self.model.named_parameters():
@@ -277,7 +290,7 @@ class Trainer:
         """After a restore: apply settings that a resumed run may change."""
         p, t = self.progress, self.config.train
         if p.chunk > 0:  # a network without detectors does not store its slope
-            self._set_slope()
+            self._set_schedules()
         if not t.skip_nonfinite and self.watch.skipped():  # the run skipped updates until now
             self.count_skipped()
         if p.finished is not None:  # epochs, patience or divisions may have been raised
@@ -286,8 +299,12 @@ class Trainer:
         elif t.validate_every == 0 or p.step % t.validate_every == 0:  # otherwise the last validation is still due
             p.end_if_done(t)
 
-    def _set_slope(self) -> None:
-        self.model.rnn.slope = annealed_slope(self.progress.epoch, *self.config.detectors.slope)
+    def _set_schedules(self) -> None:
+        """Set slope and temperature of the detectors for this epoch."""
+        epoch, d, rnn = self.progress.epoch, self.config.detectors, self.model.rnn
+        rnn.slope = annealed_slope(epoch, *d.slope)
+        if isinstance(rnn, HMLSTM) and rnn.tau is not None:
+            rnn.temperature = annealed_temperature(epoch, self.config.train.epochs, *d.temperature)
 
     def _set_rate(self) -> None:
         for group in self.optimizer.param_groups:
