@@ -16,7 +16,7 @@ import tiny
 pytest.importorskip("triton", reason="Triton is not installed")
 
 # two of the eight, as each takes 15 seconds: every kernel, and both kinds of number
-CASES = {"111": "layer norm, bfloat16, dropout between layers", "000": "float32"}
+CASES = {"111": "layer norm, bfloat16, dropout between layers, reinforce", "000": "float32, gumbel"}
 
 COMPILE = """
 import sys
@@ -49,11 +49,12 @@ from hmrnn.nn.hmlstm import HMLSTM
 cuda.why_not = lambda device, dtype: None
 for case in sys.argv[1:]:
     layer_norm, half, dropout = (letter == "1" for letter in case)
-    rnn = HMLSTM(8, 16, 3, layer_norm=layer_norm)
-    x = torch.randn(1, 2, 8, requires_grad=True)
+    rnn = HMLSTM(8, 16, 3, layer_norm=layer_norm, boundary="reinforce" if half else "gumbel")
+    x, noise = torch.randn(1, 2, 8, requires_grad=True), torch.rand(1, 2, 2)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         seen = [torch.ones(2, 16)] * 2 if dropout else None
-        hidden = cuda.hmlstm(x, rnn.layers(), rnn.initial_state(2), rnn.options(), seen=seen).hidden
+        given = rnn.layers(), rnn.initial_state(2), rnn.options()
+        hidden = cuda.hmlstm(x, *given, noise=noise, seen=seen).hidden
     torch.autograd.backward(hidden, [torch.ones_like(h) for h in hidden])
     print(*(f"{case} {name} {len(sizes)} {min(sizes)}" for name, sizes in sorted(compiled.items())), sep="\\n")
     compiled.clear()
