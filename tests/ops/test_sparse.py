@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
 from hmrnn.ops import Options, Result, State, Symbols, reference
-from hmrnn.ops.sparse import backward as sparse_backward
 from hmrnn.ops.sparse import forward as sparse
+from hmrnn.ops.sparse import layer as sparse_layer
 from literal import random_state, random_weights
 from pairs import grid
 
@@ -131,7 +131,7 @@ def test_memory_that_was_never_written_is_never_read(case: Case, monkeypatch: py
 )
 def test_a_long_sequence(rates: str, layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long for blocks of a quarter of their size."""
-    monkeypatch.setattr(sparse_backward, "BLOCK", sparse_backward.BLOCK // 4)
+    monkeypatch.setattr(sparse_layer, "BLOCK", sparse_layer.BLOCK // 4)
     gain = 0.2 if layer_norm else 1.0  # at 1 the gradient of so many steps explodes
     given = make(Case((6, 4, 5), 125, 3, layer_norm=layer_norm, straight_through=True, lengths=True, gain=gain))
     close(at_rates(given, RATES[rates]))
@@ -308,7 +308,7 @@ def test_nothing_outlives_the_backward_pass() -> None:
     gc.disable()
     try:
         loss_of(p.run()).backward()
-        assert not any(type(a) is sparse_backward.Layer for a in gc.get_objects())
+        assert not any(type(a) is sparse_layer.Layer for a in gc.get_objects())
     finally:
         gc.enable()
 

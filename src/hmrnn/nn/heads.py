@@ -45,7 +45,7 @@ class ReadOut(nn.Module):
 
     def forward(self, hidden: Sequence[Hidden]) -> Hidden:
         packed = hidden[0] if len(hidden) and isinstance(hidden[0], PackedSequence) else None
-        tensors = cast(Sequence[Tensor], [h.data for h in hidden] if packed is not None else hidden)
+        tensors = [h.data for h in hidden] if packed is not None else hidden
         sizes = tuple(h.shape[-1] for h in tensors)
         if sizes != self.hidden_sizes:
             raise InputError(f"hidden must hold a tensor of each layer, of sizes {self.hidden_sizes}; got {sizes}")

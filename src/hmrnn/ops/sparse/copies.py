@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import normalise, squash_cell
-from hmrnn.ops.sparse.log import add
+from hmrnn.ops.sparse.log import Call, Events, add
 
-if TYPE_CHECKING:
-    from hmrnn.ops.sparse.backward import Layer
+
+class CopyingLayer(Protocol):
+    """What is read of a layer of the backward pass."""
+
+    l: int
+    H: int
+    call: Call
+    w: LayerWeights
+    events: Events
+
+    @property
+    def above(self) -> CopyingLayer | None: ...
 
 
 class Copies:
@@ -24,7 +35,7 @@ class Copies:
     """
 
     @staticmethod
-    def of(layer: Layer) -> Copies | None:
+    def of(layer: CopyingLayer) -> Copies | None:
         """The copies of a layer; None if it never copies in this call."""
         call, l, above = layer.call, layer.l, layer.above
         copying = ~call.z[1:, :, l - 1]  # (T, B)
@@ -34,7 +45,7 @@ class Copies:
             copying &= call.active.cpu().numpy()
         return Copies(layer, copying) if copying.any() else None
 
-    def __init__(self, layer: Layer, copying: np.ndarray) -> None:
+    def __init__(self, layer: CopyingLayer, copying: np.ndarray) -> None:
         call, w, H, events, above = layer.call, layer.w, layer.H, layer.events, layer.above
         read = np.full(copying.shape, -1)  # (T, B) event of the layer above; -1: its gate is closed
         if above is not None and w.V is not None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
+from hmrnn.ops.sparse.layer import Layer
 from hmrnn.ops.sparse.log import Events, multiply, pick
-
-if TYPE_CHECKING:
-    from hmrnn.ops.sparse.backward import Layer
 
 
 def input_gradient(layer: Layer, shape: torch.Size) -> Tensor:
