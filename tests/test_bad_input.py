@@ -126,7 +126,10 @@ TRAINING: dict[str, tuple[str, str]] = {
     "negative rate": ("train story.txt --train.learning-rate -1", "--train.learning-rate must be positive; got -1.0"),
     "sizes": ("train story.txt --model.hidden-size 8 9", "must hold 1 or 3 sizes (--model.num-layers); got (8, 9)"),
     "no sizes": ("train story.txt --model.hidden-size", "--model.hidden-size must hold 1 or 3 sizes"),
-    "choice": ("train story.txt --detectors.estimator never", "expected one of step, sample, soft; got 'never'"),
+    "choice": (
+        "train story.txt --detectors.estimator never",
+        "expected one of step, sample, soft, gumbel, reinforce; got",
+    ),
     "not a number": ("train story.txt --train.epochs many", "--train.epochs: expected a whole number; got 'many'"),
     "no value": ("train story.txt --train.epochs", "--train.epochs: expected one argument"),
     "fractions": ("train story.txt --data.valid-fraction 0.99", "leave something for training; got 0.99 and 0.05"),
@@ -229,7 +232,10 @@ USING: dict[str, tuple[str, str]] = {
     "evaluate symbols": ("evaluate -m runs/story --symbols -9", "--symbols must not be negative; got -9"),
     "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
     "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
-    "figure": ("plot -m runs/story abc --figure 6", "--figure: expected one of 3, 4, 5, timescales, curves; got '6'"),
+    "figure": (
+        "plot -m runs/story abc --figure 6",
+        "expected one of 3, 4, 5, segments, timescales, curves; got '6'",
+    ),
     "figure of a text": (
         "plot abc --figure 9",
         "got '9' (see hmrnn plot --help)",

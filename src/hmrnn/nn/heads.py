@@ -45,9 +45,9 @@ class ReadOut(nn.Module):
 
     def forward(self, hidden: Sequence[Hidden]) -> Hidden:
         packed = hidden[0] if len(hidden) and isinstance(hidden[0], PackedSequence) else None
-        tensors = [h.data for h in hidden] if packed is not None else hidden
+        tensors = [h.data if isinstance(h, PackedSequence) else h for h in hidden]
         sizes = tuple(h.shape[-1] for h in tensors)
         if sizes != self.hidden_sizes:
             raise InputError(f"hidden must hold a tensor of each layer, of sizes {self.hidden_sizes}; got {sizes}")
-        result = self.linear(torch.cat(list(tensors), dim=-1))
+        result = self.linear(torch.cat(tensors, dim=-1))
         return cast(Hidden, result if packed is None else packed._replace(data=result))

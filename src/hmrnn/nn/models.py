@@ -125,6 +125,8 @@ class LanguageModel(nn.Module):
         boundaries: Tensor | None = None,
     ) -> tuple[Tensor, Output, State]:
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
+        if isinstance(symbols, Tensor) and symbols.dim() != 2:
+            raise InputError(f"x must have shape (T, B); got {tuple(symbols.shape)}")
         boundaries = self.boundaries(symbols) if boundaries is None else boundaries
         if self.training and self.dropout_embedding > 0:
             check_input(self.rnn, symbols, self.embedding.weight, sequence=True)
