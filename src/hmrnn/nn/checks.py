@@ -97,10 +97,10 @@ def check_values(
 ) -> None:
     """Check the values of what a pass is given, beyond shapes and dtypes.
 
-    Forced boundaries must lie between 0 and 1. On a CPU x must be finite and not too large, and symbols must be rows of
-    the embedding; one reduction finds that. With ``rnn.check_values`` this holds on every device, and for embedding and
-    state, too. Padding is not checked. To check waits for a GPU. Where values cannot be read (``torch.compile``,
-    ``torch.func``, CUDA graphs, the device meta) they are not checked.
+    Forced boundaries must lie between 0 and 1. On a CPU x or the embedding must be finite and not too large, and
+    symbols must be rows of the embedding; one reduction each finds that. With ``rnn.check_values`` this holds on every
+    device, and for the state, too. Padding is not checked. To check waits for a GPU. Where values cannot be read
+    (``torch.compile``, ``torch.func``, CUDA graphs, the device meta) they are not checked.
     """
     looks = rnn.check_values or x.device.type == "cpu"
     if not (looks or boundaries is not None) or not readable(x):
@@ -113,11 +113,8 @@ def check_values(
         last = len(embedding) - 1
         if not _within(x, 0, last):
             _refuse("x", x, 0, last, f"hold symbol indices from 0 to {last}, one per row of embedding", lengths)
-    if not rnn.check_values:
-        return
-    if embedding is not None:
         check_size("embedding", embedding, rnn.layer_norm)
-    if state is not None:
+    if rnn.check_values and state is not None:
         for name, group in (("h", state.h), ("c", state.c)):
             for l, a in enumerate(group):
                 check_size(f"state.{name}[{l}]", a, rnn.layer_norm)

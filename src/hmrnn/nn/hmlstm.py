@@ -89,10 +89,10 @@ class HMLSTM(Sloped):
           ``top_down="pending"`` also ``pending`` (B, L-1), the gates of the top-down input at the next step.
 
     Values: every call checks shapes, dtypes and devices, and that forced boundaries lie between 0 and 1. On a CPU it
-    also checks that x is finite and not too large (1e31, with layer norm 1e15) and that symbols are rows of the
-    embedding. On a GPU, which it would have to wait for, NaN in x makes h of the first layer NaN for the rest of the
-    sequence, as in ``torch.nn.LSTM``, and a detector that gets NaN does not fire. ``check_values=True`` (or
-    ``rnn.check_values = True``) checks x, symbols, embedding and state on every device. Padding is never checked.
+    also checks that x, or the embedding, is finite and not too large (1e31, with layer norm 1e15) and that symbols are
+    rows of the embedding. On a GPU, which it would have to wait for, NaN in x makes h of the first layer NaN for the
+    rest of the sequence, as in ``torch.nn.LSTM``, and a detector that gets NaN does not fire. ``check_values=True``
+    (or ``rnn.check_values = True``) checks x, symbols, embedding and state on every device. Padding is never checked.
 
     Parameters, for layer l counted from 0: ``U.l`` (4H+1, H), ``V.l`` (4H+1, H of the layer above), ``W.l`` (4H+1, size
     of the layer below) and ``b.l`` (4H+1), rows in the order f, i, o, g, z; the top layer has 4H rows and no V; with
