@@ -76,6 +76,7 @@ def test_names_of_models(visit: Open, hostile: Server) -> None:
     page.select_option("#pace", "0")
     page.click("#go")
     expect(page.locator("#write-status")).to_have_text("3 symbols")
+    expect(page).to_have_url(re.compile("#tab=write&.*&v=0"))  # the link follows the fields after a moment
     again = visit(page.evaluate("location.hash"), server=hostile)
     expect(again.locator("#write-model")).to_have_value(name)
     for each in (page, again):

@@ -23,6 +23,7 @@ import tiny
 from hmrnn.cli import explore
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import run
+from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module
@@ -61,13 +62,13 @@ def endless_text(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """The text "endless" has no end for a model that reads; "closed" becomes true when the reading is ended."""
     noted, read = {"closed": False}, app_module.parts.read
 
-    def work(model: Any, text: str, memory: Any) -> Iterator[Any]:
-        if text != "endless":
-            yield from read(model, text, memory)
+    def work(model: Any, reading: Reading, memory: Any) -> Iterator[Any]:
+        if "".join(reading.symbols) != "endless":
+            yield from read(model, reading, memory)
             return
         try:
             while True:
-                yield from read(model, "abc", memory)
+                yield from read(model, reading, memory)
         finally:
             noted["closed"] = True
 
