@@ -121,16 +121,16 @@ class _Page:
 
     def read(self, wanted: ReadRequest) -> Slices:
         """What a model finds in a text, part by part"""
-        reading = self._reading(wanted)
-        return parts.lines(self._read(wanted, reading), reading.notes)
+        reading = self._reading(wanted)  # in a generator: the worker's thread does it, not the event loop
+        yield from parts.lines(self._read(wanted, reading), reading.notes)
 
     def segmentation(self, wanted: ReadRequest) -> Slices:
         """What a model finds in a text as one object, as `hmrnn segment --json` writes it"""
-        return parts.whole(self._read(wanted, self._reading(wanted)))
+        yield from parts.whole(self._read(wanted, self._reading(wanted)))
 
     def figure(self, wanted: FigureRequest) -> Slices:
         """Figure 4 of the paper for a text"""
-        return parts.figure(self._read(wanted, self._reading(wanted)), self.drawer)
+        yield from parts.figure(self._read(wanted, self._reading(wanted)), self.drawer)
 
     def _reading(self, wanted: ReadRequest | FigureRequest) -> Reading:
         reading: Reading = self.shelf.reading("text", wanted.model).reading(wanted.text)
