@@ -227,6 +227,13 @@ def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
         tiny.changed(PRESETS["iamondb"], **what).check()
 
 
+@pytest.mark.parametrize("model", [{"rnn": "lstm"}, {"top_down": "none"}])
+def test_the_output_reads_all_layers_where_the_first_would_be_alone(model: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^model\.output_layers first is for hm-lstm and hrnn with top-down input"):
+        tiny.changed(Config(), output_layers="first", **model).check()
+    tiny.changed(Config(), output_layers="first", num_layers=1, **model).check()
+
+
 @pytest.mark.parametrize("name", ["manual", "handwritten"])
 def test_built_in_data_have_no_files(name: Any) -> None:
     with pytest.raises(InputError, match=r"^data\.path is for files, and these data are built in"):

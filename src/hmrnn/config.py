@@ -96,6 +96,9 @@ class ModelConfig:
     """Number of layers."""
     output_size: int = 512
     """Size of the output embedding (equation 12)."""
+    output_layers: Literal["all", "first"] = "all"
+    """Layers that the output module reads: all, as in the paper, or the first alone. first: hm-lstm and hrnn with
+    top-down input, through which the layers above reach the first."""
     layer_norm: bool = True
     """hm-lstm, hrnn, cw-rnn: layer normalisation. ln-lstm always has it; lstm, gru and leaky never have it."""
     flush: bool = True
@@ -126,6 +129,11 @@ class ModelConfig:
         if len(self.hidden_size) not in (1, self.num_layers):
             raise InputError(
                 f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
+            )
+        if self.output_layers == "first" and self.num_layers > 1 and not (self.detectors and self.top_down != "none"):
+            raise InputError(
+                "model.output_layers first is for hm-lstm and hrnn with top-down input: here no layer above the first "
+                "would have an effect; use model.output_layers all"
             )
 
 

@@ -107,9 +107,9 @@ def test_bf16_is_close() -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "strokes"])
-@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
-def test_a_reader_takes_the_steps_of_a_pass(kind: str, rnn: str) -> None:
-    model, x = made(kind, rnn=rnn)
+@pytest.mark.parametrize("changes", [{}, {"rnn": "lstm"}, {"output_layers": "first"}])
+def test_a_reader_takes_the_steps_of_a_pass(kind: str, changes: dict[str, str]) -> None:
+    model, x = made(kind, **changes)
     [found] = read(model, [x])
     following = x.roll(-1, dims=0)
     expected = found.prediction.log_prob(following)

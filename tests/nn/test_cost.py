@@ -33,6 +33,19 @@ def test_a_count_by_hand() -> None:
         assert found == expected, t
 
 
+def test_an_output_module_of_the_first_layer_counts_that_layer_alone() -> None:
+    config = ModelConfig(embedding_size=3, hidden_size=(4, 5, 6), output_size=8)
+    first = dataclasses.replace(config, output_layers="first")
+    boundaries = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])[:, None]  # (T, 1, 2)
+    counts = []
+    for model in (LanguageModel(7, config), LanguageModel(7, first)):
+        _, out, _ = model(torch.randint(7, (3, 1)), boundaries=boundaries)
+        counts.append(multiply_adds(model, out)[:, 0])
+    moves = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    gates, embeddings = torch.tensor([2 * 4, 3 * 5, 3 * 6]), torch.tensor([0, 8 * 5, 8 * 6])
+    assert torch.equal(counts[0] - counts[1], (moves * (gates + embeddings)).sum(1))
+
+
 def test_the_state_before_a_chunk_opens_the_gate() -> None:
     model = LanguageModel(7, ModelConfig(embedding_size=3, hidden_size=(4,), num_layers=2, output_size=8)).eval()
     symbols = torch.randint(7, (6, 2))

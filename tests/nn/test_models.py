@@ -38,6 +38,26 @@ def test_gated_output_is_equations_11_and_12() -> None:
     assert (got > 0).any()
 
 
+@pytest.mark.parametrize("kind", ["text", "strokes"])
+def test_the_output_module_may_read_the_first_layer_alone(kind: str) -> None:
+    config = dataclasses.replace(CONFIG, output_layers="first", mixtures=2)
+    config.check()
+    model = (LanguageModel(SYMBOLS, config) if kind == "text" else HandwritingModel(config)).double()
+    output = model.output
+    assert [tuple(p.shape) for p in output.parameters()] == [(1, SIZES[0]), (8, SIZES[0])]
+    hidden = [torch.randn(T, B, size, dtype=torch.float64) for size in SIZES]
+    gate = torch.sigmoid(hidden[0] @ output.gates.weight.T)
+    by_hand = torch.relu(gate * (hidden[0] @ output.embeddings[0].weight.T))
+    torch.testing.assert_close(output(hidden), by_hand, rtol=0, atol=1e-14)
+
+    x = torch.randint(SYMBOLS, (T, B)) if kind == "text" else torch.randn(T, B, 3, dtype=torch.float64)
+    following = x.roll(-1, dims=0) if kind == "text" else x.roll(-1, dims=0).round().clamp(0, 1)
+    prediction, _, _ = model.predict(x)
+    prediction.log_prob(following).sum().backward()
+    for l in range(3):  # the layers above act on the first through V
+        assert model.rnn.U[l].grad.abs().sum() > 0
+
+
 def test_logits_are_the_softmax_layer_over_the_output_module() -> None:
     model = LanguageModel(SYMBOLS, CONFIG).double()
     symbols = torch.randint(SYMBOLS, (T, B))

@@ -39,7 +39,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
     "cool-down": {"cool_down": 0.8},
     "bf16": {"precision": "bf16"},
-    "pending gates": {"flush": False, "top_down": "pending", "accumulate": 2},
+    "pending gates": {"flush": False, "top_down": "pending", "accumulate": 2, "output_layers": "first"},
     "detectors with a hidden layer": {"hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2, "top_down": "always"},
     "regularised": {
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,

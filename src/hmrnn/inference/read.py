@@ -93,8 +93,8 @@ class Reader:
         self.state: State = model.rnn.initial_state(batch)
         self._flushes = self.state.z
         size = model.config.output_size
-        self._terms = [h.new_zeros(batch, size) for h in self.state.h]  # Wᵉh of h = 0
-        self._changed = [False] * len(self._terms)
+        self._terms = [h.new_zeros(batch, size) for h in self.state.h[: len(model.output.embeddings)]]  # Wᵉh of h = 0
+        self._changed = [False] * len(self.state.h)
 
     @torch.no_grad()
     def read(self, x: Tensor) -> None:
@@ -112,8 +112,7 @@ class Reader:
             if self._changed[l]:
                 self._terms[l] = embed(self.state.h[l])
                 self._changed[l] = False
-        g = torch.sigmoid(output.gates(torch.cat(self.state.h, dim=-1)))  # (B, L), equation 11
-        return self.model.expect(output.combine(g, self._terms))
+        return self.model.expect(output.combine(self.state.h, self._terms))
 
     def last(self) -> Step:
         """What the layers did at the last step, in the first sequence."""

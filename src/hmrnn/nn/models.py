@@ -48,6 +48,8 @@ def describe(network: LanguageModel | HandwritingModel) -> str:
 class GatedOutput(nn.Module):
     """Equations 11 and 12: the sum of every layer's embedded h, each weighted by a gate that reads all of them; ReLU.
 
+    With the sizes of the first layers only, it reads these and not the layers above them.
+
     ``dropout`` is the share of the units of h that are dropped in training, the same ones throughout a sequence; h is
     then (T, B, H).
     """
@@ -59,15 +61,20 @@ class GatedOutput(nn.Module):
         self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
 
     def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        hidden = hidden[: len(self.embeddings)]
         if self.training and self.dropout > 0:
             hidden = [drop_units(h, self.dropout) for h in hidden]
-        g = torch.sigmoid(self.gates(torch.cat(list(hidden), dim=-1)))  # (..., L)
-        return self.combine(g, [embed(h) for embed, h in zip(self.embeddings, hidden)])
+        return self.combine(hidden, [embed(h) for embed, h in zip(self.embeddings, hidden)])
 
-    @staticmethod
-    def combine(g: Tensor, terms: Sequence[Tensor]) -> Tensor:
-        """(12), from the gates and the layers' terms Wᵉh; step by step, a term is reused while its layer copies."""
+    def combine(self, hidden: Sequence[Tensor], terms: Sequence[Tensor]) -> Tensor:
+        """The result from h and the layers' terms Wᵉh; step by step, a term is reused while its layer copies."""
+        g = torch.sigmoid(self.gates(torch.cat(list(hidden[: len(terms)]), dim=-1)))  # (..., L), equation 11
         return F.relu(sum((g[..., l, None] * term for l, term in enumerate(terms)), start=torch.zeros_like(terms[0])))
+
+
+def make_output(hidden_sizes: Sequence[int], config: ModelConfig) -> GatedOutput:
+    """The output module over the layers that ``config.output_layers`` names."""
+    return GatedOutput(hidden_sizes[:1] if config.output_layers == "first" else hidden_sizes, config.output_size)
 
 
 class LanguageModel(nn.Module):
@@ -114,7 +121,7 @@ class LanguageModel(nn.Module):
             got = "none" if given is None else f"shape {given.shape}"
             raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
         self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
-        self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
+        self.output = make_output(self.rnn.hidden_sizes, config)
         self.softmax = nn.Linear(config.output_size, num_symbols)
 
     def forward(
@@ -198,7 +205,7 @@ class HandwritingModel(nn.Module):
         if config.rnn == "hrnn":
             raise InputError("model.rnn hrnn is told where words and lines of a text end; strokes have neither")
         self.rnn = make_rnn(POINT_SIZE, config, engine, detectors)
-        self.output = GatedOutput(self.rnn.hidden_sizes, config.output_size)
+        self.output = make_output(self.rnn.hidden_sizes, config)
         self.density = nn.Linear(config.output_size, head_size(config.mixtures))
 
     def forward(
