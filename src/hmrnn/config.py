@@ -40,6 +40,8 @@ class DataConfig:
     unseen: Literal["replace", "error"] = "replace"
     """What to do with a validation or test symbol that the training part lacks: replace it by the unknown symbol, or
     stop with an error."""
+    min_count: int = 1
+    """Text: read symbols that occur fewer times in the training part as the unknown symbol, which is learned then."""
     remove_spaces: bool = False
     """Remove the spaces of a text (line ends stay), to see whether the model finds the words."""
     min_points: int | None = None
@@ -66,6 +68,8 @@ class DataConfig:
                 "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
                 f"got {valid} and {test}"
             )
+        if self.min_count < 1:
+            raise InputError(f"data.min_count must be at least 1; got {self.min_count}")
         if self.min_points is not None and self.min_points < 2:
             raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
         if self.lines < 3:
@@ -74,6 +78,7 @@ class DataConfig:
         for name, wrong, formats in (
             ("path", self.path and self.format in ("manual", "handwritten"), "files, and these data are built in"),
             ("bytes", self.bytes and self.format not in ("manual", "text"), "data.format manual or text"),
+            ("min_count", self.min_count > 1 and not self.is_text, "text"),
             ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
             ("min_points", self.min_points is not None and self.is_text, "strokes"),
             ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),

@@ -1,6 +1,7 @@
 """Text corpora: formats, splits, and bad input."""
 
 import bz2
+import dataclasses
 import gzip
 import lzma
 import os
@@ -155,6 +156,20 @@ def test_vocabulary_is_that_of_training(tmp_path: Path) -> None:
     assert corpus.vocabulary == Vocabulary("characters", ("a", "b"), unknown=True)
     assert decoded(corpus)[1:] == ("a\ufffdb\ufffd\ufffd", "ba\ufffdab")
     assert corpus.replaced == {"train": 0, "valid": 3, "test": 1}
+
+
+def test_rare_symbols_become_the_unknown_symbol(tmp_path: Path, cache: Path) -> None:
+    path = write(tmp_path / "text", "abcab" * 17 + "xyzxa" + "bbaxa" + "xcccx")  # validation and test: 5 symbols each
+    config = DataConfig(path=(path,), min_count=2)
+    corpus = load_corpus(config)
+    assert corpus.vocabulary.symbols == ("a", "b", "c", "x")
+    assert corpus.vocabulary.unknown
+    assert corpus.replaced == {"train": 2, "valid": 0, "test": 0}
+    assert corpus.vocabulary.decode(corpus.train[-5:]) == "x\ufffd\ufffdxa"
+    assert load_corpus(dataclasses.replace(config, min_count=3)).vocabulary.symbols == ("a", "b", "c")
+    assert load_corpus(dataclasses.replace(config, min_count=1)).vocabulary.symbols == ("a", "b", "c", "x", "y", "z")
+    with pytest.raises(InputError, match=r"no symbol occurs data.min_count = 99 times"):
+        load_corpus(dataclasses.replace(config, min_count=99))
 
 
 def test_unseen_symbols_refused(tmp_path: Path, cache: Path) -> None:

@@ -83,6 +83,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
     cache = folder(config)
     options = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
     places = [os.path.abspath(path) for path in config.path or sources]
+    if config.min_count > 1:
+        options.append(config.min_count)
     prefix, name = entry_names([options, *["remove spaces"] * config.remove_spaces, places], _CACHE_VERSION, state)
     entry = cache / name
     try:
@@ -151,7 +153,13 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
     if unseen.size and config.unseen == "error":
         advice = "remove them, or set data.unseen to replace"
         raise unseen_symbols(symbol_kind(config), unseen, first[unseen], advice)
-    vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(first < ends[0]), unknown=unseen.size > 0)
+    kept = first < ends[0]
+    if config.min_count > 1:
+        kept &= _frequencies(config, sources, len(first), ends[0]) >= config.min_count
+        if not kept.any():
+            raise InputError(f"no symbol occurs data.min_count = {config.min_count} times; give a smaller number")
+    some_unknown = bool(((first < _NEVER) & ~kept).any())
+    vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(kept), unknown=some_unknown)
 
     replaced = np.zeros(3, np.int64)
     position = 0
@@ -161,7 +169,7 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
         for codes, spaces in itertools.chain.from_iterable(read_text(path, config, report) for path in sources):
             if position + len(codes) > ends[-1]:
                 raise _changed(sources)
-            indices = vocabulary.index(codes, config.unseen, position)
+            indices = vocabulary.index(codes, "replace", position)  # data.unseen was obeyed above
             indices.tofile(file)
             if beside is not None:
                 spaces.tofile(beside)
@@ -196,6 +204,18 @@ def _scan(config: DataConfig, sources: Iterable[Path], report: Report) -> tuple[
             position += len(codes)
         counts.append(position - start)
     return first, counts
+
+
+def _frequencies(config: DataConfig, sources: Iterable[Path], size: int, end: int) -> np.ndarray:
+    """How often each code point or byte value occurs in the first ``end`` symbols of the joined sources."""
+    frequencies = np.zeros(size, np.int64)
+    position = 0
+    for codes, _ in itertools.chain.from_iterable(read_text(path, config, lambda size: None) for path in sources):
+        frequencies += np.bincount(codes[: max(0, end - position)], minlength=size)
+        position += len(codes)
+        if position >= end:
+            break
+    return frequencies
 
 
 def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int], training: int) -> tuple[int, int, int]:
