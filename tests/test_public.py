@@ -40,7 +40,15 @@ def test_operations_are_numbered() -> None:
 
 @pytest.mark.parametrize(
     "documented",
-    [hmrnn.HMLSTM, hmrnn.HMLSTMCell, hmrnn.LanguageModel, hmrnn.HandwritingModel, hmrnn.nn.ReadOut],
+    [
+        hmrnn.HMLSTM,
+        hmrnn.HMLSTMCell,
+        hmrnn.LanguageModel,
+        hmrnn.HandwritingModel,
+        hmrnn.nn.BidirectionalHMLSTM,
+        hmrnn.nn.ReadOut,
+        hmrnn.nn.Stack,
+    ],
     ids=lambda c: c.__name__,
 )
 def test_docstring_examples_run(documented: type) -> None:

@@ -3,4 +3,7 @@
 They know neither files nor command-line flags.
 """
 
+from hmrnn.nn.bidirectional import BidirectionalHMLSTM as BidirectionalHMLSTM
+from hmrnn.nn.bidirectional import Stack as Stack
+from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.heads import ReadOut as ReadOut

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
-from hmrnn.nn.output import Output, operations, pack_like
+from hmrnn.nn.output import Output, operations, pack_like, unpack
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
@@ -65,6 +65,8 @@ class HMLSTM(Sloped):
             :math:`s_z = D_2 \operatorname{gelu}(D_1 r + d_1) + d_2`, where r is :math:`h^\ell_{t-1}`, the gated
             :math:`h^{\ell+1}_{t-1}` and the gated :math:`h^{\ell-1}_t` side by side. Only the reference engine has it.
         batch_first: whether x and the output are (B, T, ...).
+        bidirectional: whether a second network reads each sequence from its end to its start; shapes and names are
+            then those of :class:`hmrnn.nn.BidirectionalHMLSTM`.
         weight_drop: probability that a weight in the gate rows of U and V is zero while training (DropConnect); drawn
             once per call, for all time steps and sequences.
         dropout: probability that a unit is zero for the gates of the layer above while training; drawn once per call
@@ -109,6 +111,7 @@ class HMLSTM(Sloped):
     """
 
     _recurrent_gain = RECURRENT_GAIN
+    _bidirectional: ClassVar[type[HMLSTM]]  # set by hmrnn.nn.bidirectional, which imports this module
 
     def __init__(
         self,
@@ -124,6 +127,7 @@ class HMLSTM(Sloped):
         copy: bool = True,
         detector_hidden: int = 0,
         batch_first: bool = False,
+        bidirectional: bool = False,
         weight_drop: float = 0.0,
         dropout: float = 0.0,
         zoneout: float = 0.0,
@@ -133,6 +137,8 @@ class HMLSTM(Sloped):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if truth("bidirectional", bidirectional):
+            raise InputError("bidirectional=True is for HMLSTM itself; derive from hmrnn.nn.BidirectionalHMLSTM")
         self.input_size = positive("input_size", input_size)
         self.num_layers = positive("num_layers", num_layers)
         self.num_boundaries = self.num_layers - 1
@@ -171,6 +177,16 @@ class HMLSTM(Sloped):
             for name in ("D1", "d1", "D2", "d2"):
                 setattr(self, name, nn.ParameterList(getattr(w, name) for w in layers[:-1]))
         self.reset_parameters()
+
+    def __new__(cls, *args: Any, bidirectional: bool = False, **options: Any) -> HMLSTM:
+        return super().__new__(cls._bidirectional if cls is HMLSTM and bidirectional is True else cls)
+
+    __new__.__wrapped__ = __init__  # type: ignore[attr-defined]  # for inspect.signature
+
+    @property
+    def output_sizes(self) -> tuple[int, ...]:
+        """The sizes of ``out.hidden``, the lowest layer first."""
+        return self.hidden_sizes
 
     def reset_parameters(self) -> None:
         """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
@@ -229,11 +245,8 @@ class HMLSTM(Sloped):
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
         packed = x if isinstance(x, PackedSequence) else None
-        if isinstance(x, PackedSequence):
-            if lengths is not None:
-                raise InputError("lengths must be None when x is a PackedSequence, which has its own")
-            x, lengths = pad_packed_sequence(x, batch_first=self.batch_first)
-        elif checks.unbatched(self, x, embedding):
+        x, lengths = unpack(x, lengths, self.batch_first)
+        if packed is None and checks.unbatched(self, x, embedding):
             return self._one(x, state, lengths, boundaries, embedding)
         checks.check_input(self, x, embedding, sequence=True)
         boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from hmrnn.errors import InputError
 
 
 class Operation(enum.IntEnum):
@@ -63,6 +66,18 @@ def changes(out: Output, rnn: nn.Module) -> Tensor:
     """(T, B, L): whether each layer was computed; with "soft" boundaries every layer is, at every step."""
     changed = out.operations != Operation.COPY
     return torch.ones_like(changed) if getattr(rnn, "boundary", "step") == "soft" else changed
+
+
+Lengths = Tensor | Sequence[int] | None
+
+
+def unpack(x: Tensor | PackedSequence, lengths: Lengths, batch_first: bool) -> tuple[Tensor, Lengths]:
+    """x padded, and its lengths: those of a PackedSequence, else those given."""
+    if not isinstance(x, PackedSequence):
+        return x, lengths
+    if lengths is not None:
+        raise InputError("lengths must be None when x is a PackedSequence, which has its own")
+    return pad_packed_sequence(x, batch_first=batch_first)
 
 
 def pack_like(padded: Tensor, packed: PackedSequence, batch_first: bool) -> PackedSequence:

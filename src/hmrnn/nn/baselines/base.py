@@ -80,6 +80,11 @@ class Baseline(nn.Module, ABC):
             )
 
     @property
+    def output_sizes(self) -> tuple[int, ...]:
+        """The sizes of ``out.hidden``, the lowest layer first."""
+        return self.hidden_sizes
+
+    @property
     def engine(self) -> str:
         """The implementation that runs."""
         return "torch"

@@ -1,0 +1,288 @@
+"""Bidirectional networks: each direction is an HMLSTM of its own; names, copies, torch.func; stacks of networks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import hmrnn
+from hmrnn import HMLSTM, InputError, Operation, State
+from hmrnn.nn import BidirectionalHMLSTM, ReadOut, Stack
+from hmrnn.nn.bidirectional import States, reverse_steps
+
+T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
+LENGTHS = [4, 9, 1, 6]
+NAMES = ("boundaries", "probabilities", "operations")
+
+
+def network(**options: Any) -> BidirectionalHMLSTM:
+    rnn = HMLSTM(INPUT, SIZES, 3, bidirectional=True, **options).double()
+    assert isinstance(rnn, BidirectionalHMLSTM)
+    return rnn
+
+
+def inputs(*shape: int) -> Tensor:
+    return torch.randn(*(shape or (T, B, INPUT)), dtype=torch.float64)
+
+
+def tensors(out: hmrnn.Output, state: Any) -> list[Tensor]:
+    parts = [*out.hidden, *(getattr(out, name) for name in NAMES)]
+    for one in state:
+        parts += [*one.h, *one.c, one.z]
+    return parts
+
+
+def assert_close(got: list[Tensor], want: list[Tensor]) -> None:
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def one_way(rnn: BidirectionalHMLSTM, name: str, **options: Any) -> HMLSTM:
+    """An HMLSTM with the parameters of one direction."""
+    alone = HMLSTM(INPUT, SIZES, 3, **options).double()
+    prefix = f"{name}."
+    alone.load_state_dict({k.removeprefix(prefix): v for k, v in rnn.state_dict().items() if k.startswith(prefix)})
+    return alone
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
+@pytest.mark.parametrize("options", [{}, {"layer_norm": True, "flush": False, "top_down": "pending"}])
+def test_each_direction_is_a_network_of_its_own(engine: str, options: dict[str, Any]) -> None:
+    """Sequence by sequence, from a state, with some boundaries forced; the gradient, too."""
+    rnn, x, start = network(engine=engine, **options), inputs(), None
+    _, start = rnn(inputs(3, B, INPUT))
+    start = start.detach()
+    forced = torch.randint(3, (T, B, 2, 2)).double().sub(1)
+    forced[forced < 0] = torch.nan
+    out, state = rnn(x, start, lengths=LENGTHS, boundaries=forced)
+    assert [h.shape for h in out.hidden] == [(T, B, 2 * size) for size in SIZES]
+    assert out.boundaries.shape == out.probabilities.shape == (T, B, 2, 2)
+    assert out.operations.shape == (T, B, 3, 2)
+    alone = [one_way(rnn, name, **options) for name in ("forward", "reverse")]
+    total = 0.0
+    for n, length in enumerate(LENGTHS):
+        for way, (net, order) in enumerate(zip(alone, (1, -1))):
+            own = start[way].apply(lambda a, n=n: a[n : n + 1])
+            mine = [
+                a[:length, n : n + 1].flip(0) if order < 0 else a[:length, n : n + 1] for a in (x, forced[..., way])
+            ]
+            want, end = net(mine[0], own, boundaries=mine[1])
+            for l, size in enumerate(SIZES):
+                got = out.hidden[l][:length, n : n + 1, way * size : (way + 1) * size]
+                torch.testing.assert_close(got[::1] if order > 0 else got.flip(0), want.hidden[l], rtol=0, atol=1e-12)
+                assert not out.hidden[l][length:, n].any()
+                total = total + want.hidden[l].pow(2).sum()
+            for name in NAMES:
+                got = getattr(out, name)[:length, n : n + 1, :, way]
+                assert_close([got if order > 0 else got.flip(0)], [getattr(want, name)])
+            after = state[way].apply(lambda a, n=n: a[n : n + 1])
+            assert_close([*after.h, *after.c, after.z], [*end.h, *end.c, end.z])
+        assert (out.operations[length:, n] == Operation.COPY).all()
+    sum(h.pow(2).sum() for h in out.hidden).backward()
+    total.backward()
+    for name, net in zip(("forward", "reverse"), alone):
+        for key, p in net.named_parameters():
+            got = rnn.get_parameter(f"{name}.{key}").grad
+            torch.testing.assert_close(got, p.grad, rtol=1e-9, atol=1e-11)
+
+
+def test_batch_first_packed_symbols_and_one_sequence_are_the_same_pass() -> None:
+    rnn, embedding, symbols = network(), inputs(7, INPUT), torch.randint(7, (T, B))
+    x, forced = embedding[symbols], torch.randint(2, (T, B, 2, 2)).double()
+    want = tensors(*rnn(x, lengths=LENGTHS, boundaries=forced))
+    assert_close(tensors(*rnn(symbols, lengths=LENGTHS, boundaries=forced, embedding=embedding)), want)
+    order = torch.tensor(LENGTHS)
+    for batch_first in (False, True):
+        rnn.batch_first = batch_first
+        given = x.transpose(0, 1) if batch_first else x
+        packed = pack_padded_sequence(given, order, batch_first, enforce_sorted=False)
+        also = forced.transpose(0, 1) if batch_first else forced
+        padded = rnn(given, lengths=LENGTHS, boundaries=also)
+        turned, state = rnn(packed, boundaries=also)
+        hidden = [pad_packed_sequence(h, batch_first)[0] for h in turned.hidden]
+        for got, end in ((padded[0].hidden, padded[1]), (hidden, state)):
+            steps = [*got, *(getattr(turned, name) for name in NAMES)]
+            steps = [a.transpose(0, 1) for a in steps] if batch_first else steps
+            assert_close([*steps, *[a for s in end for a in (*s.h, *s.c, s.z)]], want)
+        one, ends = rnn(x[:6, 3], boundaries=forced[:6, 3])
+        assert one.hidden[0].shape == (6, 12)
+        assert_close([one.hidden[0], one.operations, ends[1].h[2]], [want[0][:6, 3], want[5][:6, 3], want[15][3]])
+
+
+def test_reversed_steps_leave_the_padding_where_it_is() -> None:
+    a = torch.arange(8).view(4, 2)
+    assert reverse_steps(a).tolist() == [[6, 7], [4, 5], [2, 3], [0, 1]]
+    turned = reverse_steps(a, [3, 2])
+    assert turned.tolist() == [[4, 3], [2, 1], [0, 5], [6, 7]]
+    assert torch.equal(reverse_steps(a.T, torch.tensor([3, 2]), batch_first=True), turned.T)
+    x = inputs()
+    x[4:, 0] = torch.nan
+    out, _ = network()(x, lengths=LENGTHS)
+    assert all(h.isfinite().all() for h in out.hidden)
+
+
+def test_names_copies_and_saving() -> None:
+    rnn, x = network(layer_norm=True), inputs()
+    one = HMLSTM(INPUT, SIZES, 3, layer_norm=True)
+    names = {f"{way}.{name}" for way in ("forward", "reverse") for name in one.state_dict()}
+    assert set(rnn.state_dict()) == names
+    assert {name for name, _ in rnn.named_parameters()} == {name for name in names if not name.endswith(".a")}
+    assert isinstance(rnn, HMLSTM)
+    assert repr(rnn) == repr(one)[:-1] + ", bidirectional=True)"
+    want = tensors(*rnn(x))
+    other = network(layer_norm=True)
+    other.load_state_dict(rnn.state_dict())
+    for twin in (other, copy.deepcopy(rnn), pickle.loads(pickle.dumps(rnn)), copy.copy(rnn)):
+        assert_close(tensors(*twin(x)), want)
+        assert_close(tensors(*twin.forward(x)), want)
+    twin = copy.deepcopy(rnn)
+    with torch.no_grad():
+        twin.forward.U[0].zero_()
+        twin.reverse.b[0].add_(1)
+    assert not torch.equal(twin(x)[0].hidden[0], rnn(x)[0].hidden[0])
+    assert_close(tensors(*rnn(x)), want)
+
+
+def test_a_hook_sees_both_directions() -> None:
+    rnn, seen = network(), []
+    rnn.register_forward_hook(lambda module, args, result: seen.append(result[0].hidden[0].shape))
+    rnn(inputs())
+    assert seen == [(T, B, 12)]
+
+
+def test_submodules_and_torch_func() -> None:
+    rnn, x = network(engine="reference"), inputs()
+    assert isinstance(rnn.forward, HMLSTM)
+    assert rnn.get_submodule("forward").U is rnn.forward.U
+    assert rnn.get_parameter("reverse.W.1") is rnn.reverse.W[1]
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = rnn
+
+        def forward(self, x: Tensor) -> Tensor:
+            return sum(h.pow(2).sum() for h in self.rnn(x)[0].hidden)
+
+    whole = Whole()
+    parameters = {name: p.detach() for name, p in whole.named_parameters()}
+    got = grad(lambda given: functional_call(whole, given, (x,)))(parameters)
+    whole(x).backward()
+    for name, p in whole.named_parameters():
+        torch.testing.assert_close(got[name], p.grad, rtol=1e-9, atol=1e-11)
+    zeros = {name: torch.zeros_like(p) for name, p in whole.named_parameters()}
+    assert functional_call(whole, zeros, (x,)) == 0
+    compiled = torch.compile(whole, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x[:2]), whole(x[:2]))
+
+
+def test_options_are_those_of_both_directions() -> None:
+    rnn = network(boundary="gumbel", dropout=0.25)
+    assert (rnn.input_size, rnn.num_layers, rnn.num_boundaries, rnn.hidden_sizes) == (INPUT, 3, 2, SIZES)
+    assert rnn.output_sizes == (12, 8, 6)
+    assert rnn.options() == rnn.reverse.options()
+    rnn.slope, rnn.temperature, rnn.weight_drop, rnn.engine = 2.5, 0.5, 0.1, "reference"
+    for way in rnn.directions:
+        assert (way.slope, way.temperature, way.weight_drop, way.engine, way.dropout) == (
+            2.5,
+            0.5,
+            0.1,
+            "reference",
+            0.25,
+        )
+    rnn.set_detector_bias((0.5, -0.25))
+    assert [b[-1].item() for b in rnn.detector_biases()] == [0.5, -0.25] * 2
+    assert len(rnn.layers()) == 6
+    assert rnn.parameter.dtype == torch.float64
+    rnn.reset_parameters()
+    assert rnn.slope == rnn.reverse.slope == 1.0
+    start = rnn.initial_state(B)
+    assert isinstance(start, States)
+    rnn.eval()
+    x = inputs()
+    assert_close(tensors(*rnn(x, start)), tensors(*rnn(x)))
+    read_out = ReadOut(rnn.output_sizes, 2).double()
+    assert read_out(rnn(x)[0].hidden).shape == (T, B, 2)
+
+
+def test_what_is_refused() -> None:
+    rnn, x = network(), inputs()
+    _, state = rnn(x)
+    for bad, got in ((state[0], "State"), ((state[0],), "1 of them"), (3, "int")):
+        with pytest.raises(InputError, match=rf"^state must be None or a pair of hmrnn.State, .*; got {got}$"):
+            rnn(x, bad)
+    with pytest.raises(InputError, match=r"^state must be None or an hmrnn.State, as a pass returns it; got int"):
+        rnn(x, (1, 2))
+    for shape in ((T, B, 2), (T, B, 2, 3)):
+        with pytest.raises(InputError, match=r"\(T, B, L-1, 2\), the last axis for the direction; got \(9, 4, 2"):
+            rnn(x, boundaries=torch.zeros(shape))
+    with pytest.raises(
+        InputError, match=r"^boundaries must have shape \(T, B, detectors\) = \(9, 4, 2\); got \(9, 4, 1\)"
+    ):
+        rnn(x, boundaries=torch.zeros(T, B, 1, 2))
+    with pytest.raises(InputError, match=r"^boundaries must be None or a tensor; got list"):
+        rnn(x, boundaries=[1])
+    with pytest.raises(InputError, match=r"^lengths must lie between 1 and T = 9; got \[4, 10, 1, 6\]$"):
+        rnn(x, lengths=[4, 10, 1, 6])
+    with pytest.raises(InputError, match=r"^lengths must be None when x is a PackedSequence"):
+        rnn(pack_padded_sequence(x, torch.tensor([9, 9, 9, 9])), lengths=LENGTHS)
+    with pytest.raises(InputError, match=r"^a bidirectional network has no step"):
+        rnn.step(x[0])
+    with pytest.raises(InputError, match=r"^bidirectional must be True or False; got 'yes'$"):
+        HMLSTM(INPUT, SIZES, 3, bidirectional="yes")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^a BidirectionalHMLSTM reads in both directions"):
+        BidirectionalHMLSTM(INPUT, SIZES, 3, bidirectional=False)
+
+    class Mine(HMLSTM):
+        pass
+
+    with pytest.raises(InputError, match=r"^bidirectional=True is for HMLSTM itself; derive from hmrnn.nn.Bidirect"):
+        Mine(INPUT, SIZES, 3, bidirectional=True)
+    assert type(HMLSTM(INPUT, SIZES, 3, bidirectional=False)) is HMLSTM
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_stack_feeds_all_layers_to_the_next_network(bidirectional: bool) -> None:
+    low = HMLSTM(INPUT, (6, 4), 2, bidirectional=bidirectional)
+    high = HMLSTM(sum(low.output_sizes), (3, 5), 2, bidirectional=bidirectional)
+    stack, x = Stack([low, high]).double(), inputs()
+    outs, states = stack(x, lengths=LENGTHS)
+    first, end = low(x, lengths=LENGTHS)
+    second, top = high(torch.cat(first.hidden, dim=-1), lengths=LENGTHS)
+    assert stack.output_sizes == high.output_sizes
+    assert_close([*outs[0].hidden, *outs[1].hidden], [*first.hidden, *second.hidden])
+    packed, _ = stack(pack_padded_sequence(x, torch.tensor(LENGTHS), enforce_sorted=False))
+    assert_close([pad_packed_sequence(h)[0] for h in packed[1].hidden], [*second.hidden])
+    again, _ = stack(x, states, boundaries=[None, torch.ones_like(second.boundaries)])
+    want, _ = low(x, end)
+    assert_close(
+        [*again[0].hidden, *again[1].hidden],
+        [
+            *want.hidden,
+            *high(torch.cat(want.hidden, dim=-1), top, boundaries=torch.ones_like(second.boundaries))[0].hidden,
+        ],
+    )
+    with pytest.raises(InputError, match=r"^states must be None or hold 2, one per network; got 1$"):
+        stack(x, states[:1])
+    with pytest.raises(InputError, match=rf"sum\(below.output_sizes\) = {sum(low.output_sizes)}; got {INPUT}$"):
+        Stack([low, low])
+    with pytest.raises(InputError, match="agree in batch_first"):
+        Stack([low, HMLSTM(sum(low.output_sizes), 3, 2, batch_first=True)])
+    with pytest.raises(InputError, match="at least one network"):
+        Stack([])
+
+
+def test_a_state_of_one_direction_is_an_ordinary_state() -> None:
+    rnn, x = network(), inputs()
+    _, (ahead, back) = rnn(x)
+    assert isinstance(ahead, State)
+    assert isinstance(back, State)
+    alone = one_way(rnn, "reverse")
+    assert_close([*back.h], [*alone(x.flip(0))[1].h])
