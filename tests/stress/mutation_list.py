@@ -10,7 +10,7 @@ class Mutation(NamedTuple):
     place: str
     """A file or folder in src/hmrnn."""
     tests: str
-    """Names of test files, with spaces between them; "triton" before them runs them in Triton's interpreter."""
+    """Names of test files, with spaces between them."""
     text: str
     instead: str
 
@@ -127,22 +127,22 @@ MUTATIONS = [
     M("sparse-backward-dropout", "ops/sparse", "test_dropout",
       "d_h = d_h * seen[: len(d_h)]",
       "d_h = d_h * 1"),
-    M("kernel-flush", "ops/cuda/kernels.py", "triton test_kernels",
+    M("kernel-flush", "ops/cuda/kernels.py", "test_kernels",
       "c_new = alpha * i * g + (beta * f + gamma) * c_old\n    share",
       "c_new = alpha * i * g + (beta * f + gamma + zp) * c_old\n    share"),
-    M("kernel-hold", "ops/cuda/kernels.py", "triton test_kernels",
+    M("kernel-hold", "ops/cuda/kernels.py", "test_kernels",
       "            z_new = alpha * z_new",
       "            z_new = zb * z_new"),
-    M("kernel-padding", "ops/cuda/kernels.py", "triton test_kernels",
+    M("kernel-padding", "ops/cuda/kernels.py", "test_kernels",
       "tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)",
       "c_new, tl.where(live, h_new, h_old)"),
-    M("kernel-backward-hold", "ops/cuda/kernels_backward.py", "triton test_kernels",
+    M("kernel-backward-hold", "ops/cuda/kernels_backward.py", "test_kernels",
       "            d_alpha = used * decided",
       "            d_alpha = 0.0"),
-    M("kernel-backward-forced", "ops/cuda/kernels_backward.py", "triton test_kernels",
+    M("kernel-backward-forced", "ops/cuda/kernels_backward.py", "test_kernels",
       "used = tl.where(given == given, 0.0, dz)",
       "used = dz"),
-    M("kernel-backward-norm", "ops/cuda/kernels_backward.py", "triton test_kernels",
+    M("kernel-backward-norm", "ops/cuda/kernels_backward.py", "test_kernels",
       "scale * (df - mean - xf * k), scale * (di",
       "scale * (df - mean), scale * (di"),
     M("nn-detector-bias", "nn", "test_hmlstm test_detectors",

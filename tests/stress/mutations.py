@@ -49,14 +49,14 @@ def mutate(source: Path, mutation: Mutation) -> tuple[Path, str]:
 
 
 def test_files(root: Path, mutation: Mutation) -> list[Path]:
-    names = [name for name in mutation.tests.split() if name != "triton"]
+    names = mutation.tests.split()
     found = [path for name in names for path in (root / "tests").rglob(f"{name}.py")]
     if len(found) < len(names):
         raise SystemExit(f"{mutation.name}: of the tests {names} only {[path.name for path in found]} were found")
     return found
 
 
-def first_failure(copy: Path, tests: list[str], triton: bool) -> str | None:
+def first_failure(copy: Path, tests: list[str]) -> str | None:
     """The first test that fails, in a child that starts with torch imported; None if all pass."""
     child = os.fork()
     if child == 0:
@@ -65,8 +65,6 @@ def first_failure(copy: Path, tests: list[str], triton: bool) -> str | None:
         os.dup2(log, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
         os.environ |= {"PYTHONPATH": f"{copy}/src", "PYTHONDONTWRITEBYTECODE": "1"}
-        if triton:
-            os.environ["TRITON_INTERPRET"] = "1"
         sys.path.insert(0, f"{copy}/src")
         os.chdir(copy)
         import pytest
@@ -102,13 +100,13 @@ def run(root: Path, mutations: list[Mutation]) -> list[str]:
         for mutation, path, changed, files in plan:
             target = copy / path.relative_to(root)
             original, began = target.read_text(), time.monotonic()
-            tests, triton = [str(file.relative_to(root)) for file in files], mutation.tests.startswith("triton ")
+            tests = [str(file.relative_to(root)) for file in files]
             target.write_text(changed)
             try:
-                failed = first_failure(copy, tests, triton)
+                failed = first_failure(copy, tests)
             finally:
                 target.write_text(original)
-            if failed is not None and failed.startswith("FAILED") and first_failure(copy, [failed[7:]], triton):
+            if failed is not None and failed.startswith("FAILED") and first_failure(copy, [failed[7:]]):
                 raise SystemExit(f"{failed[7:]} fails without any mutation, too; mend it first")
             took = f"{time.monotonic() - began:5.0f} s"
             print(f"{'SURVIVED' if failed is None else 'caught  '} {took}  {mutation.name}  {failed or ''}", flush=True)
