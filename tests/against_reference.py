@@ -36,6 +36,7 @@ class Case:
     lengths: bool = False
     symbols: int = 0
     detector: float = 1.0  # scale of the detectors' rows
+    hidden: int = 0  # units of the detectors' hidden layer
     zoneout: str = "no"  # "masks", or "share" of every unit
     dropout: bool = False  # gates see some units of the layer below, in each sequence others
     gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
@@ -77,7 +78,12 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
     source = torch.randn(case.symbols, case.input_size) if case.symbols else torch.randn(T, B, case.input_size)
     state = random_state(case.sizes, B)
     weights = random_weights(
-        case.input_size, case.sizes, case.layer_norm, case.detector, top_down=case.top_down != "none"
+        case.input_size,
+        case.sizes,
+        case.layer_norm,
+        case.detector,
+        top_down=case.top_down != "none",
+        detector_hidden=case.hidden,
     )
     for w in weights:
         for gain in (w.gain_U, w.gain_V, w.gain_W):
@@ -128,6 +134,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
             case.top_down,  # type: ignore[arg-type]
             case.copy,
             temperature=0.7,
+            detector_hidden=case.hidden,
             zoneout=0.0 if case.zoneout == "no" else 0.25,
             straight_through=case.straight_through,
         ),

@@ -174,12 +174,13 @@ def random_weights(
     detector: float = 1.0,
     dtype: torch.dtype = torch.float64,
     top_down: bool = True,
+    detector_hidden: int = 0,
 ) -> list[LayerWeights]:
     """Weights of which no entry is special; ``detector`` scales the detectors' rows, gains lie around 1."""
     weights = []
     for l, size in enumerate(sizes):
         top = l == len(sizes) - 1
-        rows = 4 * size + (not top)
+        rows = 4 * size + (not top and not detector_hidden)
         below, above = (input_size, *sizes)[l], None if top else sizes[l + 1]
         matrices = {"U": size, "W": below} | ({"V": above} if above is not None and top_down else {})
         w = {name: torch.randn(rows, n, dtype=dtype) / n**0.5 for name, n in matrices.items()}
@@ -187,7 +188,13 @@ def random_weights(
         if layer_norm:
             w |= {f"gain_{name}": 1 + 0.3 * torch.randn(4 * size, dtype=dtype) for name in matrices}
             w |= {"gain_c": 1 + 0.3 * torch.randn(size, dtype=dtype), "bias_c": 0.3 * torch.randn(size, dtype=dtype)}
-        if not top:
+        if not top and detector_hidden:
+            read = sum(matrices.values())
+            w["D1"] = 2 * torch.randn(detector_hidden, read, dtype=dtype) / read**0.5
+            w["d1"] = 0.3 * torch.randn(detector_hidden, dtype=dtype)
+            w["D2"] = 2 * detector * torch.randn(1, detector_hidden, dtype=dtype) / detector_hidden**0.5
+            w["d2"] = 0.3 * detector * torch.randn(1, dtype=dtype)
+        elif not top:
             for name in ("b", *matrices):
                 w[name][-1] *= detector
         weights.append(LayerWeights(**w))

@@ -1,4 +1,4 @@
-"""Detectors with a hidden layer: the reference against the literal writing, and who says that it has none."""
+"""Detectors with a hidden layer: the reference against the literal writing, the other engines against the reference."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import literal
+from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.ops import Options, choose_engine, reference, single
 from hmrnn.ops.cuda import engine as cuda
@@ -43,6 +44,28 @@ def test_the_reference_is_the_literal_writing(cell: dict[str, object], boundary:
         state = step.state
         torch.testing.assert_close(state.h[2], out.hidden[2][t])
         torch.testing.assert_close(step.probabilities, out.probabilities[t])
+
+
+MORE = [
+    {"layer_norm": True, "on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
+    {"boundary": "sample", "on_copy": "hold", "zoneout": "masks", "dropout": True, "symbols": 5},
+    {"boundary": "sample", "layer_norm": True, "lengths": True, "forced": "some"},
+    {"boundary": "gumbel", "on_copy": "hold", "forced": "some", "straight_through": True, "lengths": True},
+    {"boundary": "reinforce", "layer_norm": True, "dropout": True, "zoneout": "share", "sizes": (4, 3, 5, 2)},
+    {"forced": "all"},
+]
+
+
+@pytest.mark.parametrize("cell", [*CELLS, {"flush": False}, {"flush": False, "top_down": "always"}], ids=str)
+def test_sparse_is_the_reference(cell: dict[str, object]) -> None:
+    assert choose_engine("auto", torch.device("cpu"), Options(detector_hidden=6)) == "sparse"
+    for more in MORE:
+        given = make(Case(T=8, B=4, hidden=6, **more, **cell), torch.float64)  # type: ignore[arg-type]
+        error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), want := expected(given))
+        assert error < 1e-10, f"{more} {name}: {error}"
+        assert 0 < want["boundaries"].mean() < 1
+        got = evaluate(sparse.hmlstm, given, torch.float64, gradients=False)
+        assert worst(got, {name: want[name] for name in got})[0] < 1e-12
 
 
 def test_gradcheck_of_soft_boundaries() -> None:
@@ -108,13 +131,13 @@ def test_training_spares_and_bounds_it() -> None:
 def test_the_other_engines_say_that_they_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     rnn, options = network().requires_grad_(False), Options(detector_hidden=7)
     monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
-    assert choose_engine("auto", torch.device("cpu"), options) == "reference"
+    assert choose_engine("auto", torch.device("cuda"), options) == "reference"
     with pytest.raises(
-        InputError, match=r'engine "sparse" cannot run here: it has no detectors with a hidden layer; use'
+        InputError, match=r'engine "cuda" cannot run here: it has no detectors with a hidden layer; use'
     ):
-        choose_engine("sparse", torch.device("cpu"), options)
+        choose_engine("cuda", torch.device("cuda"), options)
     x, state = torch.zeros(2, 1, 3, dtype=torch.float64), rnn.initial_state(1)
-    for engine in (sparse, single, cuda):
+    for engine in (single, cuda):
         with pytest.raises(InputError, match="no detectors with a hidden layer"):
             engine.hmlstm(x, rnn.layers(), state, rnn.options())
     assert reference.hmlstm(x, rnn.layers(), state, rnn.options()).hidden[0].shape == (2, 1, 5)

@@ -54,15 +54,19 @@ def products(T: int, gradients: bool = False, **cell: object) -> int:
 
 
 @pytest.mark.parametrize("top_down", TOP_DOWN)
-def test_a_row_that_copies_multiplies_nothing(top_down: str) -> None:
-    """U and V are multiplied once per event, W for the rows that read it."""
+@pytest.mark.parametrize("hidden", [0, 5])
+def test_a_row_that_copies_multiplies_nothing(top_down: str, hidden: int) -> None:
+    """U and V are multiplied once per event, W for the rows that read it; so is D1, and D2 at every step."""
     H, B, steps = 48, 8, 30
-    got = products(46, flush=False, top_down=top_down) - products(16, flush=False, top_down=top_down)
+    cell = {"flush": False, "top_down": top_down, "hidden": hidden}
+    got = products(46, **cell) - products(16, **cell)
     second, third = steps // 5, steps // 15  # events
-    gates, detector = 4 * H * H * B, H * B
+    rows = hidden or 1
+    gates, detector = 4 * H * H * B, rows * H * B
     events = {"U": steps + second + third, "W": second + third, "V": 0 if top_down == "none" else second + third}
     of_detectors = (steps + second) + second + events["V"]
-    assert got == gates * sum(events.values()) + detector * of_detectors + (4 * H + 1) * 3 * B * steps
+    expected = gates * sum(events.values()) + detector * of_detectors + (4 * H + rows) * 3 * B * steps
+    assert got == expected + 2 * hidden * B * steps
 
 
 def test_the_backward_pass_is_sparse_too() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -49,6 +50,31 @@ class LayerWeights(NamedTuple):
     @property
     def has_detector(self) -> bool:
         return self.D1 is not None or self.U.shape[0] > 4 * self.U.shape[1]
+
+    @property
+    def hidden_detector(self) -> dict[str, Tensor]:
+        """The columns of D1 beside U, W and V, which read the same; none without a hidden layer."""
+        if self.D1 is None:
+            return {}
+        own, below, H = self.U.shape[1], self.W.shape[1], self.D1.shape[1]
+        parts = {"U": self.D1[:, :own], "W": self.D1[:, H - below :]}
+        return parts if self.V is None else parts | {"V": self.D1[:, own : H - below]}
+
+    def stacked(self) -> LayerWeights:
+        """The same weights with D1 and d1 as further rows of U, W, V and b; D2 and d2 stay."""
+        if self.d1 is None:
+            return self
+        parts = {name: torch.cat([getattr(self, name), rows]) for name, rows in self.hidden_detector.items()}
+        return self._replace(**parts, b=torch.cat([self.b, self.d1]), D1=None, d1=None)
+
+    def detect(self, rows: Tensor) -> Tensor:
+        """(...): the detector's pre-activation s_z from the rows (..., K) below the gates' in equation 4.
+
+        There is one such row, s_z itself, or one for each unit of the hidden layer.
+        """
+        if self.D2 is None or self.d2 is None:
+            return rows[..., 0]
+        return F.linear(F.gelu(rows), self.D2, self.d2)[..., 0]
 
 
 class State(NamedTuple):

@@ -45,8 +45,6 @@ def hmlstm(
     """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
     if options.boundary == "soft":
         raise InputError('engine "sparse" takes boundaries of 0 and 1 only, not "soft" ones; use engine="reference"')
-    if options.detector_hidden:
-        raise InputError('engine "sparse" has no detectors with a hidden layer; use engine="reference"')
     device, dtype = weights[0].b.device, weights[0].b.dtype
     if any(a.dtype != dtype for a in (*state.h, *state.c)):
         raise InputError(
@@ -68,6 +66,7 @@ def hmlstm(
         _check_binary("boundaries", forced[~forced.isnan()])
     if indices is not None and x.shape[0] > indices.numel():
         x, indices = F.embedding(indices, x), None  # a table of W·x would have more rows than there are inputs
+    weights = [w.stacked() for w in weights]
     # cloned for the backward pass: the caller may reuse these buffers before it runs
     call = Call(
         T, B, options, None if indices is None else indices.clone(), active,
@@ -145,7 +144,7 @@ def _forward(
     for l, w in enumerate(weights):
         layers.append(_Layer(w, weights[l - 1] if l else None, state.h[l], state.c[l], call, keep))
         if call.seen is not None and l > 0:
-            layers[l].seen, layers[l].W_z = call.seen[l - 1], w.W[-1:].t().to(call.lower or w.W.dtype)
+            layers[l].seen, layers[l].W_z = call.seen[l - 1], w.W[4 * w.hidden_size :].t().to(call.lower or w.W.dtype)
     if isinstance(first, Tensor) and call.active is None:
         layers[0].log.gates.data = first.flatten(0, 1)  # all rows change at every step: their gates overwrite W·x
     like = layers[0].hc
@@ -191,11 +190,10 @@ def _forward(
             if l == top:
                 break
             # (8), (9): the boundary
-            layer.detect(move, s_z_steps[l][t])
+            copies = None
             if open_on_copy and from_above is not None:
                 copies = index_tensor((gate[t, :, l] & here & ~fed & ~marked).nonzero()[0], like.device)
-                if len(copies):
-                    add(s_z_steps[l][t], copies, from_above[:, -1].index_select(0, copies))
+            layer.detect(move, copies, from_above, s_z_steps[l][t])
             threshold = noise[t, :, l] if options.boundary in DRAWN and noise is not None else 0.5
             decision = (hard_sigmoid(s_z_steps[l][t], call.slope) > threshold).cpu().numpy()
             decided[t, :, l] = decision
@@ -235,7 +233,7 @@ class _Layer:
         self.V = None if below is None or below.V is None else Matrix(below.V.t(), lower)
         self.W = None if below is None else Matrix(w.W.t(), lower)
         self.seen: Tensor | None = None  # (B, size) factors of h below where the gates read it; None: all 1
-        self.W_z: Tensor | None = None  # (size, 1) the detector's row of W, set together with ``seen``
+        self.W_z: Tensor | None = None  # (size, K) the detector's rows of W, set together with ``seen``
         normalised = w.gain_U is not None
         rows = call.T * call.B if below is None else call.T * call.B // 4
         self.log = Log(keep, normalised or (call.traces_z and below is not None), w, below, rows, call.B)
@@ -285,7 +283,7 @@ class _Layer:
             else:
                 read = self.W(h_below * pick(self.seen, read_rows))
                 if w.has_detector and self.W_z is not None:  # the detector reads h without the factors
-                    read[:, -1:] = multiply(h_below, self.W_z)
+                    read[:, 4 * H :] = multiply(h_below, self.W_z)
             log.read.note(read)
             read = normalise(read[: move.fed], w.gain_W)
             if rows is None:
@@ -314,12 +312,21 @@ class _Layer:
         put(self.hc, rows, hc)
         self.s, self.changed = s, (rows, hc)
 
-    def detect(self, move: Move | None, s_z: Tensor) -> None:
-        """Write the detector's pre-activations to ``s_z`` (B,): on COPY only U·h + b of equation 4 is left."""
+    def detect(self, move: Move | None, copies: Tensor | None, from_above: Tensor | None, s_z: Tensor) -> None:
+        """Write the detector's pre-activations to ``s_z`` (B,).
+
+        On COPY U·h + b of equation 4 is left, and V·h, ``from_above``, in the rows ``copies``.
+        """
+        gates = 4 * self.H
+        rows = s_z[:, None] if self.w.D2 is None else self.log.detector.take(len(s_z))
         if move is None or move.rows is not None:
-            s_z.copy_(self.recurrent[:, -1])
+            rows.copy_(self.recurrent[:, gates:])
         if move is not None:
-            put(s_z, move.rows, self.s[:, -1])
+            put(rows, move.rows, self.s[:, gates:])
+        if copies is not None and from_above is not None and len(copies):
+            add(rows, copies, from_above[:, gates:].index_select(0, copies))
+        if self.w.D2 is not None:
+            s_z.copy_(self.w.detect(rows))
 
 
 def _read_input(x: Tensor, w: LayerWeights, call: Call) -> Tensor:

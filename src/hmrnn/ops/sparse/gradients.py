@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
@@ -18,7 +19,7 @@ def input_gradient(layer: Layer, shape: torch.Size) -> Tensor:
     call, events, ds = layer.call, layer.events, layer.ds
     where = None if call.active is None else events.index(events.times * call.B + events.rows)
     if layer.above is not None:
-        ds[:, -1] = pick(layer.ds_z.flatten(), where)
+        ds[:, 4 * layer.H :] = pick(layer.d_rows().flatten(0, 1), where)
     if call.indices is not None:
         return ds.new_zeros(shape).index_add_(0, pick(call.indices.flatten(), where), ds)
     if where is None:
@@ -46,7 +47,10 @@ def weight_gradients(layer: Layer, needs: Sequence[bool]) -> list[Tensor | None]
             seen = pick(layer.call.seen[layer.l - 1].index_select(0, events.index(events.rows)), layer.fed)
         d["W"] = _matrix_gradient(layer, w.W, dW, below.events, read, below.events.current[1:], layer.z_below, seen)
     if wanted["b"] and below is not None:
-        d["b"] = torch.cat([ds.sum(0), layer.ds_z.sum().reshape(1)][: 1 + (above is not None)])
+        d["b"] = torch.cat([ds.sum(0), *([] if above is None else [layer.d_rows().sum((0, 1))])])
+    if w.D2 is not None:
+        d["d2"] = layer.ds_z.sum().reshape(1)
+        d["D2"] = layer.ds_z.reshape(1, -1) @ F.gelu(events.detector)
     if wanted["V"] and above is not None and w.V is not None:
         dV = pick(ds[:, layer.v :], layer.gated) if w.gain_V is None else _joined(layer.dV, ds)
         read = layer.above_events[layer.gated]
@@ -67,15 +71,16 @@ def _matrix_gradient(
     """The gradient of a matrix.
 
     Its gate rows were multiplied with h · ``seen`` of the events ``read``; ``d`` is the gradient of those products. The
-    detector's row read h of the events ``current`` (T, B) at every step, times ``gate``.
+    detector's rows read h of the events ``current`` (T, B) at every step, times ``gate``.
     """
     result, h = torch.zeros_like(matrix), source.h(slice(None))
     right = pick(h, read) if seen is None else pick(h, read) * seen
     multiply(d.t(), right.to(layer.lower), out=result[4 * layer.H - d.shape[1] : 4 * layer.H])
     if layer.detects:
-        ds_z = layer.ds_z if gate is None else layer.ds_z * gate
-        per_event = h.new_zeros(len(h)).index_add_(0, source.index(current.ravel()), ds_z.flatten())
-        torch.mv(h.t(), per_event, out=result[-1])
+        d_rows = layer.d_rows() if gate is None else layer.d_rows() * gate[..., None]
+        per_event = h.new_zeros(len(h), d_rows.shape[-1])
+        per_event.index_add_(0, source.index(current.ravel()), d_rows.flatten(0, 1))
+        torch.mm(per_event.t(), h, out=result[4 * layer.H :])
     return result
 
 

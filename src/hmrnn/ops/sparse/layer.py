@@ -21,6 +21,7 @@ from hmrnn.ops.sparse.log import (
     Matrix,
     Move,
     add,
+    aten,
     clear,
     dot_normalised,
     norm_backward,
@@ -28,6 +29,7 @@ from hmrnn.ops.sparse.log import (
     zoned_out,
 )
 
+NORM = ("gain_U", "gain_W", "gain_V", "gain_c", "bias_c")
 BLOCK = 256  # events whose local derivatives are computed at once: few torch calls, and the data fit in the CPU cache
 
 
@@ -71,7 +73,7 @@ class Layer:
         # if V is read on FLUSH only, its rows of f (the first H) have no gradient
         self.v = H if w.gain_V is None and self.options.flush and self.options.gate == "boundary" else 0
         self.V = None if w.V is None else Matrix(w.V[self.v : 4 * H], self.lower)
-        self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if len(name) > 1 and a is not None}
+        self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if name in NORM and a is not None}
 
         self.ds = states.new_empty(sum(counts), w.b.shape[0] if l == 0 else 4 * H)  # one row per event
         gates = self.ds[:, : 4 * H].unflatten(1, (4, H))
@@ -131,12 +133,30 @@ class Layer:
             closed, still = 1 - mask(call.z[1:, :, l]), 1 - self.z_below
             self.gate_to_z, self.gate_to_below = active * (1 - still * self.gate), -active * closed * self.gate
             self.gate_to_gate = active * closed * still + (1 - active)
-        # V·h and W·h in the detector's row, before their gates
+        self.to_rows = None
+        if w.D2 is not None:
+            hidden = self.events.detector
+            self.to_rows = aten.gelu_backward(w.D2.expand_as(hidden), hidden).unflatten(0, (call.T, call.B))
+        # the derivatives of s_z by the gates of V·h and W·h
+        gates = 4 * self.H
         if w.V is not None:
-            self.above_z = (above.events.h(slice(None)) @ w.V[-1])[above.events.index(above.events.current[:-1])]
+            self.above_z = self._along(above.events, above.events.current[:-1], w.V[gates:])
             self.reads_above = [bool(row.any()) for row in call.gate[:-1, :, l]]
         if below is not None and copy:
-            self.below_z = (below.events.h(slice(None)) @ w.W[-1])[below.events.index(below.events.current[1:])]
+            self.below_z = self._along(below.events, below.events.current[1:], w.W[gates:])
+
+    def _along(self, source: Events, current: np.ndarray, rows: Tensor) -> Tensor:
+        """(T, B): the derivative of s_z along the product of the detector's ``rows`` with h of the events ``current``.
+
+        With a single row, which is s_z itself, it is that product.
+        """
+        product = (source.h(slice(None)) @ rows.t())[source.index(current)]  # (T, B, K)
+        return product[..., 0] if self.to_rows is None else vecdot(product, self.to_rows)
+
+    def d_rows(self, t: int | slice = slice(None)) -> Tensor:
+        """(..., B, K): the gradient of the detector's rows of equation 4, from that of s_z."""
+        d = self.ds_z[t][..., None]
+        return d if self.to_rows is None else d * self.to_rows[t]
 
     def prepare_events(self) -> None:
         """Compute the indices of events and the differences on COPY rows that do not depend on later steps."""
@@ -196,12 +216,12 @@ class Layer:
         if move is not None:
             self._change(t, move, self.block[t - self.block_start])
         if self.detects:
-            ds_z = self.ds_z[t]
-            self.dh.addr_(ds_z, w.U[-1])
+            d, gates = self.d_rows(t), 4 * self.H
+            self.dh.addmm_(d, w.U[gates:])
             if above is not None and w.V is not None and self.reads_above[t]:
-                above.dh.addr_(ds_z * self.gate[t], w.V[-1])
+                above.dh.addmm_(d * self.gate[t, :, None], w.V[gates:])
             if below is not None and move is not None:
-                below.dh.addr_(ds_z * self.z_below[t], w.W[-1])
+                below.dh.addmm_(d * self.z_below[t, :, None], w.W[gates:])
 
     def _detector(self, t: int) -> None:
         """Compute ``ds_z`` of step t, and turn ``dz`` into that of step t - 1, except for the choice of operation."""

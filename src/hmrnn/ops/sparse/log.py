@@ -136,10 +136,12 @@ class Log:
         self.recurrent = log(R, keep and products)  # U·h
         self.downward = log(0 if below is None else len(below.b), keep and products)  # V·h for the layer below
         self.read = log(R, keep and w.gain_W is not None and below is not None)  # W·h of the layer below
+        # (T·B, N) the hidden layer of the detector before gelu
+        self.detector = log(0 if w.D2 is None else w.D2.shape[1], keep and w.D2 is not None)
 
     def release(self) -> list[Tensor]:
         """The tensors, for autograd to save; :class:`Events` reads them in this order."""
-        logs = (self.states, self.gates, self.squashed, self.recurrent, self.downward, self.read)
+        logs = (self.states, self.gates, self.squashed, self.recurrent, self.downward, self.read, self.detector)
         return [rows.release() for rows in logs]
 
 
@@ -165,6 +167,7 @@ class Events:
         self.gates, self.squashed = next(tensors), next(tensors)  # (N, R), (N, H)
         self.recurrent, self.downward = next(tensors), next(tensors)  # (B + N without the last step's, ·), or empty
         self.read = next(tensors)  # (N, R), or empty
+        self.detector = next(tensors)  # (T·B, units of the detector's hidden layer), or empty
         self.counts = [0 if move is None else len(move.host_rows) for move in log.moves]  # events at each step
         self.starts = [0, *itertools.accumulate(self.counts)]
         N = self.starts[-1]
