@@ -45,9 +45,12 @@ def test_operations_are_numbered() -> None:
         hmrnn.HMLSTMCell,
         hmrnn.LanguageModel,
         hmrnn.HandwritingModel,
+        hmrnn.nn.Attention,
         hmrnn.nn.BidirectionalHMLSTM,
         hmrnn.nn.ReadOut,
+        hmrnn.nn.SequenceReadOut,
         hmrnn.nn.Stack,
+        hmrnn.nn.segment_states,
     ],
     ids=lambda c: c.__name__,
 )

@@ -3,7 +3,11 @@
 They know neither files nor command-line flags.
 """
 
+from hmrnn.nn.attention import Attention as Attention
 from hmrnn.nn.bidirectional import BidirectionalHMLSTM as BidirectionalHMLSTM
 from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.heads import ReadOut as ReadOut
+from hmrnn.nn.readouts import SegmentStates as SegmentStates
+from hmrnn.nn.readouts import SequenceReadOut as SequenceReadOut
+from hmrnn.nn.readouts import segment_states as segment_states

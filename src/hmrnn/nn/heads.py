@@ -18,11 +18,13 @@ Hidden = TypeVar("Hidden", Tensor, PackedSequence)
 class ReadOut(nn.Module):
     """A linear map of h of all layers side by side: the output of an HM-LSTM for a task of your own.
 
+    It gives an output per step; :class:`hmrnn.nn.SequenceReadOut` gives one per sequence.
+
     ``out.hidden[-1]`` alone is a poor output: the top layer changes only where segments of the layers below end, and
     not at all if a detector below it never fires.
 
     Args:
-        hidden_sizes: sizes of the layers, ``rnn.hidden_sizes``.
+        hidden_sizes: sizes of the layers, ``rnn.output_sizes``.
         output_size: size of the output, such as the number of classes.
         bias: whether the map has a bias.
 
@@ -32,7 +34,7 @@ class ReadOut(nn.Module):
     Example::
 
         >>> rnn = hmrnn.HMLSTM(10, (20, 30, 40))
-        >>> read_out = hmrnn.nn.ReadOut(rnn.hidden_sizes, 5)
+        >>> read_out = hmrnn.nn.ReadOut(rnn.output_sizes, 5)
         >>> out, state = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
         >>> read_out(out.hidden).shape, read_out(state.h).shape
         (torch.Size([50, 4, 5]), torch.Size([4, 5]))

@@ -1,0 +1,70 @@
+"""Attention: a weighted mean of a memory, such as the steps of a sequence or the segments of a level."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hmrnn.errors import InputError
+from hmrnn.nn.checks import not_negative, positive
+
+
+class Attention(nn.Module):
+    r"""Additive attention (Bahdanau et al., 2015) over a memory of S vectors.
+
+    .. math::
+        e_s = v \cdot \tanh(W m_s + Q q + b) \qquad \alpha = \operatorname{softmax}(e) \qquad c = \sum_s \alpha_s m_s
+
+    Args:
+        memory_size: size of the vectors m.
+        query_size: size of the query q; 0: there is none, and the memory alone decides.
+        size: size of v; by default that of the memory.
+
+    Inputs: memory (S, B, memory_size), mask (S, B) of the vectors that count (None: all), and query (B, query_size), or
+    (N, B, query_size) for N queries at once. A memory is :func:`hmrnn.nn.segment_states`'s ``states`` and ``mask``.
+
+    Outputs: the context c, (B, memory_size), and the weights α, (B, S), which are 0 where the mask is False; with N
+    queries (N, B, memory_size) and (N, B, S).
+
+    Example::
+
+        >>> attention = hmrnn.nn.Attention(memory_size=40, query_size=16)
+        >>> context, weights = attention(torch.randn(9, 4, 40), query=torch.randn(4, 16))
+        >>> tuple(context.shape), tuple(weights.shape)
+        ((4, 40), (4, 9))
+    """
+
+    def __init__(self, memory_size: int, query_size: int = 0, size: int | None = None) -> None:
+        super().__init__()
+        self.memory_size = positive("memory_size", memory_size)
+        self.query_size = not_negative("query_size", query_size)
+        size = self.memory_size if size is None else positive("size", size)
+        self.keys = nn.Linear(self.memory_size, size)  # W and b
+        self.query = nn.Linear(self.query_size, size, bias=False) if self.query_size > 0 else None  # Q
+        self.v = nn.Linear(size, 1, bias=False)
+
+    def forward(self, memory: Tensor, mask: Tensor | None = None, query: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if memory.dim() != 3 or memory.shape[-1] != self.memory_size:
+            raise InputError(f"memory must have shape (S, B, {self.memory_size}); got {tuple(memory.shape)}")
+        if mask is not None and mask.shape != memory.shape[:2]:
+            raise InputError(f"mask must have shape (S, B) = {tuple(memory.shape[:2])}; got {tuple(mask.shape)}")
+        if mask is not None:  # NaN in the padding would reach the gradient
+            memory = memory.masked_fill(~mask[..., None], 0)
+        keys = self.keys(memory)  # (S, B, size)
+        if self.query is None:
+            if query is not None:
+                raise InputError("query_size is 0, so this attention takes no query")
+        else:
+            keys = keys + self._queries(self.query, query, memory.shape[1])  # (N, S, B, size), or without N
+        scores = self.v(torch.tanh(keys)).squeeze(-1)  # (N, S, B)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(dim=-2)
+        return torch.einsum("...sb,sbd->...bd", weights, memory), weights.transpose(-1, -2)
+
+    def _queries(self, projection: nn.Linear, query: Tensor | None, B: int) -> Tensor:
+        """The projected queries, (1, B, size) or (N, 1, B, size)."""
+        if query is None or query.dim() not in (2, 3) or query.shape[-2:] != (B, self.query_size):
+            got = None if query is None else tuple(query.shape)
+            raise InputError(f"query must have shape (B, {self.query_size}) or (N, B, {self.query_size}); got {got}")
+        return projection(query).unsqueeze(-3)

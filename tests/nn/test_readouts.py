@@ -1,0 +1,201 @@
+"""Read-outs of whole sequences: segments by hand, every pooling, attention by its equation, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from hmrnn import HMLSTM, InputError, Output
+from hmrnn.nn import Attention, SequenceReadOut, segment_states
+from hmrnn.nn.baselines.recurrent import LSTM
+
+T, B, SIZES, LENGTHS = 9, 3, (6, 4, 3), [9, 4, 1]
+DOUBLE = torch.float64
+
+
+def passed(**options: Any) -> tuple[HMLSTM, Output, Tensor]:
+    """A network and its output for sequences whose boundaries are drawn."""
+    rnn = HMLSTM(5, SIZES, 3, **options).double()
+    forced = torch.randint(2, (T, B, 2, 2) if options.get("bidirectional") else (T, B, 2))
+    x = torch.randn(T, B, 5, dtype=DOUBLE)
+    out, _ = rnn(x, lengths=LENGTHS, boundaries=forced)
+    return rnn, out, x
+
+
+def by_hand(out: Output, level: int | None, both: bool) -> list[list[tuple[int, int, Tensor]]]:
+    """For each sequence its segments: first step, last step and state."""
+    result = []
+    for b, length in enumerate(LENGTHS):
+        z = out.boundaries[..., 0] if both else out.boundaries
+        found, start = [], 0
+        for t in range(length):
+            fires = level is not None and (level == 0 or bool(z[t, b, level - 1]))
+            if fires or t == length - 1:
+                if both:
+                    halves = [h.chunk(2, dim=-1) for h in out.hidden]
+                    state = torch.cat([part for ahead, back in halves for part in (ahead[t, b], back[start, b])])
+                else:
+                    state = torch.cat([h[t, b] for h in out.hidden])
+                found.append((start, t, state))
+                start = t + 1
+        result.append(found)
+    return result
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("level", [None, 0, 1, 2])
+def test_segments_are_those_found_by_hand(level: int | None, both: bool) -> None:
+    _, out, _ = passed(bidirectional=both)
+    found, want = segment_states(out, level, LENGTHS), by_hand(out, level, both)
+    assert found.counts.tolist() == [len(one) for one in want]
+    assert len(found.states) == max(map(len, want))
+    assert found.mask.sum(0).tolist() == found.counts.tolist()
+    for b, segments in enumerate(want):
+        n = len(segments)
+        assert list(zip(found.starts[:n, b].tolist(), found.ends[:n, b].tolist())) == [s[:2] for s in segments]
+        assert torch.equal(found.states[:n, b], torch.stack([s[2] for s in segments]))
+        assert not found.states[n:, b].any()
+        assert (found.ends[n:, b] == LENGTHS[b] - 1).all()
+
+
+def test_packed_and_batch_first_outputs_have_the_same_segments() -> None:
+    rnn = HMLSTM(5, SIZES, 3, bidirectional=True, layer_norm=True).double()
+    rnn.set_detector_bias((0.3, 0.2))
+    x = torch.randn(T, B, 5, dtype=DOUBLE)
+    want = segment_states(rnn(x, lengths=LENGTHS)[0], 1, LENGTHS)
+    assert 3 < want.counts.sum() < sum(LENGTHS)
+    order = [2, 0, 1]
+    for batch_first in (False, True):
+        rnn.batch_first = batch_first
+        given = x.transpose(0, 1) if batch_first else x
+        padded, _ = rnn(given, lengths=LENGTHS)
+        packed, _ = rnn(pack_padded_sequence(given, torch.tensor(LENGTHS), batch_first))
+        turned = given[order] if batch_first else given[:, order]
+        mixed, _ = rnn(pack_padded_sequence(turned, torch.tensor(LENGTHS)[order], batch_first, enforce_sorted=False))
+        for found in (
+            segment_states(padded, 1, LENGTHS, batch_first=batch_first),
+            segment_states(packed, 1, batch_first=batch_first),
+        ):
+            assert all(torch.equal(got, expected) for got, expected in zip(found, want, strict=True))
+        found = segment_states(mixed, 1, batch_first=batch_first)
+        torch.testing.assert_close(found.states, want.states[:, order], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize(("pool", "level"), [("last", 0), ("mean", 0), ("mean", 1), ("max", 0), ("max", 2)])
+def test_pooling(pool: Any, level: int, both: bool) -> None:
+    rnn, out, x = passed(bidirectional=both)
+    read_out = SequenceReadOut(rnn.output_sizes, 2, pool=pool, level=level).double()
+    vectors, weights, found = read_out.pooled(out, LENGTHS)
+    for b, segments in enumerate(by_hand(out, None if pool == "last" else level, both)):
+        states = torch.stack([s[2] for s in segments])
+        want = {"last": states[-1], "mean": states.mean(0), "max": states.amax(0)}[pool]
+        torch.testing.assert_close(vectors[b], want, rtol=0, atol=1e-12)
+        if pool == "max":
+            first = states.argmax(0).bincount(minlength=len(states)) / states.shape[1]
+            torch.testing.assert_close(weights[b, : len(states)], first.double())
+    torch.testing.assert_close(weights.sum(1), torch.ones(B, dtype=DOUBLE))
+    assert not weights.T[~found.mask].any()
+    torch.testing.assert_close(read_out(out, LENGTHS), read_out.linear(vectors))
+    if pool == "last":
+        _, state = rnn(x, lengths=LENGTHS, boundaries=out.boundaries)
+        ends = zip(*(s.h for s in state)) if both else [(h,) for h in state.h]
+        torch.testing.assert_close(vectors, torch.cat([part for layer in ends for part in layer], dim=-1))
+
+
+def test_attention_is_its_equation() -> None:
+    attention = Attention(4, 3, 5).double()
+    memory, query = torch.randn(6, B, 4, dtype=DOUBLE), torch.randn(7, B, 3, dtype=DOUBLE)
+    mask = torch.arange(6)[:, None] < torch.tensor([6, 2, 1])
+    memory[2:, 1] = torch.nan  # padding may hold anything
+    contexts, weights = attention(memory, mask, query)
+    assert attention.query is not None
+    for n in range(7):
+        for b, count in enumerate([6, 2, 1]):
+            m, q = memory[:count, b], query[n, b]
+            W, bias, Q, v = attention.keys.weight, attention.keys.bias, attention.query.weight, attention.v.weight[0]
+            alpha = torch.stack([v @ torch.tanh(W @ one + Q @ q + bias) for one in m]).softmax(0)
+            torch.testing.assert_close(weights[n, b, :count], alpha)
+            assert not weights[n, b, count:].any()
+            torch.testing.assert_close(contexts[n, b], alpha @ m)
+    one, same = attention(memory, mask, query[2])
+    torch.testing.assert_close(one, contexts[2])
+    torch.testing.assert_close(same, weights[2])
+    contexts.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in attention.parameters())
+
+
+def test_a_read_out_by_attention() -> None:
+    rnn, out, _ = passed()
+    read_out = SequenceReadOut(rnn.output_sizes, 2, pool="attention", level=1).double()
+    assert read_out.attention is not None
+    vectors, weights, found = read_out.pooled(out, LENGTHS)
+    want, alpha = read_out.attention(found.states, found.mask)
+    assert torch.equal(vectors, want)
+    assert torch.equal(weights, alpha)
+    assert weights.shape == (B, found.counts.max())
+    read_out(out, LENGTHS).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
+
+
+def test_attention_finds_the_segment_that_decides() -> None:
+    """One of four words holds the symbol of the class; those before it know nothing of it."""
+    torch.manual_seed(0)
+    rnn = HMLSTM(4, 12, 2, flush=False)
+    read_out = SequenceReadOut(rnn.output_sizes, 2, pool="attention", level=1)
+    optimizer = torch.optim.Adam([*rnn.parameters(), *read_out.parameters()], lr=0.02)
+    ends = torch.arange(12)[:, None, None].remainder(3).eq(2).expand(12, 64, 1)  # words of three symbols
+    for _ in range(40):
+        word, label = torch.randint(4, (64,)), torch.randint(2, (64,))
+        symbols = torch.randint(2, (12, 64))
+        symbols[3 * word, torch.arange(64)] = 2 + label
+        out, _ = rnn(F.one_hot(symbols, 4).float(), boundaries=ends)
+        loss = F.cross_entropy(read_out(out), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    _, weights, found = read_out.pooled(out)
+    assert (found.counts == 4).all()
+    assert loss < 0.1
+    too_early = torch.arange(4) < word[:, None]
+    assert (weights * too_early).sum(1).mean() < 0.1  # 0.375 if all had the same weight
+
+
+def test_what_is_refused() -> None:
+    rnn, out, _ = passed()
+    with pytest.raises(InputError, match=r"^level must lie between 0 \(steps\) and 2, the number of detectors; got 3$"):
+        segment_states(out, 3)
+    with pytest.raises(InputError, match=r"^level must be a whole number of at least 1; got -1$"):
+        segment_states(out, -1)
+    alone, _ = rnn(torch.randn(T, 5, dtype=DOUBLE))
+    with pytest.raises(InputError, match=r"^segments need a batch dimension; got hidden of shape \(9, 6\)$"):
+        segment_states(alone)
+    plain, _ = LSTM(5, 6, 2)(torch.randn(T, B, 5))
+    assert len(segment_states(plain, 0).states) == T
+    with pytest.raises(InputError, match=r"^level must lie between 0 \(steps\) and 0"):
+        segment_states(plain, 1)
+    with pytest.raises(InputError, match=r"^lengths must lie between 1 and T = 9; got \[9, 4, 0\]$"):
+        segment_states(out, 1, [9, 4, 0])
+    with pytest.raises(InputError, match=r'^pool "last" is the state at the end of the sequence, so level must be 0'):
+        SequenceReadOut(SIZES, 2, level=1)
+    with pytest.raises(InputError, match=r"^pool must be one of last, mean, max, attention; got 'sum'$"):
+        SequenceReadOut(SIZES, 2, pool="sum")  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match=r"^the layers must have the sizes \(6, 4\), rnn.output_sizes; got \[6, 4, 3\]$"
+    ):
+        SequenceReadOut((6, 4), 2).double()(out)
+    memory = torch.randn(6, B, 4)
+    for attention, given, message in (
+        (Attention(4), {"query": memory[0]}, "query_size is 0, so this attention takes no query"),
+        (Attention(4, 2), {}, r"query must have shape \(B, 2\) or \(N, B, 2\); got None"),
+        (Attention(4, 2), {"query": memory[0]}, r"query must have shape \(B, 2\) or \(N, B, 2\); got \(3, 4\)"),
+        (Attention(4), {"mask": torch.ones(6, 2).bool()}, r"mask must have shape \(S, B\) = \(6, 3\); got \(6, 2\)"),
+        (Attention(5), {}, r"memory must have shape \(S, B, 5\); got \(6, 3, 4\)"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}$"):
+            attention(memory, **given)
