@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test pytest stress mutations lint clean
+.PHONY: demo test pytest docs stress mutations lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
@@ -18,6 +18,11 @@ test: $(VENV)/installed-test
 
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
+
+# The site in build/docs; nothing is fetched, and a warning is an error.
+docs: $(VENV)/installed-docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/doctrees . build/docs
+	@echo "open build/docs/index.html"
 
 # What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
 stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
@@ -43,6 +48,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(INSTALL) -e ".[test]"
+	touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(INSTALL) -e ".[docs]"
 	touch $@
 
 # In an environment of its own, as it brings a plugin for pytest.

@@ -15,7 +15,8 @@ pytestmark = tiny.needs_results
 ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "claims"
 NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))
-DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("guide", "model", "decisions")}
+NAMED = ("decisions", "tutorials/series", "howto/evaluate", "howto/stream", "reference/hmlstm")
+DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMED}
 SCRIPT = ROOT / "benchmarks" / "claims.py"
 
 
@@ -44,10 +45,10 @@ def test_a_claim_says_where_and_when_it_was_measured(name: str) -> None:
 
 def test_segmenter() -> None:
     each = [f"{run['level 1, F1 at jumps']:.2f}" for run in found("segmenter")]
-    assert f"F1 of {', '.join(each[:-1])} and {each[-1]} (without tolerance)" in flat("guide")
+    assert f"F1 of {', '.join(each[:-1])} and {each[-1]} (without tolerance)" in flat("tutorials/series")
     assert f"came to {min(each)} to {max(each)}." in flat("decisions")
     rarer = [run["level 2, F1 at the rarer jumps"] for run in found("segmenter")]
-    assert f"(F1 of {min(rarer):.2f} to {max(rarer):.2f})" in flat("guide")
+    assert f"(F1 of {min(rarer):.2f} to {max(rarer):.2f})" in flat("tutorials/series")
     assert all(run["level 2, precision at jumps"] == 1 for run in found("segmenter"))
 
 
@@ -57,12 +58,12 @@ def test_small_layers() -> None:
         z1, z2 = plain["rates"]
         times = [f"{run['times nn.LSTM']:.1f} ({run['times nn.LSTM without oneDNN']:.1f})" for run in (plain, normed)]
         line = f"| {plain['batch']} × {plain['units']} | {z1:.2f}, {z2:.2f} | {times[0]} | {times[1]} |"
-        assert line in DOCUMENTS["guide"]
+        assert line in DOCUMENTS["howto/evaluate"]
 
 
 def test_sixteen_bits() -> None:
     changed = {row["dtype"]: row["changed"] for row in found("sixteen-bits")}
-    assert f"{100 * changed['bfloat16'][1]:.1f} % of the decisions of the second detector" in flat("model")
+    assert f"{100 * changed['bfloat16'][1]:.1f} % of the decisions of the second detector" in flat("reference/hmlstm")
     assert changed["float16"] == [0, 0]
 
 
@@ -76,12 +77,15 @@ def test_gradient_norms() -> None:
 
 
 def test_streams() -> None:
+    page = flat("howto/stream")
     speeds = {(row["characters"], row["streams"]): f"{round(row['per second'], -2):,.0f}" for row in found("streams")}
     short = [speeds[60_000, count] for count in (1, 16, 64, 128)]
     said = "60,000 characters went at {} in one stream, {} in 16 and {} in 64".format(*short[:3])
-    assert said in flat("guide")
-    assert f"with 128 for the 60,000 it is {short[3]}." in flat("guide")
-    assert f"200,000 at {speeds[200_000, 16]} in 16, the default, and {speeds[200_000, 128]} in 128" in flat("guide")
+    assert said in page
+    assert f"with 128 for the 60,000 it is {short[3]}." in page
+    assert f"200,000 at {speeds[200_000, 16]} in 16, the default, and {speeds[200_000, 128]} in 128" in flat(
+        "howto/stream"
+    )
 
 
 def test_what_is_measured_is_written(

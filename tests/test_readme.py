@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
+import io
 import json
 import re
 import shlex
@@ -16,16 +16,23 @@ import pytest
 
 import hmrnn
 import tiny
-from hmrnn.cli import arguments as flags
+import tiny_strokes
 from hmrnn.cli import main as cli
-from hmrnn.config import SECTIONS, Config
+from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.parse import flag, flags_of
+from hmrnn.config import Config
+from hmrnn.data import save_strokes
 from hmrnn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-GUIDE = ROOT / "docs" / "guide.md"
-MODEL = ROOT / "docs" / "model.md"
-PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+CORPORA = DOCS / "howto" / "corpora.md"
+RUNS = DOCS / "reference" / "runs.md"
+SITE = sorted(DOCS.rglob("*.md"))
+TUTORIALS = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+"""Pages whose commands are run; those of other pages are parsed."""
+PAGES = [README, ROOT / "CHANGELOG.md", *SITE]
 
 TEXT = "It was the best of times, it was the worst of times, it was the season of light.\n" * 25
 SMALL = (
@@ -33,7 +40,6 @@ SMALL = (
     "--train.length 20 --train.device cpu"
 )
 SETUP = ("pip install .",)
-PARTS = SECTIONS
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -69,22 +75,38 @@ def parse_only(arguments: list[str]) -> Any:
     return cli.parsed(arguments[0], arguments[1:])
 
 
+def run_blocks(page: Path) -> None:
+    """Run the commands and examples of a page in their order, small ones; train no run again that is there."""
+    names: dict[str, Any] = {}
+    for kind, text in blocks(page):
+        if kind == "python":
+            exec(compile(text, page.name, "exec"), names)
+        elif kind == "bash":
+            for arguments in filter(None, map(hmrnn_arguments, commands_in(text))):
+                there = arguments[0] == "train" and Path(parse_only(arguments).out).exists()
+                if not there and not needs_corpus(arguments):
+                    small = {"train": shlex.split(SMALL), "generate": ["--length", "20"]}.get(arguments[0], [])
+                    assert cli.run([*arguments, *small]) == 0, arguments
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory where every command and example of the README has been run, in their order."""
+    """A directory where every command and example of the README has been run, with what other pages name, too."""
     place = tmp_path_factory.mktemp("readme")
-    (place / "book.txt").write_text(TEXT)
+    for name in ("book.txt", "more.txt"):
+        (place / name).write_text(TEXT)
+    save_strokes(tiny_strokes.strokes(40), place / "lines.npz")
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(place):
         patch.setenv("HMRNN_CACHE", str(place / "cache"))
-        for kind, text in blocks(README):
-            if kind == "python":
-                exec(compile(text, "README.md", "exec"), {})
-            elif kind == "bash":
-                for arguments in filter(None, map(hmrnn_arguments, commands_in(text))):
-                    if not needs_corpus(arguments):
-                        small = shlex.split(SMALL) if arguments[0] == "train" else []
-                        assert cli.run([*arguments, *small]) == 0, arguments
+        run_blocks(README)
         yield place
+
+
+@pytest.fixture
+def inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HMRNN_CACHE", str(place / "cache"))
+    return place
 
 
 def test_readme_runs(place: Path) -> None:
@@ -114,7 +136,7 @@ def test_every_other_command_of_the_readme_is_known() -> None:
 
 
 def test_commands_that_need_a_corpus_parse() -> None:
-    lines = [a for a in map(hmrnn_arguments, shell_lines(GUIDE)) if a and needs_corpus(a)]
+    lines = [a for a in map(hmrnn_arguments, shell_lines(CORPORA)) if a and needs_corpus(a)]
     trained = set()
     for arguments in lines:
         parsed = parse_only(arguments)
@@ -125,25 +147,48 @@ def test_commands_that_need_a_corpus_parse() -> None:
     assert trained == {"ptb", "ptb-best", "text8", "enwik8", "iamondb", "iamondb-best"}
 
 
-@pytest.mark.parametrize("page", [MODEL, GUIDE], ids=lambda page: page.name)
-def test_examples_in_docs_run(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("HMRNN_CACHE", str(place / "cache"))
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
+def test_tutorials_run(page: Path, inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_readme.SMALL", f"{SMALL} --no-report")
+    run_blocks(page)
+
+
+WITH_EXAMPLES = [page for page in SITE if page not in TUTORIALS and "python" in dict(blocks(page))]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
+def test_examples_in_docs_run(page: Path, inside: Path) -> None:
     names: dict[str, Any] = {}
-    examples = [text for kind, text in blocks(page) if kind == "python"]
-    assert examples
-    for text in examples:
-        exec(compile(text, page.name, "exec"), names)
+    for kind, text in blocks(page):
+        if kind == "python":
+            exec(compile(text, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
-def test_commands_in_docs_parse(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    Path("mine.npz").touch()  # which an example of the guide makes, and commands after it take
+WITH_COMMANDS = [page for page in SITE if page not in TUTORIALS and shell_lines(page)]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_commands_in_docs_parse(page: Path, inside: Path) -> None:
     for line in shell_lines(page):
         arguments = hmrnn_arguments(line)
         assert arguments, line
         parse_only(arguments)
+
+
+@tiny.needs_results
+def test_the_first_page_lists_every_page_once() -> None:
+    index = DOCS / "index.md"
+    links = re.findall(r"^- \[[^]]+\]\(([^)]+)\)", index.read_text(), re.MULTILINE)
+    listed = [(DOCS / link).resolve() for link in links]
+    assert sorted({*SITE} - {index, *listed}) == []
+    assert len(listed) == len(set(listed))
+
+
+def test_decisions_are_short() -> None:
+    """At most five lines each."""
+    decisions = re.findall(r"^- \*\*(?:.+\n)(?:  .*\n)*", (DOCS / "decisions.md").read_text(), re.MULTILINE)
+    assert len(decisions) > 50
+    assert [text for text in decisions if text.count("\n") > 5] == []
 
 
 @tiny.needs_results
@@ -174,20 +219,6 @@ def test_the_map_names_every_room_and_no_other() -> None:
     assert len(named) == len(set(named))
 
 
-def shown(value: Any) -> str:
-    """A value as the tables of the guide write it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def fields() -> dict[str, Any]:
-    """Every field of the config with its default."""
-    return {f"{part}.{name}": value for part, config in vars(Config()).items() for name, value in vars(config).items()}
-
-
 def rows(page: Path, heading: str) -> list[list[str]]:
     """The cells of the tables under a heading, line by line."""
     section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -196,44 +227,28 @@ def rows(page: Path, heading: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split(" |")] for line in table]
 
 
-def test_guide_lists_every_setting_with_its_default() -> None:
-    listed = {row[0]: row[1] for part in PARTS for row in rows(GUIDE, part)[1:]}
-    assert listed == {name: shown(value) for name, value in fields().items()}
+def test_the_generated_pages_name_every_setting_preset_command_and_class() -> None:
+    generate = tiny.script(DOCS / "generate.py")
+    settings, commands = generate.settings(), generate.commands()
+    assert [name for name in flags_of(Config) if f"| `{name}` |" not in settings] == []
+    assert "| `train.learning_rate` | 0.002 | Initial learning rate of Adam. |" in settings
+    head, _, *presets = generate.presets().splitlines()
+    assert re.findall("`([^`]+)`", head) == list(PRESETS)
+    assert [row for row in presets if row.startswith("| `train.seed` | 3 |")]
+    for command, kind in ARGUMENTS.items():
+        section = commands.split(f"## hmrnn {command}\n")[1].split("\n## ")[0]
+        own = [field for field in kind.__dataclass_fields__.values() if field.name not in vars(Config())]
+        for field in own:
+            words = field.metadata.get("metavar") if field.metadata.get("positional") else flag(field.name)
+            assert f"`{words}" in section, (command, field.name)
+    names = generate.names()
+    assert [name for name in hmrnn.__all__ if name != "__version__" and f":: hmrnn.{name}\n" not in names] == []
+    assert ":: hmrnn.nn.ReadOut\n" in names
 
 
-def test_guide_lists_what_the_presets_change() -> None:
-    (_, *names), *table = rows(GUIDE, "Presets")
-    assert sorted(names) == sorted(PRESETS)
-    values = {
-        name: {f"{part}.{field.name}": shown(getattr(getattr(config, part), field.name))
-               for part in PARTS for field in dataclasses.fields(getattr(config, part))}
-        for name, config in PRESETS.items()
-    }  # fmt: skip
-    differing = [key for key in fields() if len({values[name][key] for name in names}) > 1]
-    assert {row[0]: row[1:] for row in table} == {key: [values[name][key] for name in names] for key in differing}
-
-
-@pytest.mark.parametrize("command", sorted(flags.ARGUMENTS))
-def test_guide_lists_every_option(command: str) -> None:
-    text = GUIDE.read_text()
-    section = re.search(rf"^### hmrnn {command}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
-    assert section, command
-    shared = text.split("Options that")[1].split("###")[0]
-    for field in dataclasses.fields(flags.ARGUMENTS[command]):
-        if field.name == "target":
-            continue  # the examples show it
-        if field.name in PARTS and command == "train":
-            assert f"--{field.name}.*" in section[1]
-        else:
-            flag = f"--{field.name.replace('_', '-')}"
-            positional = "positional" in field.metadata
-            where = shared if field.name in ("model", "device") else section[1]
-            assert re.search(rf"`{field.name.upper()}`" if positional else rf"`{flag}\b", where), f"{command} {flag}"
-
-
-def test_guide_explains_what_a_run_writes(place: Path) -> None:
-    text = GUIDE.read_text()
-    listed = [row[0] for row in rows(GUIDE, "metrics.jsonl")[1:]]
+def test_the_documents_explain_what_a_run_writes(place: Path) -> None:
+    text = RUNS.read_text()
+    listed = [row[0] for row in rows(RUNS, "metrics.jsonl")[1:]]
     lines = [json.loads(line) for line in (place / "runs/book/metrics.jsonl").read_text().splitlines()]
     assert set(listed) == {key for line in lines if line["event"] != "detector" for key in line}
     for path in (place / "runs/book").rglob("*"):
@@ -241,18 +256,24 @@ def test_guide_explains_what_a_run_writes(place: Path) -> None:
         assert name in text, path
 
 
-def test_model_page_lists_every_option_of_hmlstm() -> None:
-    listed = {row[0]: row[1] for row in rows(MODEL, "Options of `HMLSTM`")}
-    for name, option in inspect.signature(hmrnn.HMLSTM).parameters.items():
-        default = "" if option.default is option.empty else option.default
-        assert listed[name] == (f'"{default}"' if default and isinstance(default, str) else str(default)), name
-    assert set(inspect.signature(hmrnn.HMLSTM.forward).parameters) - {"self"} <= set(listed)
+@pytest.mark.parametrize("documented", [hmrnn.HMLSTM, hmrnn.HMSegmenter, hmrnn.nn.ReadOut], ids=lambda c: c.__name__)
+def test_docstrings_list_every_parameter(documented: type) -> None:
+    listed = re.findall(r"^ {4}(\w+(?:, \w+)*): ", inspect.getdoc(documented) or "", re.MULTILINE)
+    named = {name for names in listed for name in names.split(", ")}
+    assert set(inspect.signature(documented).parameters) <= named
 
 
-def test_guide_lists_every_parameter_of_the_segmenter() -> None:
-    parameters = inspect.signature(hmrnn.HMSegmenter).parameters
-    listed = {row[0].strip("`"): row[1].strip("`") for row in rows(GUIDE, "Series of numbers")[1:]}
-    assert listed == {name: repr(p.default).replace("'", '"') for name, p in parameters.items()}
+@tiny.needs_results
+@pytest.mark.long
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Sphinx reads every page and resolves every reference; `make docs` writes them as well."""
+    from sphinx.application import Sphinx
+
+    warnings = io.StringIO()
+    app = Sphinx(ROOT, DOCS, tmp_path / "out", tmp_path / "trees", "dummy", status=None, warning=warnings)
+    app.build()
+    assert warnings.getvalue() == ""
+    assert len(app.env.found_docs) > len(SITE)
 
 
 MEASURED = {

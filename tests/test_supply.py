@@ -14,7 +14,8 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FOR_USERS = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
-FOR_TESTS = [line for line in PROJECT["optional-dependencies"]["test"] if not line.startswith("hmrnn[")]
+OTHERS = [*PROJECT["optional-dependencies"]["test"], *PROJECT["optional-dependencies"]["docs"]]
+FOR_TESTS = [line for line in OTHERS if not line.startswith("hmrnn[")]
 
 
 def pins() -> dict[str, Version]:

@@ -143,7 +143,7 @@ def test_other_endings_and_equal_names_are_refused(tmp_path: Path) -> None:
 
 
 def test_documented_files(tmp_path: Path) -> None:
-    """The three formats as the guide shows them, written by hand."""
+    """The three formats as docs/reference/data.md shows them, written by hand."""
     drawn = [[(0.5, 1), (1, 2.25)], [(3, 3)]]
     (tmp_path / "s.json").write_text(json.dumps([{"name": "x", "strokes": drawn}, {"strokes": [[[1, 1]], []]}]))
     (tmp_path / "s.csv").write_text("sequence,stroke,x,y\nx,1,0.5,1\nx,1,1,2.25\nx,2,3,3\n2,1,1,1\n")

@@ -29,8 +29,6 @@ from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import start_gains
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
-
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:
     """All weights are zero but the biases of the detectors."""

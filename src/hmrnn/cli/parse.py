@@ -42,7 +42,7 @@ def flag(setting: str) -> str:
 
 def flags_of(kind: type) -> dict[str, str]:
     """The flag of each setting of a dataclass."""
-    return {setting.name: flag(setting.name) for setting in _settings(kind)}
+    return {setting.name: flag(setting.name) for setting in settings_of(kind)}
 
 
 def with_flags(message: str, flags: Mapping[str, str]) -> str:
@@ -57,7 +57,7 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
     InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones, or to a
     sentence.
     """
-    parser = _parser(kind, program)
+    parser = parser_of(kind, program)
     words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
     found, unknown = parser.parse_known_args(words)
     if unknown:
@@ -67,7 +67,7 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
 
 def print_help(kind: type, program: str, default: Any) -> None:
     """Print the help of ``kind``, with the values of ``default`` as the defaults."""
-    _parser(kind, program, default).print_help()
+    parser_of(kind, program, default).print_help()
 
 
 def build(base: T, given: Mapping[str, Any]) -> T:
@@ -93,7 +93,9 @@ class _Switch(argparse.Action):
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
 
-class _Setting(NamedTuple):
+class Setting(NamedTuple):
+    """A field of a dataclass as the command line sees it; its name is the full one, such as train.epochs."""
+
     name: str
     kind: Any
     field: dataclasses.Field[Any]
@@ -101,19 +103,20 @@ class _Setting(NamedTuple):
     doc: str
 
 
-def _settings(kind: type, default: Any = None, section: str = "") -> Iterator[_Setting]:
+def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[Setting]:
     """The settings of a dataclass; those of a nested dataclass are named ``section.field``."""
     kinds, docs = typing.get_type_hints(kind), _docs(kind)
     for field in dataclasses.fields(kind):
         value = getattr(default, field.name, field.default)
         if dataclasses.is_dataclass(kinds[field.name]):
-            yield from _settings(kinds[field.name], value, f"{field.name}.")
+            yield from settings_of(kinds[field.name], value, f"{field.name}.")
         else:
-            yield _Setting(section + field.name, kinds[field.name], field, value, docs.get(field.name, ""))
+            yield Setting(section + field.name, kinds[field.name], field, value, docs.get(field.name, ""))
 
 
-def _parser(kind: type, program: str, default: Any = None) -> _Parser:
-    settings = list(_settings(kind, default))
+def parser_of(kind: type, program: str, default: Any = None) -> _Parser:
+    """The parser of a command whose arguments are the fields of ``kind``; its help shows the values of ``default``."""
+    settings = list(settings_of(kind, default))
     places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
     parser = _Parser(
         prog=program, usage=f"{program}{places} [OPTIONS]", description=_paragraph(kind), allow_abbrev=False,
@@ -129,7 +132,7 @@ def _parser(kind: type, program: str, default: Any = None) -> _Parser:
     return parser
 
 
-def _add(group: Any, setting: _Setting) -> None:
+def _add(group: Any, setting: Setting) -> None:
     """Add a setting to a parser or to one of its groups."""
     name, kind, field, default, doc = setting
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -72,8 +72,8 @@ class HMSegmenter:
         random_state: seed of weights and draws: a whole number, a ``RandomState`` to draw it from, or None for a new
             one each time.
 
-    Attributes after ``fit``: network_, n_features_in_, mean_, scale_, loss_curve_ (nats per step, mean over levels) and
-    rates_ (for each level the share of the steps of X at which ``predict`` cuts).
+    Attributes after ``fit``: ``network_``, ``n_features_in_``, ``mean_``, ``scale_``, ``loss_curve_`` (nats per step,
+    mean over levels) and ``rates_`` (for each level the share of the steps of X at which ``predict`` cuts).
 
     Example::
 

@@ -22,8 +22,7 @@ class HMLSTMCell(Sloped):
         input_size: size of the layer below.
         hidden_size: size of this layer.
         above_size: size of the layer above; None makes it a top layer, without detector and top-down input.
-        layer_norm, boundary, on_copy, flush, top_down, copy, detector_hidden, check_values, device,
-            dtype: as in :class:`HMLSTM`.
+        layer_norm: as in :class:`HMLSTM`, and so are the other arguments.
 
     The state is h, c and z. With ``top_down="pending"``, unless FLUSH makes that "boundary", it has a fourth tensor
     (B, 1): the gate of the top-down input.

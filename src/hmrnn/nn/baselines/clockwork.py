@@ -101,8 +101,8 @@ class ClockworkRNN(Baseline):
     :math:`2^{i-1}` and is due at the steps t = 0, 1, ... that this divides. It reads itself and the slower modules:
 
     .. math::
-        h^i_t = \tanh\Big(\sum_{j \ge i} U_{ij} h^j_{t-1} + W_i x_t + b_i\Big) \text{ if } 2^{i-1} \text{ divides } t,
-        \text{ else } h^i_{t-1}
+        h^i_t = \tanh\left(\sum_{j \ge i} U_{ij} h^j_{t-1} + W_i x_t + b_i\right)
+        \text{ if } 2^{i-1} \text{ divides } t, \text{ else } h^i_{t-1}
 
     Only the modules that are due are computed. These are always the first few, so one product with their rows of U
     moves them all. If the sequences of a batch are at different times, and inside a CUDA graph, whose launches are

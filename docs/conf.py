@@ -1,0 +1,77 @@
+"""Sphinx builds the site from docs/, results/ and a few pages beside them: ``make docs``.
+
+Pages are plain Markdown that also reads well without Sphinx. What is generated takes the place of a comment such as
+``<!-- generated: settings -->``, by the function of that name in docs/generate.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+sys.path.insert(0, str(Path(__file__).parent))
+import generate
+
+ROOT = Path(__file__).parents[1]
+
+project = "hmrnn"
+author = "The hmrnn developers"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "results/*.md", "*.md", "src/hmrnn/pretrained/bundled/*/README.md"]
+
+html_theme = "furo"
+html_title = "hmrnn"
+html_copy_source = False
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+
+
+def fill(app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace the comments for generated text, and let links to the folder of a run lead to its result."""
+    folder = (ROOT / page).parent
+    text = re.sub(r"<!-- generated: (\w+) -->", lambda found: getattr(generate, found[1])(), source[0])
+    text = re.sub(
+        r"\]\(([\w./-]+)\)",
+        lambda link: f"]({link[1]}/result.json)" if (folder / link[1] / "result.json").is_file() else link[0],
+        text,
+    )
+    if page == root_doc:
+        text += generate.contents(text)
+    source[0] = text
+
+
+def mathml(translator: Any, node: nodes.Element) -> None:
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    try:
+        translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s", error, location=node)
+    raise nodes.SkipNode
+
+
+def write_entrance(app: Sphinx, error: Exception | None) -> None:
+    """Let index.html of the output lead to the first page."""
+    if error is None and app.builder.format == "html":
+        refresh = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">'
+        Path(app.outdir, "index.html").write_text(f"<!doctype html><title>{project}</title>{refresh}\n")
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", fill)
+    app.connect("build-finished", write_entrance)
+    app.add_html_math_renderer("mathml", (mathml, None), (mathml, None))

@@ -1,0 +1,127 @@
+"""The parts of the site that are generated from the source, as Markdown: settings, presets, commands, Python names."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from typing import Any
+
+import hmrnn
+import hmrnn.nn
+import hmrnn.nn.baselines
+from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.parse import parser_of, settings_of
+from hmrnn.config import SECTIONS, Config
+from hmrnn.presets import PRESETS
+
+
+def contents(index: str) -> str:
+    """Hidden tables of contents for the sections of the first page: what its lists link to, in their order."""
+    made = ""
+    for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
+        caption, _, body = section.partition("\n")
+        pages = re.findall(r"^- \[[^]]+\]\(([^)#]+)\.md\)", body, re.MULTILINE)
+        made += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
+    return made
+
+
+def settings() -> str:
+    """A table of the settings of each section, with defaults and meanings."""
+    made = []
+    for name in SECTIONS:
+        section = getattr(Config(), name)
+        rows = [
+            [f"`{name}.{each.name}`", _value(getattr(section, each.name)), _plain(each.doc)]
+            for each in settings_of(type(section))
+        ]
+        made += [f"## {name}", inspect.getdoc(section) or "", _table(["setting", "default", "meaning"], rows)]
+    return "\n\n".join(made)
+
+
+def presets() -> str:
+    """A table of the settings in which presets differ, a column per preset."""
+    values = {
+        preset: {
+            f"{part}.{name}": _value(value)
+            for part, section in vars(config).items()
+            for name, value in vars(section).items()
+        }
+        for preset, config in PRESETS.items()
+    }
+    names = next(iter(values.values()))
+    differing = [name for name in names if len({each[name] for each in values.values()}) > 1]
+    rows = [[f"`{name}`", *(each[name] for each in values.values())] for name in differing]
+    return _table(["setting", *(f"`{preset}`" for preset in values)], rows)
+
+
+def commands() -> str:
+    """For each command what it does, its usage and its options; the settings of ``hmrnn train`` are left out."""
+    made = []
+    for command, kind in ARGUMENTS.items():
+        parser = parser_of(kind, f"hmrnn {command}")
+        usage = parser.format_usage().removeprefix("usage: ").strip()
+        made += [f"## hmrnn {command}", _plain(parser.description or ""), f"```text\n{usage}\n```"]
+        groups = [group for group in parser._action_groups if group.title not in SECTIONS]
+        actions = [action for group in groups for action in group._group_actions if action.dest != "help"]
+        rows = [[_words(action), _plain((action.help or "").replace("%%", "%"))] for action in actions]
+        made.append(_table(["argument", "meaning"], rows))
+    return "\n\n".join(made)
+
+
+def names() -> str:
+    """The public classes and functions with their docstrings: of hmrnn, of hmrnn.nn, and the baselines."""
+    public = {name: getattr(hmrnn, name) for name in hmrnn.__all__ if name != "__version__"}
+    modules = {name: value for name, value in vars(hmrnn.nn).items() if _made_in(value, "hmrnn.nn.")}
+    baselines: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(hmrnn.nn.baselines.__path__, "hmrnn.nn.baselines."):
+        found = vars(importlib.import_module(module.name)).items()
+        baselines |= {name: value for name, value in found if _made_in(value, module.name)}
+    return "\n\n".join(
+        [
+            "## hmrnn",
+            *(_documented(f"hmrnn.{name}", value) for name, value in sorted(public.items())),
+            "## hmrnn.nn",
+            *(_documented(f"hmrnn.nn.{name}", value) for name, value in sorted(modules.items())),
+            "## hmrnn.nn.baselines",
+            *(_documented(f"{value.__module__}.{name}", value) for name, value in sorted(baselines.items())),
+        ]
+    )
+
+
+def _made_in(value: Any, module: str) -> bool:
+    """Whether ``value`` is a public class of a module whose name begins with ``module``."""
+    return inspect.isclass(value) and not value.__name__.startswith("_") and value.__module__.startswith(module)
+
+
+def _documented(name: str, value: Any) -> str:
+    kind, members = ("autoclass", "\n   :members:") if inspect.isclass(value) else ("autofunction", "")
+    return f"```{{eval-rst}}\n.. {kind}:: {name}{members}\n```"
+
+
+def _words(action: Any) -> str:
+    """An argument as it is typed: ``-m, --model MODEL``."""
+    if not action.option_strings:
+        return f"`{action.metavar}`"
+    values = "" if action.nargs == 0 else f" {action.metavar}" + {"*": " ..."}.get(action.nargs, "")
+    return ", ".join(f"`{flag}{values}`" for flag in action.option_strings)
+
+
+def _value(value: Any) -> str:
+    """A value as it is given after a flag; "on" or "off" for a switch."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(map(_value, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(text: str) -> str:
+    """Text in which no character means anything to Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>#|$])", r"\\\1", text)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
