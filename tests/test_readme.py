@@ -265,6 +265,7 @@ def test_docstrings_list_every_parameter(documented: type) -> None:
 
 @tiny.needs_results
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of Sphinx, about its own extensions
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Sphinx reads every page and resolves every reference; `make docs` writes them as well."""
     from sphinx.application import Sphinx
