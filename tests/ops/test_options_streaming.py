@@ -24,13 +24,16 @@ MORE = [
     {"layer_norm": True, "on_copy": "hold", "zoneout": "share"},
     {"forced": "some"},
     {"sizes": (4, 3, 5, 2)},
+    {"hidden": 6, "layer_norm": True, "forced": "some", "sizes": (4, 3, 5, 2)},
+    {"hidden": 6, "on_copy": "hold"},
+    {"hidden": 6, "boundary": "soft", "detector": 0.3},
     {"boundary": "soft", "detector": 0.3, "forced": "some"},
 ]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_one_sequence(cell: dict[str, object]) -> None:
-    for more in MORE[:3]:
+    for more in (more for more in MORE if "boundary" not in more):
         given = make(Case(T=12, B=1, **more, **cell), torch.float64)  # type: ignore[arg-type]
         with torch.no_grad():
             got = evaluate(single.hmlstm, given, torch.float64, gradients=False)
@@ -45,7 +48,9 @@ def test_step_by_step(cell: dict[str, object], batch: int) -> None:
         case = Case(T=12, B=batch, **more, **cell)  # type: ignore[arg-type]
         given = make(case, torch.float64)
         zoneout = 0.0 if case.zoneout == "no" else 0.25
-        options = Options(given.slope, case.boundary, case.on_copy, **cell, zoneout=zoneout)  # type: ignore[arg-type]
+        options = Options(
+            given.slope, case.boundary, case.on_copy, **cell, zoneout=zoneout, detector_hidden=case.hidden
+        )  # type: ignore[arg-type]
         want = reference.hmlstm(given.source, given.weights, given.state, options, boundaries=given.forced)
         state = given.state
         for t in range(case.T):
@@ -95,9 +100,11 @@ def test_the_layer_above_is_multiplied_once_per_event(
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("change", ["h in place", "another h", "V in place"])
+@pytest.mark.parametrize("change", ["h in place", "another h", "V in place", "D1 in place", "d1 in place"])
 def test_a_product_is_not_believed_after_a_change(batch: int, change: str) -> None:
-    rnn = HMLSTM(3, (4, 5, 6), 3, flush=False, top_down="always").double().requires_grad_(False)
+    hidden = 3 if change[0] in "Dd" else 0
+    rnn = HMLSTM(3, (4, 5, 6), 3, flush=False, top_down="always", detector_hidden=hidden)
+    rnn = rnn.double().requires_grad_(False)
     x, copying = torch.randn(batch, 3, dtype=torch.float64), torch.zeros(batch, 2, dtype=torch.float64)
     state = rnn.step(x, None, torch.ones_like(copying)).state
     state = rnn.step(x, state, copying).state
@@ -106,6 +113,7 @@ def test_a_product_is_not_believed_after_a_change(batch: int, change: str) -> No
     elif change == "another h":
         state = state._replace(h=(state.h[0], state.h[1] + 0.3, state.h[2]))
     else:
-        rnn.V[0].add_(0.3)
+        getattr(rnn, change.split()[0])[1 if hidden else 0].add_(0.3)
     found, wanted = rnn.step(x, state, copying), rnn.step(x, State(*state), copying)
     torch.testing.assert_close(found.state.h, wanted.state.h, rtol=0, atol=0)
+    torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=1e-15)

@@ -118,7 +118,7 @@ def test_a_stream_draws_nothing() -> None:
     torch.testing.assert_close(drawn[-3:], [*whole.c[1:], whole.z])
 
 
-PRODUCTS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "linear", "mv", "dot")}
+PRODUCTS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "linear", "mv", "addmv", "dot")}
 
 
 class Touched(TorchDispatchMode):

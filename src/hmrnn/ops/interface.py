@@ -51,21 +51,22 @@ class LayerWeights(NamedTuple):
     def has_detector(self) -> bool:
         return self.D1 is not None or self.U.shape[0] > 4 * self.U.shape[1]
 
-    @property
-    def hidden_detector(self) -> dict[str, Tensor]:
-        """The columns of D1 beside U, W and V, which read the same; none without a hidden layer."""
+    def detector_rows(self, name: str) -> Tensor:
+        """(K, size): the detector's last row of U, W or V or, with a hidden layer, the columns of D1 that read the
+        same."""
         if self.D1 is None:
-            return {}
-        own, below, H = self.U.shape[1], self.W.shape[1], self.D1.shape[1]
-        parts = {"U": self.D1[:, :own], "W": self.D1[:, H - below :]}
-        return parts if self.V is None else parts | {"V": self.D1[:, own : H - below]}
+            rows: Tensor = getattr(self, name)[4 * self.hidden_size :]
+            return rows
+        own, below = self.U.shape[1], self.D1.shape[1] - self.W.shape[1]
+        return self.D1[:, {"U": slice(own), "V": slice(own, below), "W": slice(below, None)}[name]]
 
     def stacked(self) -> LayerWeights:
         """The same weights with D1 and d1 as further rows of U, W, V and b; D2 and d2 stay."""
         if self.d1 is None:
             return self
-        parts = {name: torch.cat([getattr(self, name), rows]) for name, rows in self.hidden_detector.items()}
-        return self._replace(**parts, b=torch.cat([self.b, self.d1]), D1=None, d1=None)
+        matrices = {"U": self.U, "W": self.W} | ({} if self.V is None else {"V": self.V})
+        rows = {name: torch.cat([matrix, self.detector_rows(name)]) for name, matrix in matrices.items()}
+        return self._replace(**rows, b=torch.cat([self.b, self.d1]), D1=None, d1=None)
 
     def detect(self, rows: Tensor) -> Tensor:
         """(...): the detector's pre-activation s_z from the rows (..., K) below the gates' in equation 4.

@@ -57,8 +57,6 @@ def why_not(
         return "it has no gradients"
     if not all(_binary(z) for z in (state.z, state.pending, boundaries) if z is not None):
         return "it takes boundaries of 0 and 1 only"
-    if options.detector_hidden:
-        return "it has no detectors with a hidden layer"
     if options.boundary == "soft" or (noise is not None and options.boundary in DRAWN):
         return "it has neither soft nor sampled boundaries"
     return None
@@ -106,14 +104,14 @@ def hmlstm(
                 if layer.V is not None and (options.gate == "always" or gates[l]):
                     down = layer.down(layers[l + 1].h)  # still h of the last step
                 if fed or flush:
-                    of_z = layer.change(below if fed else None, down, flush, is_product=l == 0)[-1]
+                    s = layer.change(below if fed else None, down, flush, is_product=l == 0)
                 else:
-                    of_z = layer.recurrent()[-1] + (0 if down is None else down[-1])
+                    s = layer.recurrent() if down is None else layer.recurrent() + down
                 hidden[l][t] = below = layer.h
                 if l == top:
                     break
                 # (8), (9): the boundary
-                s_z[t, l] = of_z
+                s_z[t, l] = of_z = _detect(layer.w, s[4 * layer.H :])
                 fires = bool((slope * of_z + 1) / 2 > half) and (fed or flush or not hold)
                 if forced is not None and not math.isnan(forced[t, l]):
                     fires = bool(forced[t, l] > 0.5)
@@ -149,7 +147,6 @@ def can_step(
         and x.dtype == weights[0].b.dtype
         and x.dtype in (torch.float32, torch.float64)
         and options.boundary != "soft"
-        and not options.detector_hidden
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and all(
@@ -170,6 +167,7 @@ def step(
 ) -> tuple[Streamed, Tensor, Tensor]:
     """One time step: the new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""
     top, h, c = len(weights) - 1, list(state.h), list(state.c)
+    units = 1 if weights[0].D2 is None else weights[0].D2.shape[1]  # rows of a detector
     before = gates = state.z[0].tolist()
     if options.gate == "pending":
         gates = (state.z if state.pending is None else state.pending)[0].tolist()
@@ -179,9 +177,8 @@ def step(
     known = remembered(state, weights)
     down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
     if known is None or known.on_copy is None:
-        copied = [
-            _on_copy(w, a[0].detach().numpy()) if l > 0 else slope * 0 for l, (w, a) in enumerate(zip(weights[:-1], h))
-        ]
+        copied = [np.zeros(units, below.dtype)] * min(top, 1)  # the first layer never copies
+        copied += [_on_copy(w, a[0].detach().numpy()) for w, a in zip(weights[1:-1], h[1:])]
     else:
         copied = list(known.on_copy[0].numpy())
     changed, z, probabilities = [], [], []
@@ -190,25 +187,25 @@ def step(
             flush = options.flush and l < top and before[l] > 0.5
             moves = fed or flush
             changed.append(moves)
-            s_z = copied[l] if l < top else slope
             gated = w.V is not None and (options.gate == "always" or gates[l] > 0.5)
-            if gated and not moves:
-                s_z = s_z + _of_above(w, state.h[l + 1], down[l])
+            rows = copied[l] if l < top else None
+            if rows is not None and gated and not moves:
+                rows = rows + _of_above(w, state.h[l + 1], down[l])
             if moves:
                 layer = _Layer(w, h[l], c[l], options.zoneout)
                 if gated and down[l] is None:
                     down[l] = torch.from_numpy(layer.down(state.h[l + 1][0].detach().numpy()))[None]
                 from_above = down[l][0].numpy() if gated else None  # type: ignore[index]
-                s_z = layer.change(below if fed else None, from_above, flush, is_product=False)[-1]
+                rows = layer.change(below if fed else None, from_above, flush, is_product=False)[4 * layer.H :]
                 if l > 0:
                     down[l - 1] = None
                 h[l], c[l] = torch.from_numpy(layer.h)[None], torch.from_numpy(layer.c)[None]
                 if 0 < l < top:
                     copied[l] = _on_copy(w, layer.h)
-            if l == top:
+            if l == top or rows is None:
                 break
             # (8), (9): the boundary
-            p = min(max((slope * s_z + 1) / 2, 0), 1)
+            p = min(max((slope * _detect(w, rows) + 1) / 2, 0), 1)
             fires = p > 0.5 and (moves or options.on_copy == "evaluate")
             if not math.isnan(forced[l]):
                 fires = forced[l] > 0.5
@@ -219,23 +216,39 @@ def step(
                 below = h[l][0].detach().numpy()
             z.append(float(fires))
             probabilities.append(p)
-    of_detectors = torch.tensor([z, copied, probabilities], dtype=x.dtype).view(3, 1, top)
+    of_detectors = torch.tensor([z, probabilities], dtype=x.dtype).view(2, 1, top)
+    on_copy = torch.from_numpy(np.array(copied, below.dtype).reshape(1, top, units))
     pending = torch.tensor([gates], dtype=x.dtype).view(1, top) if options.gate == "pending" else None
     down = [] if options.of_the_paper else down  # FLUSH reads V·h right after h above changed: nothing to reuse
-    new = streamed(State(tuple(h), tuple(c), of_detectors[0], pending), of_detectors[1], down, weights)
-    return new, torch.tensor([changed]), of_detectors[2]
+    new = streamed(State(tuple(h), tuple(c), of_detectors[0], pending), on_copy, down, weights)
+    return new, torch.tensor([changed]), of_detectors[1]
 
 
-def _on_copy(w: LayerWeights, h: np.ndarray) -> np.floating:
-    """U·h + b in the detector's row: equation 4 on COPY."""
-    of_h = torch.dot(w.U[-1].detach(), torch.from_numpy(h))
-    return h.dtype.type((of_h + w.b[-1].detach()).item())
+def _detect(w: LayerWeights, rows: np.ndarray) -> np.floating:
+    """s_z from the detector's rows (K,) of equation 4."""
+    return rows[0] if w.D2 is None else rows.dtype.type(w.detect(torch.from_numpy(rows)).item())
 
 
-def _of_above(w: LayerWeights, above: Tensor, down: Tensor | None) -> float:
-    """V·h in the detector's row."""
-    assert w.V is not None
-    return (torch.dot(w.V[-1].detach(), above[0].detach()) if down is None else down[0, -1]).item()
+def _on_copy(w: LayerWeights, h: np.ndarray) -> np.ndarray:
+    """(K,): U·h + b in the detector's rows: equation 4 on COPY."""
+    rows, b = w.detector_rows("U"), w.b[-1:] if w.d1 is None else w.d1
+    return torch.addmv(b.detach(), rows.detach(), torch.from_numpy(h)).numpy()
+
+
+def _of_above(w: LayerWeights, above: Tensor, down: Tensor | None) -> np.ndarray:
+    """(K,): V·h in the detector's rows."""
+    if down is not None:
+        return down[0, 4 * w.hidden_size :].numpy()
+    return torch.mv(w.detector_rows("V").detach(), above[0].detach()).numpy()
+
+
+def _stacked(w: LayerWeights, name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that multiplies U, W or V with a vector and, if the detector has a hidden layer, its rows, too."""
+    first = _product(getattr(w, name).detach())
+    if w.D1 is None:
+        return first
+    second = _product(w.detector_rows(name).detach())
+    return lambda vector: np.concatenate([first(vector), second(vector)])
 
 
 def _product(matrix: Tensor) -> Callable[[np.ndarray], np.ndarray]:
@@ -257,8 +270,10 @@ class _Layer:
         def array(a: Tensor | None) -> np.ndarray | None:
             return None if a is None else a.detach().numpy()
 
-        self.U, self.W, self.b = _product(w.U.detach()), _product(w.W.detach()), w.b.detach().numpy()
-        self.V = None if w.V is None else _product(w.V.detach())
+        self.U, self.W, self.b = _stacked(w, "U"), _stacked(w, "W"), w.b.detach().numpy()
+        self.V = None if w.V is None else _stacked(w, "V")
+        if w.d1 is not None:
+            self.b = np.concatenate([self.b, w.d1.detach().numpy()])
         self.w, self.H, self.zoneout = w, w.hidden_size, zoneout
         self.gain_U, self.gain_W, self.gain_V = array(w.gain_U), array(w.gain_W), array(w.gain_V)
         self.gain_c, self.bias_c = array(w.gain_c), array(w.bias_c)
@@ -273,7 +288,7 @@ class _Layer:
             x = F.embedding(torch.from_numpy(occurring), inputs.embedding.detach())
         else:
             x, rows = inputs[:, 0].detach(), np.arange(len(inputs))
-        products = F.linear(x, self.w.W.detach()).numpy()
+        products = F.linear(x, self.w.stacked().W.detach()).numpy()
         if self.gain_W is not None:
             for s in products:
                 self._normalise(s, self.gain_W)

@@ -19,7 +19,7 @@ class Streamed(State):
     """
 
     on_copy: Tensor | None = None
-    """(B, L-1): U·h + b in the detectors' rows."""
+    """(B, L-1, K): U·h + b in the detectors' rows."""
     down: tuple[Tensor | None, ...] = ()
     """For each layer but the top one V·h of the layer above (B, R), or None if it was not computed."""
     sources: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...] = ()
@@ -55,10 +55,10 @@ def remembered(state: State, weights: Sequence[LayerWeights]) -> Streamed | None
 def _sources(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
     """The tensors that the products of ``state`` depend on."""
     for h, w in zip(state.h[1:-1], weights[1:-1]):
-        yield from (h, w.U, w.b)
+        yield from (a for a in (h, w.U, w.b, w.D1, w.d1) if a is not None)
     for h, w, down in zip(state.h[1:], weights, state.down):
         if down is not None:
-            yield from (a for a in (h, w.V, w.gain_V) if a is not None)
+            yield from (a for a in (h, w.V, w.gain_V, w.D1) if a is not None)
 
 
 def _version(a: Tensor) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import reference, single
+from hmrnn.ops import single
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import next_gate, normalise, squash_cell
@@ -36,8 +36,6 @@ def step(
 
     Nothing is sampled: with "sample", z is 1 if its probability is above 0.5.
     """
-    if options.detector_hidden:
-        return _reference_step(x, weights, state, options, boundaries)
     if single.can_step(x, weights, state, options, boundaries):  # faster, and equal up to rounding
         return Step(*single.step(x, weights, state, options, boundaries))
     top, ones = len(weights) - 1, state.z.new_ones(len(x))
@@ -46,11 +44,13 @@ def step(
     if options.gate == "pending":
         pending = (state.z if state.pending is None else state.pending).clone()
     known = remembered(state, weights)
-    copied = torch.zeros_like(z) if known is None or known.on_copy is None else known.on_copy.clone()
-    down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
-    if known is None:
+    if known is None or known.on_copy is None:
+        copied = z.new_zeros(*z.shape, 1 if weights[0].D2 is None else weights[0].D2.shape[1])
         for l in range(1, top):  # the first layer never copies
             copied[:, l] = _on_copy(weights[l], h[l])
+    else:
+        copied = known.on_copy.clone()
+    down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
     probabilities = torch.empty_like(z)
     changed: list[Tensor] = []
     below, z_below = x, ones  # h⁰ = x, z⁰ = 1
@@ -62,15 +62,19 @@ def step(
         changed.append((flush + fed) > 0)
         moving = changed[l].tolist()
         rows = slice(None) if all(moving) else changed[l].nonzero()[:, 0]
-        s_z = copied[:, l].clone() if l < top else None
-        if s_z is not None and w.V is not None and gate is not None and not all(moving) and bool(gate.any()):
-            s_z += gate * (state.h[l + 1] @ w.V[-1] if down[l] is None else down[l][:, -1])  # type: ignore[index]
+        s_z = copied[:, l].clone() if l < top else None  # (B, K) the detector's rows of equation 4
+        if s_z is not None and gate is not None and not all(moving) and bool(gate.any()):
+            known_product = down[l]
+            if known_product is None:
+                s_z += gate[:, None] * F.linear(state.h[l + 1], w.detector_rows("V"))
+            else:
+                s_z += gate[:, None] * known_product[:, 4 * w.hidden_size :]
         if any(moving):
             from_above = None
             if gate is not None and _matters(shared := _shared(gate[rows])):
                 product = down[l]
                 if product is None or not isinstance(rows, slice):
-                    product = normalise(F.linear(state.h[l + 1][rows], w.V), w.gain_V)  # type: ignore[arg-type]
+                    product = _product(w, "V", state.h[l + 1][rows])
                     down[l] = product if isinstance(rows, slice) else down[l]
                 from_above = _times(shared, product)
             h_new, c_new, s_moved = _move(
@@ -85,7 +89,7 @@ def step(
             if 0 < l < top:
                 copied[rows, l] = _on_copy(w, h_new)
         if s_z is not None:
-            probabilities[:, l] = z_new = hard_sigmoid(s_z, options.slope)
+            probabilities[:, l] = z_new = hard_sigmoid(w.detect(s_z).to(z.dtype), options.slope)
             if options.boundary != "soft":
                 z_new = (z_new > 0.5).to(z.dtype)
             if options.on_copy == "hold":
@@ -100,17 +104,6 @@ def step(
         down = []  # FLUSH reads V·h right after h above changed: nothing to reuse
     new = streamed(State(tuple(h), tuple(c), z, pending), copied, down, weights)
     return Step(new, torch.stack(changed, dim=1), probabilities)
-
-
-def _reference_step(
-    x: Tensor, weights: Sequence[LayerWeights], state: State, options: Options, boundaries: Tensor | None
-) -> Step:
-    """One step of the reference engine."""
-    forced = None if boundaries is None else boundaries[None]
-    result = reference.hmlstm(x[None], weights, state, options, boundaries=forced)
-    fed = F.pad(result.state.z, (1, 0), value=1.0)  # (B, L)
-    moved = fed + F.pad(state.z, (0, 1)) if options.flush else fed
-    return Step(result.state, (moved > 0) | (not options.copy), result.probabilities[0])
 
 
 def _gate(state: State, pending: Tensor | None, options: Options, l: int) -> Tensor:
@@ -132,8 +125,14 @@ def _put(current: Tensor, rows: slice | Tensor, new: Tensor) -> Tensor:
 
 
 def _on_copy(w: LayerWeights, h: Tensor) -> Tensor:
-    """(B,): U·h + b in the detector's row, which is all of equation 4 on COPY."""
-    return F.linear(h, w.U[-1:], w.b[-1:])[:, 0].to(w.b.dtype)
+    """(B, K): U·h + b in the detector's rows, which is all of equation 4 on COPY."""
+    return F.linear(h, w.detector_rows("U"), w.b[-1:] if w.d1 is None else w.d1).to(w.b.dtype)
+
+
+def _product(w: LayerWeights, name: str, h: Tensor) -> Tensor:
+    """(n, R): U, W or V times h, normalised, and the rows of the detector's hidden layer if it has one."""
+    s = normalise(F.linear(h, getattr(w, name)), getattr(w, f"gain_{name}"))
+    return s if w.D1 is None else torch.cat([s, F.linear(h, w.detector_rows(name)).to(s.dtype)], dim=1)
 
 
 def _move(
@@ -146,10 +145,10 @@ def _move(
     from_above: Tensor | None,  # (n, R) V·h times its gate
     zoneout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """UPDATE or FLUSH of n rows: their new h and c, and the detector's pre-activation (n,)."""
-    s = F.linear(h, w.U, w.b).to(w.b.dtype) if w.gain_U is None else normalise(F.linear(h, w.U), w.gain_U) + w.b
+    """UPDATE or FLUSH of n rows: their new h and c, and the detector's rows of equation 4 (n, K)."""
+    s = _product(w, "U", h) + (w.b if w.d1 is None else torch.cat([w.b, w.d1]))
     if _matters(z_below):
-        s = s + _times(z_below, normalise(F.linear(below, w.W), w.gain_W))
+        s = s + _times(z_below, _product(w, "W", below))
     if from_above is not None:
         s = s + from_above
     H, keep = w.hidden_size, 1 - flush
@@ -165,7 +164,7 @@ def _move(
     h_new = _times(alpha, o * squash_cell(c_new, w))
     if _matters(gamma):
         h_new = h_new + _times(gamma, h)
-    return h_new, c_new, s[:, -1]
+    return h_new, c_new, s[:, 4 * H :]
 
 
 def _matters(z: Tensor | float) -> bool:
