@@ -11,9 +11,12 @@ import hmrnn
 from hmrnn.config import ModelConfig
 
 PUBLIC = [
+    "HMClassifier",
     "HMLSTM",
     "HMLSTMCell",
     "HMSegmenter",
+    "HMTagger",
+    "HMTransducer",
     "HandwritingModel",
     "InputError",
     "LanguageModel",
@@ -56,6 +59,7 @@ def test_operations_are_numbered() -> None:
 )
 def test_docstring_examples_run(documented: type) -> None:
     models = {"LanguageModel": hmrnn.LanguageModel, "HandwritingModel": hmrnn.HandwritingModel}
+    models |= {name: getattr(hmrnn, name) for name in ("HMClassifier", "HMTagger", "HMTransducer")}
     names = {"torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
     assert example.examples

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from hmrnn import nn as nn
     from hmrnn.analysis.segmentation import Segmentation
     from hmrnn.errors import InputError
+    from hmrnn.estimators.classifier import HMClassifier
     from hmrnn.estimators.segmenter import HMSegmenter
+    from hmrnn.estimators.tagger import HMTagger
+    from hmrnn.estimators.transducer import HMTransducer
     from hmrnn.nn.cell import HMLSTMCell
     from hmrnn.nn.hmlstm import HMLSTM
     from hmrnn.nn.models import HandwritingModel, LanguageModel
@@ -25,8 +28,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "HMLSTM",
+    "HMClassifier",
     "HMLSTMCell",
     "HMSegmenter",
+    "HMTagger",
+    "HMTransducer",
     "HandwritingModel",
     "InputError",
     "LanguageModel",
@@ -41,9 +47,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "HMClassifier": "hmrnn.estimators.classifier",
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
     "HMSegmenter": "hmrnn.estimators.segmenter",
+    "HMTagger": "hmrnn.estimators.tagger",
+    "HMTransducer": "hmrnn.estimators.transducer",
     "HandwritingModel": "hmrnn.nn.models",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.nn.models",

@@ -1,9 +1,10 @@
-"""Checkpoints: directories with weights, config, vocabulary or scale, and the state that a run is resumed from.
+"""Checkpoints: directories with weights, config, vocabulary, scale or labels, and the state that a run is resumed from.
 
     model.safetensors      the weights
     config.json            the Config
     vocabulary.json        the symbols                                  (of a model of text)
     scale.json             mean and deviation of the steps              (of a model of handwriting)
+    labels.json            input symbols or scales, and the classes     (of a model of labels, tags or pairs)
     training.safetensors   optimizer, carried state, random states      (of a run that can be resumed)
     training.json          progress of the run                          (of a run that can be resumed)
     manifest.json          format version, size and SHA-256 of each of the above
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.config_io import from_json, to_json
+from hmrnn.data.labels.labelling import Labelling
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
@@ -39,7 +41,7 @@ FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 """Names of checkpoints of a run. .NAME.new is being written; .NAME.old was renamed while NAME was being replaced."""
 REQUIRED = ("model.safetensors", "config.json")
-FILES = (*REQUIRED, "vocabulary.json", "scale.json", "training.safetensors", "training.json")
+FILES = (*REQUIRED, "vocabulary.json", "scale.json", "labels.json", "training.safetensors", "training.json")
 LARGEST_MANIFEST = 1 << 16
 
 
@@ -47,7 +49,7 @@ class Reads(Protocol):
     """What a model reads: the vocabulary of a text, or the scale of strokes. It turns data into the model's input."""
 
     @property
-    def modality(self) -> Literal["text", "strokes"]: ...
+    def modality(self) -> Literal["text", "strokes", "labels", "tags", "pairs"]: ...
     @property
     def unit(self) -> str:
         """What is read at one time step: "character", "byte" or "point"."""
@@ -69,9 +71,12 @@ class Reads(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-_STORED: dict[str, tuple[str, type[Vocabulary | Scale]]] = {
+_STORED: dict[str, tuple[str, type[Vocabulary | Scale | Labelling]]] = {
     "text": ("vocabulary.json", Vocabulary),
     "strokes": ("scale.json", Scale),
+    "labels": ("labels.json", Labelling),
+    "tags": ("labels.json", Labelling),
+    "pairs": ("labels.json", Labelling),
 }
 
 
@@ -138,7 +143,7 @@ def read(directory: Path, *, training: bool = False) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{error}{_another(directory, training)}") from error
     config = from_json(files["config.json"], Config, f"{directory}/config.json")
-    name, kind = _STORED["strokes" if "scale.json" in files else "text"]
+    name, kind = _STORED[next((of for of, (stored, _) in _STORED.items() if stored in files), "text")]
     reads = kind.from_dict(from_json(files[name], dict, f"{directory}/{name}"))
     weights = _tensors(files["model.safetensors"], directory / "model.safetensors")
     if not training:
@@ -225,7 +230,8 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
             f"{directory} is a checkpoint of format {manifest.format}, this hmrnn reads format {FORMAT}; "
             "use the version of hmrnn that wrote it, or train again"
         )
-    needed = (*REQUIRED, *([] if "scale.json" in manifest.files else ["vocabulary.json"]))
+    other = {"scale.json", "labels.json"} & manifest.files.keys()
+    needed = (*REQUIRED, *([] if other else ["vocabulary.json"]))
     missing = [name for name in needed if name not in manifest.files]
     if missing:
         raise InputError(

@@ -14,9 +14,13 @@ from typing import Any, Literal
 
 from hmrnn.errors import InputError
 
-Format = Literal["manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten"]
+Format = Literal[
+    "manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags", "pairs"
+]  # fmt: skip
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
-"""The formats of pen strokes; all others are text."""
+"""The formats of pen strokes."""
+LABEL_FORMATS = ("labels", "tags", "pairs")
+"""The formats of labelled sequences; all others but those of strokes are text."""
 PullTo = Literal["rise", "uncertainty"]
 LARGEST = 2**31 - 1
 
@@ -28,7 +32,8 @@ class DataConfig:
     format: Format = "text"
     """manual: the Python manual inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols
     separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M.
-    strokes: pen strokes in .npz, .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting."""
+    strokes: pen strokes in .npz, .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting.
+    labels: sequences with a label each. tags: with a tag per token. pairs: sequences to be turned into others."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
@@ -57,8 +62,13 @@ class DataConfig:
 
     @property
     def is_text(self) -> bool:
-        """Whether symbols are read, not points of strokes."""
-        return self.format not in STROKE_FORMATS
+        """Whether the next symbol is predicted: not for strokes, nor for labelled sequences."""
+        return self.format not in (*STROKE_FORMATS, *LABEL_FORMATS)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether sequences have labels, tags or a sequence to be turned into."""
+        return self.format in LABEL_FORMATS
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
@@ -80,7 +90,7 @@ class DataConfig:
             ("bytes", self.bytes and self.format not in ("manual", "text"), "data.format manual or text"),
             ("min_count", self.min_count > 1 and not self.is_text, "text"),
             ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
-            ("min_points", self.min_points is not None and self.is_text, "strokes"),
+            ("min_points", self.min_points is not None and self.format not in STROKE_FORMATS, "strokes"),
             ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
         ):
             if wrong:
@@ -120,6 +130,16 @@ class ModelConfig:
     """leaky: time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
     mixtures: int = 20
     """Strokes: number of Gaussians in the prediction of the next point."""
+    bidirectional: bool = False
+    """labels, tags, pairs: read in both directions, with a network for each."""
+    read_out: Literal["attention", "mean", "max", "last"] = "attention"
+    """labels: how the outputs of all steps become one."""
+    attend: Literal["steps", "segments"] = "steps"
+    """labels, pairs: what attention chooses from: all steps, or the steps at which segments end."""
+    level: int = 1
+    """labels, pairs: the level of the segments that attention chooses from."""
+    crf: bool = False
+    """tags: a linear-chain CRF over the tags of a sequence, instead of a softmax per tag."""
 
     @property
     def detectors(self) -> int:
@@ -128,7 +148,7 @@ class ModelConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant"
+        sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant level"
         _counts("model", self, sizes)
         _limited("model", self, sizes)
         if len(self.hidden_size) not in (1, self.num_layers):
@@ -351,9 +371,10 @@ class Config:
         if not self.data.is_text:
             if d.pull_to == "uncertainty" and d.pull_weight > 0:
                 raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")
-            for name in ("shift", "dropout_embedding"):
+            for name in ("shift", *([] if self.data.is_labelled else ["dropout_embedding"])):
                 if getattr(r, name):
                     raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
+        self._check_labelled()
         if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
             raise InputError(f"regularise.zoneout is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out")
         for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
@@ -362,6 +383,24 @@ class Config:
                     f"detectors.{name} must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector "
                     f"first, or none; got {values}"
                 )
+
+    def _check_labelled(self) -> None:
+        """Raise InputError about settings that labelled sequences do not have, or that only they have."""
+        m, d = self.model, self.detectors
+        if self.data.is_labelled:
+            if d.pull_weight > 0 or d.scores:
+                name = "pull_weight" if d.pull_weight > 0 else "estimator reinforce"
+                raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
+            if m.rnn == "hrnn":
+                raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
+            if m.attend == "segments" and not m.level <= m.detectors:
+                raise InputError(
+                    f"model.attend segments needs a detector at model.level {m.level}; {m.rnn} with {m.num_layers} "
+                    f"layers has {m.detectors}"
+                )
+        elif m.bidirectional or m.crf:
+            name = "bidirectional" if m.bidirectional else "crf"
+            raise InputError(f"model.{name} is for {', '.join(LABEL_FORMATS)}; data.format is {self.data.format}")
 
 
 SECTIONS = tuple(field.name for field in dataclasses.fields(Config))

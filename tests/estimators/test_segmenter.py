@@ -15,8 +15,9 @@ import torch
 
 import hmrnn
 from hmrnn.analysis.scores import score
+from hmrnn.estimators.base import NotFittedError
 from hmrnn.estimators.network import Network, Streams
-from hmrnn.estimators.segmenter import FitWarning, HMSegmenter, NotFittedError, _groups
+from hmrnn.estimators.segmenter import FitWarning, HMSegmenter, _groups
 
 pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitWarning")  # of fits with few updates
 SMALL: dict[str, Any] = {"hidden_size": 6, "updates": 4, "batch_size": 4, "length": 8}

@@ -64,8 +64,9 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                     show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}  {state}")
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
+                wrong = f", {event['error']:.1%} wrong" if "error" in event else ""
                 show(
-                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}, "
+                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}{wrong}, "
                     f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}"
                 )
             elif event["event"] == "detector":

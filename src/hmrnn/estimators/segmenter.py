@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from hmrnn.errors import InputError
+from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
 from hmrnn.ops import State
 from hmrnn.ops.estimators import OnCopy
@@ -26,15 +26,11 @@ _LARGEST = 1e15  # what float32 can multiply and square
 _FEWEST = 16  # a CPU reads series one by one unless a batch holds this many times the steps of its longest
 
 
-class NotFittedError(InputError, AttributeError):
-    """``fit`` has not been called yet."""
-
-
 class FitWarning(UserWarning):
     """A fit that should not be relied on: it predicts worse than a constant, or misses ``segment_lengths``."""
 
 
-class HMSegmenter:
+class HMSegmenter(Estimator):
     """Experimental: learns to predict real-valued series, and reports where the segments of each level end.
 
     For change points use the packages ruptures or claspy (ClaSP), which are more accurate and faster. On 15 series of
@@ -110,49 +106,11 @@ class HMSegmenter:
         self.device = device
         self.random_state = random_state
 
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {name: getattr(self, name) for name in self._names()}
-
-    def set_params(self, **params: Any) -> HMSegmenter:
-        """Change some of them; returns self."""
-        names = self._names()
-        for name in params:
-            if name not in names:
-                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(names)}")
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        given = {name: repr(value) for name, value in self.get_params().items()}
-        changed = [f"{name}={value}" for name, value in given.items() if value != repr(defaults[name].default)]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "network_")
-
-    def __sklearn_tags__(self) -> Any:
-        """The estimator's tags, which only scikit-learn asks for."""
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags  # type: ignore
-
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
-            input_tags=InputTags(),
-        )
-
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
         series, _ = _series(X)
         self._check()
-        device, seed = find_device(self.device), _seed(self.random_state)
+        device, seed = find_device(self.device), seed_of(self.random_state)
         whole = np.concatenate(series)
         mean, deviation = whole.mean(axis=0), whole.std(axis=0)
         varies = (np.ptp(whole, axis=0) > 0) & (deviation > 0)  # rounding may give a constant some deviation
@@ -234,15 +192,14 @@ class HMSegmenter:
             )
         for name in ("mixtures", "updates", "batch_size", "length", "n_init"):
             value = getattr(self, name)
-            if not _whole(value) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
         if not _within(self.learning_rate, 0):
             raise InputError(f"learning_rate must be a positive, finite number; got {self.learning_rate!r}")
 
     def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
         """The series of X as :func:`_series` gives them; InputError if the model was not fitted to such series."""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        self._check_fitted()
         series, single = _series(X)
         channels = series[0].shape[1]
         if channels != self.n_features_in_:
@@ -329,26 +286,9 @@ def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
         yield group
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _within(value: Any, least: float) -> bool:
     """Whether this is a finite number above ``least``."""
     return isinstance(value, int | float | np.integer | np.floating) and bool(least < value < math.inf)
-
-
-def _seed(given: Any) -> int:
-    """A seed from a ``random_state`` as scikit-learn takes it."""
-    if given is None:
-        given = np.random.RandomState()
-    if isinstance(given, np.random.RandomState):
-        return int(given.randint(2**31))
-    if not _whole(given) or not 0 <= given < 2**63:
-        raise InputError(
-            f"random_state must be None, a whole number of 0 or more, or a NumPy RandomState; got {given!r}"
-        )
-    return int(given)
 
 
 def _scaled(one: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -209,10 +209,16 @@ class BidirectionalHMLSTM(HMLSTM):
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "boundary", "on_copy", "flush", "copy",
     "top_down", "detector_hidden", "batch_first", "weight_drop", "dropout", "zoneout", "engine", "check_values",
-    "slope", "temperature",
+    "slope", "temperature", "a", "tau",
 ):  # fmt: skip
     setattr(BidirectionalHMLSTM, _name, _of_both(_name))
 HMLSTM._bidirectional = BidirectionalHMLSTM
+
+
+def one_way(model: nn.Module) -> list[HMLSTM]:
+    """Every HM-LSTM in ``model`` that reads in one direction; of a bidirectional network, the two it consists of."""
+    found = (module for module in model.modules() if isinstance(module, HMLSTM))
+    return [module for module in found if not isinstance(module, BidirectionalHMLSTM)]
 
 
 def _pair(state: tuple[State, State] | None) -> tuple[State | None, State | None]:

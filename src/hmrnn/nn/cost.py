@@ -31,14 +31,33 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
         out: what its network gave for a chunk, (T, B, ...).
         before: the state before the chunk; zeros if None.
     """
-    rnn = model.rnn
-    moved = changes(out, rnn)  # (T, B, L)
-    looked_up = hasattr(model, "embedding")
+    rnn, looked_up = model.rnn, getattr(model, "embedding", None) is not None
+    sides = [(rnn, out)] if not hasattr(rnn, "directions") else list(zip(rnn.directions, _directions(out)))
+    products = [_recurrent(one, part, before, looked_up) for one, part in sides]
+    if len(sides) == 2:
+        products[1] = products[1].flip(0)
+    moved = changes(out, rnn)  # (T, B, L), or (T, B, L, 2): h of a layer has changed if either direction moved
+    moved = moved.any(-1) if moved.dim() == 4 else moved
     heads = [module for name, module in model.named_children() if name in ("softmax", "density")]
     total = torch.full(moved.shape[:2], sum(head.weight.numel() for head in heads), device=moved.device)
     for l, embed in enumerate(model.output.embeddings):
         gates = model.output.gates.out_features * embed.in_features
         total += moved[..., l] * (embed.weight.numel() + gates)
+    return total + sum(products)
+
+
+def _directions(out: Output) -> tuple[Output, Output]:
+    """What each direction of a bidirectional network did, in the order in which it read the steps."""
+    both = (out.boundaries, out.probabilities, out.operations)
+    if out.boundaries.dim() < 4:  # baselines, which do the same at every step
+        return out, out
+    return Output(out.hidden, *(a[..., 0] for a in both)), Output(out.hidden, *(a[..., 1].flip(0) for a in both))
+
+
+def _recurrent(rnn: Any, out: Output, before: State | None, looked_up: bool) -> Tensor:
+    """(T, B): multiply-adds of the recurrent network at each step."""
+    moved = changes(out, rnn)  # (T, B, L)
+    total = torch.zeros(moved.shape[:2], dtype=torch.int64, device=moved.device)
     if isinstance(rnn, ClockworkRNN):
         return total + _clockwork(rnn, len(moved), before, looked_up)
     if isinstance(rnn, Baseline):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
@@ -10,6 +10,7 @@ from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
+from hmrnn.nn.baselines.two_way import TwoWay
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
 
@@ -47,5 +48,15 @@ def make_rnn(
                 top_down=config.top_down,
                 copy=config.copy,
                 detector_hidden=detectors.hidden,
+                bidirectional=config.bidirectional,
                 engine=engine,
             )
+
+
+def make_encoder(
+    input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
+) -> Any:
+    """As :func:`make_rnn`; with ``config.bidirectional`` a network for each direction."""
+    if config.bidirectional and config.rnn != "hm-lstm":
+        return TwoWay(lambda: cast(Baseline, make_rnn(input_size, config, engine)))
+    return make_rnn(input_size, config, engine, detectors)

@@ -15,14 +15,16 @@ from hmrnn.errors import InputError
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel
+from hmrnn.nn.sequences import SequenceModel
 from hmrnn.pretrained import bundled
+from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
 from hmrnn.tasks.registry import make_model
 from hmrnn.utils.devices import find_device
 
 
-def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel | StrokeModel:
+def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Any:
     """Load a model from a run directory (its best checkpoint), a checkpoint directory, or by the name of a bundled one.
 
     The name of a bundled model, such as "english-small", always means that model. For a directory of the same name give
@@ -52,8 +54,10 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     if isinstance(network.rnn, HMLSTM):
         network.rnn.slope = network.rnn.slope  # the setter refuses a slope that is not positive and finite
     network.to(place).eval()
-    kind: Any = {"text": TextModel, "strokes": StrokeModel}[saved.reads.modality]
-    return kind(network, saved.reads, saved.config, str(source))
+    kinds: dict[str, Any] = {
+        "text": TextModel, "strokes": StrokeModel, "labels": LabelModel, "tags": TagModel, "pairs": PairModel,
+    }  # fmt: skip
+    return kinds[saved.reads.modality](network, saved.reads, saved.config, str(source))
 
 
 def locate(source: str | Path) -> Path:
@@ -61,7 +65,7 @@ def locate(source: str | Path) -> Path:
     return checkpoint.find(bundled.find(source))
 
 
-def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel:
+def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel | SequenceModel:
     """The network that a checkpoint describes, without its weights."""
     network = make_model(saved.config, saved.reads, engine)
     if isinstance(network.rnn, HMLSTM | LayerNormLSTM):

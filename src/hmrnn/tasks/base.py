@@ -30,6 +30,8 @@ class Validation:
     """Per step, with the output module."""
     count: int
     """Symbols or sequences that were measured."""
+    error: float | None = None
+    """Share of the answers that are wrong; None if the task has no right answers."""
 
 
 class Loss(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from hmrnn.analysis.scores import uncertainty
 from hmrnn.config import DetectorConfig, PullTo
+from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.tasks.base import Loss
 
@@ -23,6 +25,16 @@ GELU_SLOPE = 1.13
 """The largest slope of gelu, rounded up."""
 
 
+def of_both_directions(d: DetectorConfig, rnn: Any) -> DetectorConfig:
+    """``d`` with a target rate for every detector of ``rnn``: a bidirectional network has twice as many."""
+    return dataclasses.replace(d, rates=d.rates * (count(rnn) // max(1, len(d.rates))))
+
+
+def count(rnn: Any) -> int:
+    """The number of detectors, in both directions."""
+    return len(rnn.detector_biases()) if rnn.num_boundaries else 0
+
+
 @torch.no_grad()
 def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[float]) -> None:
     """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives the present rates.
@@ -33,7 +45,8 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
     gradients by 316 at every step.
     """
     for l, target in enumerate(targets):
-        low, high = -WIDEST, BELOW_ZERO if l > 0 and model.rnn.layer_norm else WIDEST
+        upper = l % model.rnn.num_boundaries > 0
+        low, high = -WIDEST, BELOW_ZERO if upper and model.rnn.layer_norm else WIDEST
         for _ in range(12):
             middle = (low + high) / 2
             model.rnn.detector_biases()[l][-1] = middle
@@ -53,8 +66,7 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
     With a hidden layer the same holds for the columns of D1 that read h, each row weighed by D2 and by the largest
     slope of gelu.
     """
-    networks = [module for module in model.modules() if isinstance(module, HMLSTM)]
-    for module in networks:
+    for module in one_way(model):
         for w in module.layers():
             for bound, matrix, first in ((feedback, w.V, w.hidden_size), (recurrence, w.U, 0)):
                 if bound == 0 or matrix is None or not w.has_detector:

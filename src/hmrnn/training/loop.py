@@ -80,6 +80,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                     "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
                     "learning_rate": trainer.rate(),
                 }  # fmt: skip
+                line |= {} if result.error is None else {"error": result.error}
                 p.metrics_bytes = write_line(line)
                 save(best)
                 yield line

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope, annealed_temperature
@@ -56,7 +57,8 @@ class Trainer:
         rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
-        count = self.model.rnn.num_boundaries
+        count = detectors.count(self.model.rnn)
+        self.detectors = detectors.of_both_directions(config.detectors, self.model.rnn)
         self.window = torch.zeros(1 + count, dtype=torch.float64, device=device)  # sums: loss, boundary rates
         self.epoch = torch.zeros_like(self.window)  # sums: updates, boundary rates
         average = config.regularise.average
@@ -72,7 +74,7 @@ class Trainer:
 
     def step(self) -> None:
         """Make the next update."""
-        p, d = self.progress, self.config.detectors
+        p, d = self.progress, self.detectors
         if p.step == 0 and d.start_at_rates:
             detectors.start_rates(self.model, self._first_rates, d.rates)
         if p.chunk == 0:
@@ -94,7 +96,7 @@ class Trainer:
         An update whose loss or gradient is not finite is counted by ``watch`` and changes nothing else. All tensors
         keep their memory and the host never waits for the GPU, so that an update can be captured in a CUDA graph.
         """
-        t, r, d = self.config.train, self.config.regularise, self.config.detectors
+        t, r, d = self.config.train, self.config.regularise, self.detectors
         self.optimizer.zero_grad()
         carried = []
         value, steps = torch.zeros_like(self.window[:1]), torch.zeros_like(self.window[:1])
@@ -200,7 +202,7 @@ class Trainer:
     def _free(self) -> list[bool]:
         """Whether each detector decides by itself; False if the text gives its boundaries."""
         given: Tensor | None = getattr(self.model, "given", None)  # (symbols, detectors), NaN where free
-        return [True] * self.model.rnn.num_boundaries if given is None else given.isnan().all(0).tolist()
+        return [True] * detectors.count(self.model.rnn) if given is None else given.isnan().all(0).tolist()
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         """Measure the model, with averaged weights if there are any."""
@@ -347,8 +349,8 @@ def prepare(model: Any, config: Config) -> None:
 @torch.no_grad()
 def start_gains(model: nn.Module, gain: float) -> None:
     """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
-    for module in model.modules():
-        if isinstance(module, HMLSTM) and module.layer_norm:
+    for module in one_way(model):
+        if module.layer_norm:
             for parameter in (*module.gain_U, *module.gain_V):
                 parameter.fill_(gain)
 

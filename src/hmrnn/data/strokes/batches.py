@@ -59,7 +59,7 @@ class StrokeBatches:
         if not 0 <= index < len(self):
             raise InputError(f"batches of an epoch go from 0 to {len(self) - 1}; got index {index}")
         if self._plan[0] != epoch:
-            self._plan = (epoch, self._arrange(epoch))
+            self._plan = (epoch, arrange(self.strokes.lengths, len(self), self.seed, epoch))
         chosen = self._plan[1][index]
         B = self.batch_size
         rows = np.full(B, -1)
@@ -74,20 +74,19 @@ class StrokeBatches:
             targets[: counted[b], b] = steps[1:]
         return StrokeBatch(inputs, targets, np.maximum(counted, 1), counted, rows)
 
-    def _arrange(self, epoch: int) -> list[np.ndarray]:
-        """The indices of the lines of each batch."""
-        lengths = self.strokes.lengths
-        batches = len(self)
-        edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all lines
-        if self.seed is None:
-            return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
-        random = np.random.default_rng([self.seed, epoch])
-        lines = random.permutation(len(lengths))
-        for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
-            part = lines[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
-            part[:] = part[np.argsort(lengths[part], kind="stable")]
-        arranged = np.split(lines, edges[1:-1])
-        return [arranged[i] for i in random.permutation(batches)]
+
+def arrange(lengths: np.ndarray, batches: int, seed: int | None, epoch: int) -> list[np.ndarray]:
+    """The indices of the sequences of each batch of an epoch, as :class:`StrokeBatches` describes it."""
+    edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all lines
+    if seed is None:
+        return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
+    random = np.random.default_rng([seed, epoch])
+    lines = random.permutation(len(lengths))
+    for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
+        part = lines[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
+        part[:] = part[np.argsort(lengths[part], kind="stable")]
+    arranged = np.split(lines, edges[1:-1])
+    return [arranged[i] for i in random.permutation(batches)]
 
 
 def padded_length(length: int) -> int:

@@ -1,0 +1,107 @@
+"""Decision: the answer of a model to one sequence, the segments it found, and which of them decided."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from hmrnn.analysis.segmentation import Segmentation, rounded
+from hmrnn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A segment and its share in a decision."""
+
+    start: int
+    end: int
+    text: str
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """The answer to one sequence."""
+
+    answer: Any
+    """The label; or a list with a tag per step or token; or the sequence that was written."""
+    probabilities: dict[Any, float] | list[float]
+    """The probability of every label; or that of each tag; or that of each symbol written, given those before it."""
+    segmentation: Segmentation
+    """What the network found in the sequence: of a bidirectional one, its forward direction."""
+    weights: np.ndarray | None = None
+    """(steps,): the weight of each step in the decision, of sum 1; pairs: (symbols written, steps); tags: None."""
+    numbers: bool = False
+    """Whether the sequence is a series of numbers."""
+
+    def spans(self, level: int = 1) -> list[tuple[int, int]]:
+        """Start and end of the segments of a level; of the steps, if the network has no levels."""
+        found = self.segmentation
+        return found.spans(level) if found.levels else [(t, t + 1) for t in range(len(found))]
+
+    def parts(self, level: int = 1) -> list[Part]:
+        """The segments of a level with their weights, in the order of the sequence; of pairs, the mean weights."""
+        if self.weights is None:
+            raise InputError("tags are read step by step, without weights; use segmentation")
+        weights = self.weights if self.weights.ndim == 1 else self.weights.mean(axis=0)
+        return [Part(a, b, self.shown(a, b), float(weights[a:b].sum())) for a, b in self.spans(level)]
+
+    def sources(self, level: int = 1) -> list[str]:
+        """Of pairs: for each symbol written, the segment of a level that had the largest weight."""
+        if self.weights is None or self.weights.ndim != 2:
+            raise InputError("only sequences that were written have sources; use parts or segmentation")
+        spans = self.spans(level)
+        shares = np.array([self.weights[:, a:b].sum(axis=1) for a, b in spans])  # (segments, symbols)
+        return [self.shown(*spans[k]) for k in shares.argmax(axis=0)] if shares.shape[1] else []
+
+    def shown(self, start: int, end: int) -> str:
+        """The steps from ``start`` to ``end`` for display: their symbols, or their positions if they are numbers."""
+        if self.numbers:
+            return f"steps {start + 1} to {end}"
+        return "".join(self.segmentation.symbols[start:end])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        chances = self.probabilities
+        data: dict[str, Any] = {
+            "answer": self.answer,
+            "probabilities": (
+                [{"label": label, "probability": round(p, 4)} for label, p in chances.items()]
+                if isinstance(chances, dict)
+                else [round(p, 4) for p in chances]
+            ),
+            "levels": [
+                {"level": level, "ends": self.segmentation.ends(level)}
+                for level in range(1, self.segmentation.levels + 1)
+            ],
+        }
+        if self.weights is not None:
+            data["weights"] = rounded(self.weights)
+        return data
+
+    def render(self, most: int = 5) -> str:
+        """The answer, the likeliest labels, and the segments that decided most, in lines."""
+        lines = [f"answer  {shown_answer(self.answer)}"]
+        if isinstance(self.probabilities, dict):
+            ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
+            lines.append("        " + ", ".join(f"{label} {p:.3f}" for label, p in ranked))
+        elif self.probabilities:
+            lines.append(f"        least certain {min(self.probabilities):.3f}")
+        if self.weights is not None and self.weights.ndim == 2:
+            lines += [f"  {symbol}  from {source!r}" for symbol, source in zip(self.answer, self.sources())]
+        elif self.weights is not None:
+            decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
+            lines += [f"  {part.weight:6.1%}  {part.text!r}" for part in decided if part.weight >= 0.001]
+        elif self.segmentation.levels:
+            lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def shown_answer(answer: Any) -> str:
+    """An answer in one line."""
+    return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)

@@ -1,0 +1,82 @@
+"""Padded batches of labelled sequences, every sequence once per epoch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hmrnn.data.labels.corpus import Examples
+from hmrnn.data.strokes.batches import arrange, padded_length
+
+
+class Batch(NamedTuple):
+    """Sequences side by side; padding rows have weight 0."""
+
+    inputs: np.ndarray
+    """(T, B) int64 or (T, B, channels) float32."""
+    lengths: np.ndarray
+    """(B,) int64, at least 1."""
+    targets: np.ndarray
+    """(N, B) int64."""
+    counted: np.ndarray
+    """(B,) int64, at least 1: the number of targets."""
+    places: np.ndarray
+    """(N, B) int64: the steps at which targets are read."""
+    weights: np.ndarray
+    """(B,) float32."""
+
+
+class LabelBatches:
+    """The batches of each epoch: sequences of similar length together, in an order that ``seed`` and epoch determine.
+
+    The rows of a batch are a multiple of ``multiple``. With ``rounded`` lengths are rounded up to few values, so that a
+    GPU captures few graphs. ``unknown`` (symbols,) is the probability with which each input symbol is read as the one
+    for all others, the last; without it that one would never be trained.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        multiple: int = 1,
+        rounded: bool = False,
+        unknown: np.ndarray | None = None,
+    ) -> None:
+        self.examples, self.batch_size, self.seed, self.multiple = examples, batch_size, seed, multiple
+        self.rounded, self.unknown = rounded, unknown
+        self._plan: tuple[int, list[np.ndarray]] = (-1, [])
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.batch_size)
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """Batch ``index`` of an epoch."""
+        if self._plan[0] != epoch:
+            self._plan = (epoch, arrange(self.examples.lengths, len(self), self.seed, epoch))
+        chosen = self._plan[1][index]
+        batch = pad(self.examples, chosen, self.multiple, self.rounded)
+        if self.unknown is not None:
+            draws = np.random.default_rng([self.seed or 0, epoch, index]).random(batch.inputs.shape)
+            batch.inputs[draws < self.unknown[batch.inputs]] = len(self.unknown) - 1
+        return batch
+
+
+def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, rounded: bool = False) -> Batch:
+    """The chosen sequences side by side."""
+    e, B = examples, -(-len(chosen) // multiple) * multiple
+    T, N = (max(len(many[k]) for k in chosen) for many in (e.inputs, e.targets))
+    T = padded_length(T) if rounded else T
+    first = e.inputs[0]
+    inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
+    targets, places = np.zeros((2, N, B), np.int64)
+    lengths, counted = np.ones((2, B), np.int64)
+    weights = np.zeros(B, np.float32)
+    for b, k in enumerate(chosen):
+        lengths[b], counted[b] = len(e.inputs[k]), len(e.targets[k])
+        inputs[: lengths[b], b], targets[: counted[b], b] = e.inputs[k], e.targets[k]
+        places[: len(e.places[k]), b] = e.places[k]
+        weights[b] = e.weights[k]
+    return Batch(inputs, lengths, targets, counted, places, weights)

@@ -1,0 +1,229 @@
+"""LabelCorpus: labelled sequences, encoded and split into a training and a validation part."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from hmrnn.data.labels.labelling import Labelling, Modality
+from hmrnn.data.labels.sequences import Item, sequences
+from hmrnn.errors import InputError
+
+ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Encoded sequences with their targets."""
+
+    sequences: list[Item]
+    inputs: list[np.ndarray]
+    """Indices (T,), or scaled steps (T, channels)."""
+    targets: list[np.ndarray]
+    """Class indices: (1,) of a label, (N,) of tags, (M,) of the symbols to write, the last of which is the end."""
+    places: list[np.ndarray]
+    """(N,): the steps at which tags are read; (1,) the last step otherwise."""
+    weights: np.ndarray
+    """(sequences,): the weight of each in the loss."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.array([len(one) for one in self.inputs])
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of all that training depends on."""
+        value = zlib.crc32(self.weights.tobytes())
+        for one in (*self.inputs, *self.targets):
+            value = zlib.crc32(np.ascontiguousarray(one).tobytes(), value)
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelCorpus:
+    """Labelled sequences to train on and to validate with."""
+
+    name: str
+    reads: Labelling
+    train: Examples
+    valid: Examples
+
+
+def make_corpus(
+    modality: Modality,
+    X: Any,
+    y: Any,
+    *,
+    name: str = "data",
+    valid_fraction: float = 0.1,
+    seed: int = 0,
+    sample_weight: Any = None,
+    class_weight: ClassWeight = None,
+    spelled: bool | None = None,
+) -> LabelCorpus:
+    """Check, split and encode labelled sequences.
+
+    The validation part is drawn by ``seed``: of labels, the same share of every class; of pairs, no first sequence is
+    in both parts. With ``valid_fraction`` 0 the training part also validates. ``spelled``: read tokens character by
+    character; None: if any token of a tagged sequence has more than one.
+    """
+    inputs = sequences(X)
+    text = False
+    if modality == "labels":
+        targets: list[Any] = [[label] for label in check_labels(y, len(inputs))]
+    elif modality == "tags":
+        targets = check_tags(y, inputs)
+    else:
+        text = isinstance(next(iter(y), None), str)
+        targets = [list(one) for one in check_pairs(y, len(inputs))]
+    classes = sorted_classes([label for one in targets for label in one])
+    if len(classes) < 2:
+        what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
+        raise InputError(f"y must hold two or more classes; got only the {what} {classes[0]!r}")
+    if spelled is None:
+        spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
+    weights = _weights(sample_weight, len(inputs))
+    train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]))
+    reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text)
+    encoded = [reads.class_indices(one, "y") for one in targets]
+    if modality == "labels":
+        weights = (
+            weights
+            * _class_weights(class_weight, reads, np.concatenate([encoded[k] for k in train]))[np.concatenate(encoded)]
+        )
+    elif class_weight is not None:
+        raise InputError(f"class_weight is for labels of whole sequences; got it for {modality}")
+    if modality == "pairs":
+        encoded = [np.append(one, len(classes)) for one in encoded]
+
+    def part(chosen: np.ndarray) -> Examples:
+        return Examples(
+            [inputs[k] for k in chosen], [reads.encode(inputs[k]) for k in chosen], [encoded[k] for k in chosen],
+            [reads.places(inputs[k]) if modality == "tags" else np.array([len(inputs[k]) - 1]) for k in chosen],
+            weights[chosen],
+        )  # fmt: skip
+
+    return LabelCorpus(name, reads, part(train), part(valid))
+
+
+def check_labels(y: Any, count: int) -> list[Any]:
+    """The labels as a list of plain values; InputError unless there is one per sequence."""
+    labels = _listed(y, "y", "labels")
+    if len(labels) != count:
+        raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels")
+    for k, label in enumerate(labels):
+        if not isinstance(label, str | bool | int | float) or label != label:
+            raise InputError(f"a label must be a string or a number; got {label!r} as y[{k}]")
+    return labels
+
+
+def check_tags(y: Any, inputs: Sequence[Item]) -> list[list[Any]]:
+    """The tags of each sequence; InputError unless there is one per step."""
+    rows = _listed(y, "y", "lists of tags")
+    if len(rows) != len(inputs):
+        raise InputError(f"there must be a list of tags per sequence; got {len(inputs)} sequences and {len(rows)}")
+    found = []
+    for k, (row, one) in enumerate(zip(rows, inputs)):
+        tags = list(row) if isinstance(row, str) else _listed(row, f"y[{k}]", "tags")
+        if len(tags) != len(one):
+            raise InputError(f"there must be one tag per step; X[{k}] has {len(one)} steps and y[{k}] {len(tags)} tags")
+        check_labels(tags, len(tags))
+        found.append(tags)
+    return found
+
+
+def check_pairs(y: Any, count: int) -> list[tuple[str, ...]]:
+    """The second sequences; InputError unless there is one per first sequence, all of symbols."""
+    found = sequences(y, "y")
+    if len(found) != count:
+        raise InputError(f"there must be as many sequences in X as in y; got {count} and {len(found)}")
+    for k, one in enumerate(found):
+        if not isinstance(one, tuple):
+            raise InputError(f"y[{k}] must be a text or a list of tokens; got numbers")
+    return found  # type: ignore[return-value]
+
+
+def _listed(y: Any, name: str, what: str) -> list[Any]:
+    """``y`` as a list of plain values."""
+    if hasattr(y, "tolist"):
+        y = y.tolist()
+    if isinstance(y, str | bytes) or not hasattr(y, "__iter__"):
+        raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
+    return [one.item() if isinstance(one, np.generic) else one for one in y]
+
+
+def sorted_classes(labels: Sequence[Any]) -> list[Any]:
+    """The distinct labels in ascending order; InputError if they cannot be compared."""
+    try:
+        return sorted(set(labels))
+    except TypeError as error:
+        raise InputError("labels must be all strings or all numbers; got both") from error
+
+
+def _weights(given: Any, count: int) -> np.ndarray:
+    if given is None:
+        return np.ones(count)
+    weights = np.asarray(given, np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
+        raise InputError(
+            f"sample_weight must hold {count} numbers, one per sequence, none negative and not all 0; got shape "
+            f"{weights.shape}"
+        )
+    return weights
+
+
+def _class_weights(given: ClassWeight, reads: Labelling, train: np.ndarray) -> np.ndarray:
+    """(classes,): the weight of each class."""
+    weights = np.ones(len(reads.classes))
+    if given is None:
+        return weights
+    if given == "balanced":
+        counted = np.bincount(train, minlength=len(weights))
+        return len(train) / (len(weights) * np.maximum(counted, 1))
+    if not isinstance(given, Mapping):
+        raise InputError(f'class_weight must be None, "balanced" or a dict of class to weight; got {given!r}')
+    for label, index in zip(given, reads.class_indices(list(given), "class_weight")):
+        weights[index] = given[label]
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
+        raise InputError("the weights of class_weight must be finite, none negative and not all 0")
+    return weights
+
+
+def _split(
+    modality: Modality, inputs: Sequence[Item], targets: Sequence[Any], share: float, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the training part and of the validation part."""
+    count = len(inputs)
+    everything = np.arange(count)
+    if share == 0:
+        return everything, everything
+    order: list[int] = random.permutation(count).tolist()
+    if modality == "labels":
+        by_class: dict[Any, list[int]] = {}
+        for k in order:
+            by_class.setdefault(targets[k][0], []).append(k)
+        taken = {label: min(len(one) - 1, round(share * len(one))) for label, one in by_class.items()}
+        largest = max(by_class, key=lambda label: len(by_class[label]))
+        if not any(taken.values()):  # a small share of few sequences
+            taken[largest] = min(1, len(by_class[largest]) - 1)
+        chosen = [k for label, one in by_class.items() for k in one[: taken[label]]]
+    elif modality == "pairs":
+        keys = [one if isinstance(one, tuple) else one.tobytes() for one in inputs]
+        distinct = list(dict.fromkeys(keys[k] for k in order))
+        out = set(distinct[: max(1, round(share * len(distinct)))])
+        chosen = [k for k in range(count) if keys[k] in out]
+    else:
+        chosen = order[: max(1, round(share * count))]
+    train = np.setdiff1d(everything, chosen)
+    if not len(train) or not chosen:
+        raise InputError(
+            f"a validation part of {share:g} cannot be taken from {count} sequence(s); give more, or set the share to 0"
+        )
+    return train, np.sort(np.array(chosen, np.int64))

@@ -1,0 +1,170 @@
+"""Labelling: what a model of labelled sequences reads and answers, as a checkpoint stores it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from hmrnn.data.labels.sequences import Item
+from hmrnn.data.text.vocabulary import UNKNOWN
+from hmrnn.errors import InputError
+
+Modality = Literal["labels", "tags", "pairs"]
+Label = str | bool | int | float
+SPACE = " "
+"""The symbol after each token that is spelled out; its tag is read there."""
+_LARGEST = 1e15  # what float32 can multiply and square
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelling:
+    """Input symbols, or mean and deviation of the channels of a series; and the classes of the answer.
+
+    Args:
+        modality: "labels" (one per sequence), "tags" (one per step or token) or "pairs" (a sequence).
+        classes: the labels, the tags, or the symbols of the second sequences.
+        symbols: the input symbols in ascending order; empty for series. One more index stands for all others.
+        mean, deviation: of each channel of a series; empty for symbols.
+        spelled: whether tokens are read character by character, each followed by a space.
+        text: pairs: whether the second sequences are texts, not lists of tokens.
+    """
+
+    modality: Modality
+    classes: tuple[Label, ...]
+    symbols: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    spelled: bool = False
+    text: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.classes or len(set(self.classes)) < len(self.classes):
+            raise InputError("a labelling must hold distinct classes, at least one")
+        if bool(self.symbols) == bool(self.mean) or len(self.mean) != len(self.deviation):
+            raise InputError("a labelling must hold either symbols, or a mean and a deviation per channel")
+        if any(a >= b for a, b in zip(self.symbols, self.symbols[1:])):
+            raise InputError("the symbols of a labelling must be in ascending order and distinct")
+        if not all(map(math.isfinite, self.mean)) or not all(0 < d < math.inf for d in self.deviation):
+            raise InputError("the means of a labelling must be finite, and its deviations positive")
+
+    @staticmethod
+    def of(
+        modality: Modality, inputs: Sequence[Item], classes: Sequence[Any], *, spelled: bool = False, text: bool = False
+    ) -> Labelling:
+        """The labelling of these training sequences and classes."""
+        kept: tuple[Label, ...] = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
+        if isinstance(inputs[0], np.ndarray):
+            whole = np.concatenate(inputs)
+            mean, spread = whole.mean(axis=0), whole.std(axis=0)
+            varies = (np.ptp(whole, axis=0) > 0) & (spread > 0)  # rounding may give a constant some deviation
+            deviation = np.where(varies, spread, 1.0)
+            return Labelling(modality, kept, mean=tuple(mean.tolist()), deviation=tuple(deviation.tolist()))
+        symbols = {symbol for one in inputs for symbol in (spell(one) if spelled else one)}
+        return Labelling(modality, kept, symbols=tuple(sorted(symbols)), spelled=spelled, text=text)
+
+    @property
+    def unit(self) -> str:
+        """What is read at one time step."""
+        return "symbol" if self.symbols else "step"
+
+    @property
+    def size(self) -> int:
+        """Number of input symbols, with the one for all others; or of channels."""
+        return len(self.symbols) + 1 if self.symbols else len(self.mean)
+
+    def encode(self, data: Item) -> np.ndarray:
+        """Indices (T,) of the symbols of a sequence, or scaled steps (T, channels)."""
+        if isinstance(data, np.ndarray):
+            if not self.mean:
+                raise InputError("this model reads symbols; got a series of numbers")
+            if data.shape[1] != len(self.mean):
+                raise InputError(f"this model reads series of {len(self.mean)} channels; got {data.shape[1]}")
+            scaled = (data - self.mean) / self.deviation
+            if (largest := np.abs(scaled).max()) > _LARGEST:
+                raise InputError(f"a series must stay within {_LARGEST:g} deviations of the training series; got "
+                                 f"{largest:g}")  # fmt: skip
+            return scaled.astype(np.float32)
+        if not self.symbols:
+            raise InputError(f"this model reads series of {len(self.mean)} channels; got a text or tokens")
+        unknown = len(self.symbols)
+        return np.array([self._index.get(symbol, unknown) for symbol in self._read(data)], np.int64)
+
+    def places(self, data: Item) -> np.ndarray:
+        """(N,): the step at which each tag of a sequence is read."""
+        if not self.spelled:
+            return np.arange(len(data))
+        return np.cumsum([len(token) + 1 for token in data]) - 1
+
+    def pieces(self, data: Item) -> list[str]:
+        """One string per time step, for display."""
+        if isinstance(data, np.ndarray):
+            return [" ".join(f"{value:.3g}" for value in step) for step in data]
+        return list(self._read(data))
+
+    def decode(self, encoded: Any) -> list[str]:
+        """The symbols of these indices; U+FFFD for the one that stands for all others."""
+        shown = (*self.symbols, UNKNOWN)
+        return [shown[index] for index in np.asarray(encoded, np.int64).tolist()]
+
+    def class_indices(self, labels: Sequence[Any], name: str) -> np.ndarray:
+        """(N,): the indices of labels; InputError about the first that training has not shown."""
+        plain = [one.item() if isinstance(one, np.generic) else one for one in labels]
+        for label in plain:
+            if label not in self._classes:
+                known = ", ".join(map(repr, self.classes[:10])) + (" and others" if len(self.classes) > 10 else "")
+                raise InputError(f"{name} holds {label!r}, which is none of the classes of this model: {known}")
+        return np.array([self._classes[label] for label in plain], np.int64)
+
+    def describe(self) -> str:
+        """What the model reads and answers, for people."""
+        what = f"{len(self.symbols)} symbols" if self.symbols else f"series of {len(self.mean)} channel(s)"
+        answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write"}[self.modality]
+        return f"{what}, {len(self.classes)} {answers}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    @staticmethod
+    def from_dict(data: Any) -> Labelling:
+        """The labelling that ``to_dict`` wrote; InputError if ``data`` is anything else."""
+        fields = {field.name for field in dataclasses.fields(Labelling)}
+        if not isinstance(data, dict) or set(data) != fields:
+            raise InputError(f"a labelling has exactly the fields {', '.join(sorted(fields))}")
+        try:
+            return msgspec.convert(data, Labelling)
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is no labelling: {error}") from error
+
+    def _read(self, data: Item) -> tuple[str, ...]:
+        symbols = tuple(map(str, data))
+        return spell(symbols) if self.spelled else symbols
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        return {symbol: index for index, symbol in enumerate(self.symbols)}
+
+    @functools.cached_property
+    def _classes(self) -> dict[Label, int]:
+        return {label: index for index, label in enumerate(self.classes)}
+
+
+def spell(tokens: Item) -> tuple[str, ...]:
+    """The characters of all tokens, a space after each."""
+    return tuple("".join(f"{token}{SPACE}" for token in tokens))
+
+
+def counts(labelling: Labelling, inputs: Sequence[np.ndarray]) -> np.ndarray | None:
+    """How often each input symbol occurs in encoded sequences; None for series."""
+    if not labelling.symbols:
+        return None
+    found = Counter(index for one in inputs for index in one.tolist())
+    return np.array([found[index] for index in range(labelling.size)])

@@ -1,0 +1,78 @@
+"""Sequences as users give them, checked: texts, lists of tokens, or series of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hmrnn.errors import InputError
+
+Item = tuple[str, ...] | np.ndarray
+"""One sequence: the characters of a text or tokens, or a series (time, channels) of float64."""
+_WANTED = "texts, lists of tokens, or arrays (time, channels)"
+_LARGEST = 1e100
+
+
+def sequences(X: Any, name: str = "X") -> list[Item]:
+    """X as a list of sequences of one kind; InputError names the first that is wrong.
+
+    A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
+    (time,) for one channel. An array (n, time) or (n, time, channels) is n series.
+    """
+    if isinstance(X, str | bytes):
+        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got one text: put it into a list")
+    whole = _array(X)
+    if whole is not None and whole.ndim < 2 and whole.size:
+        what = f"numbers of shape {whole.shape}"
+        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {what}")
+    if not isinstance(X, Iterable):
+        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
+    found = [_item(one, f"{name}[{k}]") for k, one in enumerate(X if whole is None else whole)]
+    if not found:
+        raise InputError(f"{name} must hold at least one sequence; got none")
+    first = found[0]
+    for k, one in enumerate(found):
+        if isinstance(one, tuple) != isinstance(first, tuple):
+            raise InputError(f"the sequences must be of one kind; {name}[0] and {name}[{k}] are symbols and numbers")
+        if isinstance(one, np.ndarray) and isinstance(first, np.ndarray) and one.shape[1] != first.shape[1]:
+            raise InputError(
+                f"all series must have as many channels; {name}[0] has {first.shape[1]} and {name}[{k}] {one.shape[1]}"
+            )
+    return found
+
+
+def _item(one: Any, name: str) -> Item:
+    if isinstance(one, str):
+        if not one:
+            raise InputError(f"{name} is an empty text; leave it out")
+        return tuple(one)
+    if isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str):
+        if not all(isinstance(token, str) and token for token in one):
+            raise InputError(f"{name} must hold strings, none of them empty; got another among them")
+        return tuple(map(str, one))
+    array = _array(one)
+    if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        got = type(one).__name__ if array is None else f"shape {array.shape}"
+        raise InputError(f"{name} must be one of {_WANTED}; got {got}")
+    if len(array) == 0:
+        raise InputError(f"{name} is empty; leave it out")
+    array = array.astype(np.float64).reshape(len(array), -1)
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must hold finite numbers; got NaN or infinity")
+    if (largest := np.abs(array).max()) > _LARGEST:
+        raise InputError(f"{name} must hold numbers of at most {_LARGEST:g} in size; got {largest:g}")
+    return array
+
+
+def _array(given: Any) -> np.ndarray | None:
+    """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included."""
+    if hasattr(given, "detach"):  # a tensor
+        given = given.detach().cpu()
+        given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        return None
+    return array if array.dtype.kind in "fiub" else None

@@ -1,0 +1,133 @@
+"""HMClassifier: an estimator with scikit-learn's interface that gives a label to each sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.data.labels.corpus import ClassWeight
+from hmrnn.estimators.sequences import SequenceEstimator
+from hmrnn.pretrained.labelled import LabelModel
+
+
+class HMClassifier(SequenceEstimator):
+    """Learns to label sequences: texts, lists of tokens, or series of numbers.
+
+    An HM-LSTM reads a sequence; the gated output of all layers at every step is combined by attention, and a softmax
+    gives the probability of each class. Follows scikit-learn's conventions without importing it: ``clone``,
+    ``Pipeline``, ``GridSearchCV`` and ``cross_val_score`` work.
+
+    X is a list of sequences of one kind: texts, which are read character by character; lists of tokens; or arrays
+    (time, channels), or (time,) for one channel, of any lengths. An array (n, time, channels) or (n, time) is n series.
+    Series are scaled by the mean and the deviation of each channel.
+
+    Args:
+        hidden_size: size of every layer, or one per layer.
+        num_layers: number of layers; one fewer levels of segments.
+        rnn: "hm-lstm", or a baseline: "lstm", "ln-lstm", "gru", "cw-rnn", "leaky".
+        bidirectional: read in both directions, with a network for each.
+        embedding_size: of a symbol, or of the projection of the channels of a series.
+        layer_norm: layer normalisation of an HM-LSTM.
+        read_out: how the outputs of all steps become one: "attention", "mean", "max" or "last".
+        attend: what attention chooses from: "steps", or "segments", of which it sees the last step of each.
+        level: the level of these segments.
+        rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.5, and half of
+            the rate below for each further level.
+        dropout: share of the units that the read-out does not see while training, and of a symbol's embedding.
+        weight_decay: decoupled weight decay.
+        epochs: largest number of passes over the training part; the learning rate falls to 0 over the last half.
+        batch_size: sequences per update.
+        learning_rate: of Adam.
+        validation_fraction: share of the sequences held out to stop early; the model of the best validation is kept. 0:
+            nothing is held out, and the training loss chooses.
+        patience: epochs without a better validation after which training stops.
+        class_weight: weight of each class in the loss: a dict, "balanced", or None for 1.
+        device: cpu, cuda, cuda:N or auto.
+        random_state: seed of the split, the weights and all draws.
+        verbose: print a line per epoch to standard error.
+
+    Attributes after ``fit``: classes_, model_ (as :func:`hmrnn.load` returns it), n_iter_ (epochs), loss_curve_
+    (validation, in nats), and n_features_in_ (channels, of series).
+
+    Example::
+
+        >>> model = HMClassifier(hidden_size=8, epochs=3, random_state=0)
+        >>> texts = ["abab" * k for k in (2, 3, 4, 5)] + ["aabb" * k for k in (2, 3, 4, 5)]
+        >>> model.fit(texts, ["fast"] * 4 + ["slow"] * 4).predict_proba(["ababab", "aabbaabb"]).shape
+        (2, 2)
+    """
+
+    _modality = "labels"
+    _model = LabelModel
+    _kind = "classifier"
+
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int] = 64,
+        *,
+        num_layers: int = 3,
+        rnn: str = "hm-lstm",
+        bidirectional: bool = False,
+        embedding_size: int = 32,
+        layer_norm: bool = True,
+        read_out: str = "attention",
+        attend: str = "steps",
+        level: int = 1,
+        rates: Sequence[float] | None = None,
+        dropout: float = 0.2,
+        weight_decay: float = 0.0,
+        epochs: int = 100,
+        batch_size: int = 16,
+        learning_rate: float = 0.003,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        class_weight: ClassWeight = None,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.rnn = rnn
+        self.bidirectional = bidirectional
+        self.embedding_size = embedding_size
+        self.layer_norm = layer_norm
+        self.read_out = read_out
+        self.attend = attend
+        self.level = level
+        self.rates = rates
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.class_weight = class_weight
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _head(self) -> dict[str, Any]:
+        return {"read_out": self.read_out, "attend": self.attend, "level": self.level}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMClassifier:
+        """Learn from sequences and their labels, strings or numbers; ``sample_weight`` is one number per sequence."""
+        self._fit(X, y, sample_weight=sample_weight, class_weight=self.class_weight)
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, in the order of the columns of ``predict_proba``."""
+        self._check_fitted()
+        classes: np.ndarray = self.model_.classes
+        return classes
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(sequences, classes): the probability of every class."""
+        self._check_fitted()
+        found: np.ndarray = self.model_.predict_proba(X)
+        return found

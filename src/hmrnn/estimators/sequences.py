@@ -1,0 +1,196 @@
+"""SequenceEstimator: what HMClassifier, HMTagger and HMTransducer share. They train by the loop of ``hmrnn train``."""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+
+from hmrnn.analysis.decision import Decision
+from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.data.labels.corpus import ClassWeight, make_corpus
+from hmrnn.data.labels.labelling import Modality
+from hmrnn.errors import InputError
+from hmrnn.estimators.base import Estimator, is_whole, seed_of
+from hmrnn.nn.checks import layer_sizes, one_of
+from hmrnn.pretrained.labelled import LabelledModel
+from hmrnn.pretrained.load import load
+from hmrnn.training.loop import train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+from hmrnn.utils.devices import find_device
+
+S = TypeVar("S", bound="SequenceEstimator")
+RATES = (0.5, 0.5)
+"""Boundary rate of the lowest level, and of each further level relative to the one below."""
+
+CHOICES = {name: typing.get_args(typing.get_type_hints(ModelConfig)[name]) for name in ("rnn", "read_out", "attend")}
+"""The values of parameters that are settings of the model."""
+
+
+class SequenceEstimator(Estimator):
+    """Sequences to labels, tags or sequences. See the classes for what they take."""
+
+    _modality: ClassVar[Modality]
+    _model: ClassVar[type[LabelledModel]]
+    _fitted = "model_"
+    # parameters that all of them have
+    hidden_size: int | Sequence[int]
+    num_layers: int
+    rnn: str
+    bidirectional: bool
+    embedding_size: int
+    layer_norm: bool
+    rates: Sequence[float] | None
+    dropout: float
+    weight_decay: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    validation_fraction: float
+    patience: int
+    device: str | torch.device
+    random_state: int | np.random.RandomState | None
+    verbose: bool
+
+    def _head(self) -> dict[str, Any]:
+        """Settings of the model that this kind of estimator adds."""
+        return {}
+
+    def _config(self, seed: int) -> Config:
+        self._check()
+        sizes = layer_sizes(self.hidden_size, self.num_layers)
+        count = self.num_layers - 1 if self.rnn == "hm-lstm" else 0
+        rates = self.rates
+        if rates is None:
+            rates = tuple(RATES[0] * RATES[1] ** l for l in range(count))
+        detectors = DetectorConfig(rates=tuple(map(float, rates)), start_at_rates=True, rate_weight=0.0,
+                                   rate_control=0.05)  # fmt: skip
+        return Config(
+            DataConfig(format=self._modality),
+            ModelConfig(
+                rnn=self.rnn,  # type: ignore[arg-type]
+                embedding_size=self.embedding_size, hidden_size=sizes, num_layers=self.num_layers,
+                output_size=max(sizes), flush=False, top_down="pending", layer_norm=bool(self.layer_norm),
+                bidirectional=bool(self.bidirectional),
+                **self._head(),
+            ),
+            TrainConfig(
+                epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate,
+                patience=self.patience, divisions=0, cool_down=0.5, skip_nonfinite=True, log_every=10**6,
+                checkpoint_every=1e9, device=str(self.device), seed=seed,
+            ),
+            RegulariseConfig(
+                dropout_output=self.dropout, dropout_embedding=self.dropout if self._modality == "labels" else 0.0,
+                weight_decay=self.weight_decay,
+            ),
+            detectors if count else DetectorConfig(),
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        for name in ("num_layers", "embedding_size", "epochs", "batch_size", "patience"):
+            value = getattr(self, name)
+            if not is_whole(value) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+        for name, allowed in CHOICES.items():
+            if hasattr(self, name):
+                one_of(name, getattr(self, name), allowed)
+        share = self.validation_fraction
+        if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 <= share < 1:
+            raise InputError(f"validation_fraction must be at least 0 and less than 1; got {share!r}")
+
+    def _fit(self, X: Any, y: Any, *, sample_weight: Any = None, class_weight: ClassWeight = None, **how: Any) -> None:
+        seed = seed_of(self.random_state)
+        config = self._config(seed)
+        try:
+            config.check()
+        except InputError as error:  # it names settings such as train.epochs, which are parameters here
+            raise InputError(re.sub(r"\b(model|train|regularise|detectors|data)\.(?=\w)", "", str(error))) from error
+        device = find_device(self.device)
+        corpus = make_corpus(
+            self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
+            class_weight=class_weight, **how,
+        )  # fmt: skip
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            trainer = Trainer(config, corpus, device)
+            best, curve = copy.deepcopy(trainer.model.state_dict()), []
+            for event in train(trainer, RunDirectory(Path("memory"), writer=False)):
+                if event["event"] == "valid":
+                    curve.append(event["nats"])
+                    if event["best"]:
+                        best = copy.deepcopy(trainer.model.state_dict())
+                    self._show(event)
+                elif event["event"] == "end" and event["signal"] is not None:
+                    raise KeyboardInterrupt(f"fit was stopped by {event['signal']}")
+        network = trainer.model
+        network.load_state_dict(best)
+        self.model_: Any = self._model(network.eval(), corpus.reads, config)
+        self.loss_curve_: list[float] = curve
+        self.n_iter_: int = trainer.progress.epoch
+        if not corpus.reads.symbols:
+            self.n_features_in_: int = corpus.reads.size
+
+    def _show(self, event: dict[str, Any]) -> None:
+        if self.verbose:
+            rates = " ".join(f"{rate:.3f}" for rate in event["rates"])
+            mark = "  best" if event["best"] else ""
+            print(
+                f"epoch {event['epoch']:.0f} of {self.epochs}  validation {event['nats']:.4f} nats, "
+                f"{event['error']:.1%} wrong, boundary rates {rates or 'none'}{mark}",
+                file=sys.stderr,
+            )
+
+    def predict(self, X: Any) -> Any:
+        """The answer to each sequence."""
+        self._check_fitted()
+        return self.model_.predict(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right answers."""
+        self._check_fitted()
+        return float(self.model_.score(X, y, sample_weight))
+
+    def explain(self, X: Any) -> list[Decision]:
+        """The answer to each sequence, the segments found in it, and the weight of each in the decision."""
+        self._check_fitted()
+        found: list[Decision] = self.model_.explain(X)
+        return found
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the fitted model to a new directory: safetensors and JSON. :func:`hmrnn.load` and ``load`` read it."""
+        self._check_fitted()
+        saved: Path = self.model_.save(directory)
+        return saved
+
+    @classmethod
+    def load(cls: type[S], source: str | Path, *, device: str = "cpu") -> S:
+        """A fitted estimator from what ``save`` wrote, or from a run of ``hmrnn train``."""
+        model = load(source, device=device)
+        if not isinstance(model, cls._model):
+            wanted, got = cls._model.__name__, type(model).__name__
+            raise InputError(f"{cls.__name__} loads a {wanted}, and {source} holds a {got}")
+        m, t, r = model.config.model, model.config.train, model.config.regularise
+        sizes = m.hidden_size[0] if len(set(m.hidden_size)) == 1 else m.hidden_size
+        known: dict[str, Any] = {
+            "hidden_size": sizes, "num_layers": m.num_layers, "rnn": m.rnn, "bidirectional": m.bidirectional,
+            "embedding_size": m.embedding_size, "layer_norm": m.layer_norm,
+            "rates": model.config.detectors.rates or None, "dropout": r.dropout_output,
+            "weight_decay": r.weight_decay, "epochs": t.epochs,
+            "batch_size": t.batch_size, "learning_rate": t.learning_rate, "patience": t.patience, "device": device,
+            "random_state": t.seed,
+        }  # fmt: skip
+        names = cls._names()
+        known |= {name: getattr(m, name) for name in ("read_out", "attend", "level", "crf") if name in names}
+        self = cls(**known)
+        self.model_ = model
+        self.loss_curve_, self.n_iter_ = [], 0
+        if not model.reads.symbols:
+            self.n_features_in_ = model.reads.size
+        return self

@@ -1,0 +1,109 @@
+"""HMTagger: an estimator with scikit-learn's interface that gives a tag to each step or token of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.estimators.sequences import SequenceEstimator
+from hmrnn.pretrained.labelled import TagModel
+
+
+class HMTagger(SequenceEstimator):
+    """Learns to tag every step of sequences: the characters of texts, tokens, or the steps of series of numbers.
+
+    An HM-LSTM reads a sequence, by default in both directions, and the gated output of all layers at a step decides on
+    its tag: by a softmax, or by a linear-chain CRF, which also learns which tags follow each other.
+
+    X is as for :class:`HMClassifier`; y is a list of tags for each sequence, one per step. Tokens of more than one
+    character are spelled out: the network reads their characters, each token followed by a space, at which its tag is
+    read. So it can tag words that it has never seen, and its segments may be parts of words, or phrases.
+
+    Args:
+        crf: a linear-chain CRF over the tags of a sequence; False: a softmax per tag.
+        spelled: whether to spell tokens out; None: if any has more than one character. False: a token is a symbol, and
+            unseen ones are all the same.
+        dropout: share of the units that the read-out does not see while training.
+        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, rates, weight_decay, epochs,
+            batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
+            :class:`HMClassifier`.
+
+    Attributes after ``fit``: classes_, model_, n_iter_, loss_curve_, n_features_in_, as of :class:`HMClassifier`.
+
+    Example::
+
+        >>> sentences = [["the", "cat", "sat"], ["a", "dog", "ran"], ["the", "dog", "sat"]]
+        >>> tags = [["D", "N", "V"]] * 3
+        >>> HMTagger(hidden_size=8, epochs=2).fit(sentences, tags).predict_proba([["a", "cat"]])[0].shape
+        (2, 3)
+    """
+
+    _modality = "tags"
+    _model = TagModel
+
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int] = 64,
+        *,
+        num_layers: int = 3,
+        rnn: str = "hm-lstm",
+        bidirectional: bool = True,
+        embedding_size: int = 32,
+        layer_norm: bool = True,
+        crf: bool = False,
+        spelled: bool | None = None,
+        rates: Sequence[float] | None = None,
+        dropout: float = 0.2,
+        weight_decay: float = 0.0,
+        epochs: int = 50,
+        batch_size: int = 16,
+        learning_rate: float = 0.003,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.rnn = rnn
+        self.bidirectional = bidirectional
+        self.embedding_size = embedding_size
+        self.layer_norm = layer_norm
+        self.crf = crf
+        self.spelled = spelled
+        self.rates = rates
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _head(self) -> dict[str, Any]:
+        return {"crf": bool(self.crf)}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
+        """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
+        self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The tags, in the order of the columns of ``predict_proba``."""
+        self._check_fitted()
+        classes: np.ndarray = self.model_.classes
+        return classes
+
+    def predict_proba(self, X: Any) -> list[np.ndarray]:
+        """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
+        self._check_fitted()
+        found: list[np.ndarray] = self.model_.predict_proba(X)
+        return found

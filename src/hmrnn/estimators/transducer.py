@@ -1,0 +1,125 @@
+"""HMTransducer: an estimator with scikit-learn's interface that turns sequences into other sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.estimators.sequences import SequenceEstimator
+from hmrnn.pretrained.labelled import PairModel
+
+
+class HMTransducer(SequenceEstimator):
+    """Learns to turn sequences into sequences of other lengths, such as spelling into sound.
+
+    An HM-LSTM reads the first sequence, by default in both directions. A decoder, an LSTM, writes the second: before
+    each symbol it chooses by attention from the memory of the first. With ``attend="segments"`` the memory holds one
+    entry per segment of a level: the gated output of all layers where it ends.
+
+    X is as for :class:`HMClassifier`; y is a list of texts, which are written character by character, or of lists of
+    tokens. ``score`` is the share of sequences without an error, ``error_rate`` counts edits per symbol.
+
+    Args:
+        attend: "segments", or "steps": what the memory holds.
+        level: the level of these segments.
+        beam: width of the beam search in ``predict``; 1: the likeliest symbol at each step.
+        dropout: share of the units that the decoder does not see while training.
+        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, rates, weight_decay, epochs,
+            batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
+            :class:`HMClassifier`.
+            No first sequence is in both parts that ``validation_fraction`` makes. ``hidden_size`` is also that of the
+            decoder.
+
+    Attributes after ``fit``: classes_ (the symbols that can be written), model_, n_iter_, loss_curve_,
+    n_features_in_, as of :class:`HMClassifier`.
+
+    Example::
+
+        >>> words = ["ab", "ba", "abb", "bab", "aab", "bba"]
+        >>> model = HMTransducer(hidden_size=8, epochs=2).fit(words, [word.upper() for word in words])
+        >>> len(model.predict(["abab"]))
+        1
+    """
+
+    _modality = "pairs"
+    _model = PairModel
+
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int] = 64,
+        *,
+        num_layers: int = 3,
+        rnn: str = "hm-lstm",
+        bidirectional: bool = True,
+        embedding_size: int = 32,
+        layer_norm: bool = True,
+        attend: str = "segments",
+        level: int = 1,
+        beam: int = 1,
+        rates: Sequence[float] | None = None,
+        dropout: float = 0.1,
+        weight_decay: float = 0.0,
+        epochs: int = 50,
+        batch_size: int = 32,
+        learning_rate: float = 0.003,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.rnn = rnn
+        self.bidirectional = bidirectional
+        self.embedding_size = embedding_size
+        self.layer_norm = layer_norm
+        self.attend = attend
+        self.level = level
+        self.beam = beam
+        self.rates = rates
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _head(self) -> dict[str, Any]:
+        found = self.rnn == "hm-lstm"  # a baseline finds no segments
+        return {"attend": self.attend if found else "steps", "level": self.level}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTransducer:
+        """Learn from sequences and what they are to be turned into."""
+        self._fit(X, y, sample_weight=sample_weight)
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The symbols that can be written."""
+        self._check_fitted()
+        classes: np.ndarray = self.model_.classes
+        return classes
+
+    def predict(self, X: Any) -> list[Any]:
+        """What the model writes for each sequence: texts, or lists of tokens, as in training."""
+        self._check_fitted()
+        written: list[Any] = self.model_.predict(X, beam=self.beam)
+        return written
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of sequences that are written without an error."""
+        self._check_fitted()
+        return float(self.model_.score(X, y, sample_weight, beam=self.beam))
+
+    def error_rate(self, X: Any, y: Any) -> float:
+        """Edits (insertions, deletions, substitutions) per symbol of y."""
+        self._check_fitted()
+        return float(self.model_.error_rate(X, y, beam=self.beam))

@@ -1,0 +1,74 @@
+"""LinearChainCRF: the distribution of a sequence of tags, with scores of tags and of pairs of neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class LinearChainCRF(nn.Module):
+    r"""A linear-chain conditional random field over K tags (Lafferty, McCallum and Pereira, 2001).
+
+    .. math::
+        \log p(y \mid e) = s_{y_1} + \sum_n e_{n, y_n} + \sum_n A_{y_{n-1}, y_n} + t_{y_N} - \log Z(e)
+
+    with emissions e from a network, transitions A, and scores s and t of the first and the last tag. Every method takes
+    emissions (N, B, K) and counted (B,), the number of steps of each sequence, at least 1; the rest is padding.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.transitions = nn.Parameter(torch.zeros(size, size))  # from the row's tag to the column's
+        self.first = nn.Parameter(torch.zeros(size))
+        self.last = nn.Parameter(torch.zeros(size))
+
+    def score(self, emissions: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
+        """(B,): the score of tags (N, B), before normalisation."""
+        N = len(emissions)
+        active = torch.arange(N, device=tags.device)[:, None] < counted  # (N, B)
+        own = emissions.gather(2, tags[..., None])[..., 0]  # (N, B)
+        steps = self.transitions[tags[:-1], tags[1:]]  # (N-1, B)
+        end = tags.gather(0, counted[None] - 1)[0]
+        return (
+            torch.where(active, own, 0.0).sum(0)
+            + torch.where(active[1:], steps, 0.0).sum(0)
+            + self.first[tags[0]]
+            + self.last[end]
+        )
+
+    def log_partition(self, emissions: Tensor, counted: Tensor) -> Tensor:
+        """(B,): log Z, by the forward algorithm."""
+        alpha = self.first + emissions[0]  # (B, K)
+        for n in range(1, len(emissions)):
+            moved = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1) + emissions[n]
+            alpha = torch.where((n < counted)[:, None], moved, alpha)
+        return torch.logsumexp(alpha + self.last, dim=1)
+
+    def nats(self, emissions: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
+        """(B,): -log p of tags (N, B)."""
+        return self.log_partition(emissions, counted) - self.score(emissions, tags, counted)
+
+    def decode(self, emissions: Tensor, counted: Tensor) -> Tensor:
+        """(N, B): the likeliest tags, by the Viterbi algorithm; zeros in the padding."""
+        best = self.first + emissions[0]
+        before = []  # (B, K): the best tag before each tag
+        keep = torch.arange(emissions.shape[2], device=emissions.device).expand_as(best)
+        for n in range(1, len(emissions)):
+            moved, came = (best[:, :, None] + self.transitions).max(dim=1)
+            active = (n < counted)[:, None]
+            best = torch.where(active, moved + emissions[n], best)
+            before.append(torch.where(active, came, keep))
+        tag = (best + self.last).argmax(dim=1)
+        tags = [tag]
+        for came in reversed(before):
+            tag = came.gather(1, tag[:, None])[:, 0]
+            tags.append(tag)
+        found = torch.stack(tags[::-1])
+        return torch.where(torch.arange(len(found), device=found.device)[:, None] < counted, found, 0)
+
+    def marginals(self, emissions: Tensor, counted: Tensor) -> Tensor:
+        """(N, B, K): the probability of every tag at every step, the gradient of log Z; zeros in the padding."""
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = emissions.detach().clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(self.log_partition(leaf, counted).sum(), leaf)
+        return gradient

@@ -1,0 +1,139 @@
+"""AttentionDecoder: an LSTM that writes symbols, each after attention over the steps or segments of a sequence."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hmrnn.nn.attention import Attention
+
+
+class Memory(NamedTuple):
+    """What the decoder attends to: the states of steps, or of the segments of a level."""
+
+    states: Tensor
+    """(S, B, size)."""
+    mask: Tensor
+    """(S, B): False in the padding."""
+
+    def select(self, rows: Tensor) -> Memory:
+        """The memory of chosen sequences, (rows,)."""
+        return Memory(*(a[:, rows] for a in self))
+
+
+class Written(NamedTuple):
+    """The state of the decoder after a symbol."""
+
+    h: Tensor
+    c: Tensor
+    context: Tensor
+
+    def select(self, rows: Tensor) -> Written:
+        return Written(*(a[rows] for a in self))
+
+
+class AttentionDecoder(nn.Module):
+    """Writes symbols 0 to symbols - 1 and then an end, the symbol ``symbols``, which is also what is read first.
+
+    At each step an LSTM reads the last symbol and the last context; its h asks the memory, and the context, the mean of
+    its states weighted by attention, goes with h into the softmax.
+    """
+
+    def __init__(self, symbols: int, embedding_size: int, features: int, hidden: int) -> None:
+        super().__init__()
+        self.end = symbols
+        self.embedding = nn.Embedding(symbols + 1, embedding_size)
+        self.cell = nn.LSTMCell(embedding_size + features, hidden)
+        self.attention = Attention(features, hidden)
+        self.start = nn.Linear(features, 2 * hidden)
+        self.combine = nn.Linear(hidden + features, hidden)
+        self.softmax = nn.Linear(hidden, symbols + 1)
+
+    def begin(self, memory: Memory) -> Written:
+        """The state before the first symbol, from the mean of the memory."""
+        mean = (memory.states * memory.mask[..., None]).sum(0) / memory.mask.sum(0)[:, None]
+        h, c = self.start(mean).tanh().chunk(2, dim=-1)
+        return Written(h, c, torch.zeros_like(mean))
+
+    def step(self, symbols: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Tensor, Written]:
+        """Logits (B, symbols + 1) of what follows symbols (B,), the weights (B, S) of attention, the new state."""
+        x = torch.cat([self.embedding(symbols), state.context], dim=-1)
+        h, c = self.cell(x, (state.h, state.c))
+        context, weights = self.attention(memory.states, memory.mask, h)
+        logits = self.softmax(self.combine(torch.cat([h, context], dim=-1)).tanh())
+        return logits.float(), weights, Written(h, c, context)
+
+    def forward(self, targets: Tensor, memory: Memory) -> Tensor:
+        """Logits (M, B, symbols + 1) of targets (M, B), each given the right ones before it."""
+        state = self.begin(memory)
+        before = torch.full_like(targets[0], self.end)
+        logits = []
+        for following in targets:
+            scores, _, state = self.step(before, state, memory)
+            logits.append(scores)
+            before = following
+        return torch.stack(logits)
+
+    @torch.no_grad()
+    def write(self, memory: Memory, beam: int, limits: Tensor) -> list[tuple[list[int], list[float], Tensor]]:
+        """The likeliest writing of each sequence that a beam search finds; a beam of 1 is greedy.
+
+        Returns for each the symbols without the end, the probabilities of these and of the end, and the weights
+        (symbols, S). ``limits`` (B,) bounds the number of symbols. Of finished writings the one with the highest mean
+        log-probability per symbol, end included, is taken.
+        """
+        B = memory.mask.shape[1]
+        K = self.end + 1
+        rows = torch.arange(B, device=memory.mask.device)
+        state, last = self.begin(memory), torch.full((B,), self.end, device=rows.device)
+        sums = torch.zeros(B, 1, dtype=torch.float64, device=rows.device)  # (B, beam)
+        paths: list[list[_Path]] = [[_Path([], [], [])] for _ in range(B)]
+        done: list[list[tuple[float, _Path]]] = [[] for _ in range(B)]
+        width = 1
+        for n in range(int(limits.max()) + 1):
+            logits, weights, state = self.step(last, state, memory.select(rows))
+            logp = logits.double().log_softmax(-1)
+            forced = (n >= limits)[rows]  # only the end may follow
+            logp[forced, : self.end] = -torch.inf
+            total = (sums.reshape(-1, 1) + logp).view(B, width * K)
+            best, places = total.topk(min(beam, width * K), dim=1)
+            new = best.shape[1]
+            kept_paths: list[list[_Path]] = []
+            keep = torch.zeros(B, new, dtype=torch.long, device=rows.device)
+            shown, seen = logp.exp().tolist(), weights.cpu()
+            for b in range(B):
+                mine: list[_Path] = []
+                for j in range(new):
+                    place, symbol = divmod(int(places[b, j]), K)
+                    at = b * width + place
+                    old = paths[b][place]
+                    keep[b, j] = at
+                    path = _Path([*old.symbols, symbol], [*old.chances, shown[at][symbol]], [*old.weights, seen[at]])
+                    mine.append(path)
+                    score = float(best[b, j])
+                    if symbol == self.end:
+                        if score > -float("inf"):
+                            done[b].append((score / len(path.symbols), path))
+                        best[b, j] = -torch.inf
+                kept_paths.append(mine)
+            paths, sums, width = kept_paths, best, new
+            chosen = keep.flatten()
+            state, rows = state.select(chosen), rows[chosen]
+            last = torch.tensor([p.symbols[-1] for mine in paths for p in mine], device=rows.device)
+            if bool((sums == -torch.inf).all()) or all(len(found) >= beam for found in done):
+                break
+        results = []
+        for found in done:
+            path = max(found, key=lambda pair: pair[0])[1]
+            results.append((path.symbols[:-1], path.chances, torch.stack(path.weights)[:-1]))
+        return results
+
+
+class _Path(NamedTuple):
+    """A writing in the beam."""
+
+    symbols: list[int]
+    chances: list[float]
+    weights: list[Tensor]

@@ -1,0 +1,43 @@
+"""TransducerModel: an HM-LSTM or a baseline reads a sequence, and a decoder with attention writes another."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.nn.decoder import AttentionDecoder, Memory
+from hmrnn.nn.readouts import segment_states
+from hmrnn.nn.sequences import Encoded, Judged, SequenceModel
+
+
+class TransducerModel(SequenceModel):
+    """A sequence per sequence; attention sees all steps, or the ends of the segments of a level."""
+
+    def __init__(
+        self,
+        size: int,
+        symbols: bool,
+        classes: int,
+        config: ModelConfig,
+        *,
+        engine: str = "auto",
+        detectors: DetectorConfig | None = None,
+    ) -> None:
+        super().__init__(size, symbols, config, engine, detectors)
+        self.decoder = AttentionDecoder(classes, config.embedding_size, config.output_size, config.output_size)
+
+    def read(self, x: Tensor, lengths: Tensor) -> tuple[Memory, Tensor, Encoded]:
+        """What the decoder attends to, and the last step (S, B) of each state in it."""
+        encoded = self.encode(x, lengths)
+        found = segment_states(encoded.as_layer(), self.level, lengths)
+        return Memory(found.states, found.mask), found.ends, encoded
+
+    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
+        memory, _, encoded = self.read(x, lengths)
+        logits = self.decoder(targets, memory)  # (M, B, symbols + 1)
+        active = torch.arange(len(targets), device=x.device)[:, None] < counted
+        each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        wrong = ((logits.argmax(-1) != targets) & active).sum(0).float()
+        return Judged(torch.where(active, each, 0.0).sum(0), wrong, encoded.out, encoded.state)

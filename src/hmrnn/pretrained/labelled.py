@@ -1,0 +1,222 @@
+"""Models of labelled sequences: LabelModel, TagModel and PairModel, as ``hmrnn.load`` returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+
+from hmrnn import checkpoint
+from hmrnn.analysis.decision import Decision
+from hmrnn.analysis.edits import edit_distance
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config
+from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
+from hmrnn.data.labels.labelling import Labelling
+from hmrnn.data.labels.sequences import Item, sequences
+from hmrnn.errors import InputError
+from hmrnn.inference.labelled import read_labelled, segmentation
+from hmrnn.nn.models import evaluating
+from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, on_steps
+from hmrnn.nn.transducer import TransducerModel
+from hmrnn.pretrained.model import Model
+
+LONGEST = 10, 3
+"""Symbols that may be written at most: the first, and the second for each step that was read."""
+
+
+class LabelledModel(Model):
+    """What the three kinds share. A list of sequences is given as to ``fit`` of the estimators."""
+
+    figures: ClassVar[tuple[str, ...]] = ()
+    network: SequenceModel
+
+    def __init__(self, network: SequenceModel, reads: Labelling, config: Config, source: str | None = None) -> None:
+        self.network, self.labelling, self.config, self.source = network, reads, config, source
+
+    @property
+    def reads(self) -> Labelling:
+        return self.labelling
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The labels, the tags, or the symbols to write, in the order of their probabilities."""
+        return np.array(self.labelling.classes)
+
+    def predict(self, X: Any) -> Any:
+        """The answer to each sequence."""
+        raise NotImplementedError
+
+    def explain(self, X: Any) -> list[Decision]:
+        """The answer to each sequence, the segments found in it, and the weight of each in the decision."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right answers."""
+        raise NotImplementedError
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle."""
+        path = Path(directory)
+        if path.exists():
+            raise InputError(f"{path} exists already; choose another directory")
+        weights = dict(self.network.state_dict())
+        try:
+            checkpoint.write(path, Checkpoint(self.config, self.labelling, weights))
+        except OSError as error:
+            raise InputError(f"cannot write to {path}: {error.strerror}; choose another directory") from error
+        return path
+
+    def _items(self, X: Any) -> list[Item]:
+        return sequences(X)
+
+    def _groups(self, items: list[Item]) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
+        with evaluating(self.network), torch.inference_mode():
+            yield from read_labelled(self.network, self.labelling, items)
+
+
+class LabelModel(LabelledModel):
+    """A label per sequence."""
+
+    network: ClassifierModel
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(sequences, classes): the probability of every class, in the order of ``classes``."""
+        items = self._items(X)
+        result = np.zeros((len(items), len(self.labelling.classes)))
+        for chosen, (inputs, lengths, _, _) in self._groups(items):
+            logits, _, _ = self.network.predict(inputs, lengths)
+            result[chosen] = logits.double().softmax(-1).cpu().numpy()
+        return result
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(sequences,): the likeliest label of each."""
+        return cast(np.ndarray, self.classes[self.predict_proba(X).argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right labels; InputError about a label unknown to the model."""
+        chances = self.predict_proba(X)
+        wanted = self.labelling.class_indices(check_labels(y, len(chances)), "y")
+        return float(np.average(chances.argmax(axis=1) == wanted, weights=sample_weight))
+
+    def explain(self, X: Any) -> list[Decision]:
+        items = self._items(X)
+        found: dict[int, Decision] = {}
+        for chosen, (inputs, lengths, _, _) in self._groups(items):
+            logits, weights, encoded = self.network.predict(inputs, lengths)
+            chances, steps = logits.double().softmax(-1).cpu().numpy(), weights.float().cpu().numpy()
+            for row, k in enumerate(chosen):
+                pieces = self.labelling.pieces(items[k])
+                found[k] = Decision(
+                    self.labelling.classes[int(chances[row].argmax())],
+                    dict(zip(self.labelling.classes, chances[row].tolist())),
+                    segmentation(self.network, encoded.out, row, pieces),
+                    steps[: len(pieces), row],
+                    not self.labelling.symbols,
+                )
+        return [found[k] for k in range(len(items))]
+
+
+class TagModel(LabelledModel):
+    """A tag per step, or per token."""
+
+    network: TaggerModel
+
+    def _tags(self, items: list[Item]) -> Iterator[tuple[int, np.ndarray, np.ndarray, Any]]:
+        """For each sequence, in any order: its place, its tags as indices, their probabilities, and its output."""
+        for chosen, (inputs, lengths, counted, places) in self._groups(items):
+            scores, encoded = self.network.predict(inputs, lengths, places)
+            tags, chances = (a.cpu().numpy() for a in self.network.tags(scores, counted))
+            for row, k in enumerate(chosen):
+                N = int(counted[row])
+                yield k, tags[:N, row], chances[:N, row], (encoded.out, row)
+
+    def predict(self, X: Any) -> list[list[Any]]:
+        """The tags of each sequence: with a CRF the likeliest sequence of tags, else the likeliest tag at each step."""
+        items = self._items(X)
+        found = {k: [self.labelling.classes[tag] for tag in tags] for k, tags, _, _ in self._tags(items)}
+        return [found[k] for k in range(len(items))]
+
+    def predict_proba(self, X: Any) -> list[np.ndarray]:
+        """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
+        items = self._items(X)
+        found = {k: chances for k, _, chances, _ in self._tags(items)}
+        return [found[k] for k in range(len(items))]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right tags; InputError about a tag unknown to the model."""
+        items = self._items(X)
+        wanted = [self.labelling.class_indices(one, "y") for one in check_tags(y, items)]
+        weights = np.ones(len(items)) if sample_weight is None else np.asarray(sample_weight, float)
+        right = {k: int((tags == wanted[k]).sum()) for k, tags, _, _ in self._tags(items)}
+        total = sum(weights[k] * len(one) for k, one in enumerate(wanted))
+        return float(sum(weights[k] * count for k, count in right.items()) / total)
+
+    def explain(self, X: Any) -> list[Decision]:
+        items = self._items(X)
+        found = {}
+        for k, tags, chances, (out, row) in self._tags(items):
+            answer = [self.labelling.classes[tag] for tag in tags]
+            sure = [float(chances[n, tag]) for n, tag in enumerate(tags)]
+            pieces = self.labelling.pieces(items[k])
+            shown = segmentation(self.network, out, row, pieces)
+            found[k] = Decision(answer, sure, shown, numbers=not self.labelling.symbols)
+        return [found[k] for k in range(len(items))]
+
+
+class PairModel(LabelledModel):
+    """A sequence for each sequence."""
+
+    network: TransducerModel
+
+    def predict(self, X: Any, beam: int = 1) -> list[Any]:
+        """What the model writes for each sequence: texts, or lists of tokens, as in training. A beam of 1 is greedy."""
+        items = self._items(X)
+        found = {k: self._joined(symbols) for k, symbols, _, _, _ in self._written(items, beam)}
+        return [found[k] for k in range(len(items))]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, beam: int = 1) -> float:
+        """The share of sequences that are written without an error."""
+        items = self._items(X)
+        wanted = check_pairs(y, len(items))
+        right = np.zeros(len(items))
+        for k, symbols, _, _, _ in self._written(items, beam):
+            right[k] = tuple(str(self.labelling.classes[symbol]) for symbol in symbols) == wanted[k]
+        return float(np.average(right, weights=sample_weight))
+
+    def error_rate(self, X: Any, y: Any, beam: int = 1) -> float:
+        """Symbol error rate: edits (insertions, deletions, substitutions) per symbol of y."""
+        items = self._items(X)
+        wanted = check_pairs(y, len(items))
+        written = self._written(items, beam)
+        edits = sum(edit_distance([str(self.labelling.classes[s]) for s in symbols], wanted[k])
+                    for k, symbols, _, _, _ in written)  # fmt: skip
+        return edits / sum(map(len, wanted))
+
+    def explain(self, X: Any, beam: int = 1) -> list[Decision]:
+        items = self._items(X)
+        found = {}
+        for k, symbols, chances, weights, (out, row) in self._written(items, beam):
+            pieces = self.labelling.pieces(items[k])
+            shown = segmentation(self.network, out, row, pieces)
+            numbers = not self.labelling.symbols
+            found[k] = Decision(self._joined(symbols), chances, shown, weights[:, : len(pieces)], numbers)
+        return [found[k] for k in range(len(items))]
+
+    def _written(self, items: list[Item], beam: int) -> Iterator[tuple[int, list[int], list[float], np.ndarray, Any]]:
+        """For each sequence, in any order: its place, the symbols, their probabilities, the weights, the output."""
+        if not isinstance(beam, int) or isinstance(beam, bool) or beam < 1:
+            raise InputError(f"beam must be a whole number of at least 1; got {beam!r}")
+        for chosen, (inputs, lengths, _, _) in self._groups(items):
+            memory, ends, encoded = self.network.read(inputs, lengths)
+            limits = LONGEST[0] + LONGEST[1] * lengths
+            for row, (symbols, chances, weights) in enumerate(self.network.decoder.write(memory, beam, limits)):
+                steps = on_steps(weights, ends[:, row : row + 1].cpu().expand(-1, len(weights)), len(inputs)).T
+                yield chosen[row], symbols, chances, steps.float().numpy(), (encoded.out, row)
+
+    def _joined(self, symbols: list[int]) -> Any:
+        written = [self.labelling.classes[symbol] for symbol in symbols]
+        return "".join(map(str, written)) if self.labelling.text else written

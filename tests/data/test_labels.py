@@ -1,0 +1,168 @@
+"""Labelled sequences: what is accepted, how it is encoded, split and batched, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hmrnn.data.labels.batches import LabelBatches
+from hmrnn.data.labels.corpus import make_corpus
+from hmrnn.data.labels.labelling import Labelling
+from hmrnn.data.labels.sequences import sequences
+from hmrnn.errors import InputError
+
+
+def test_kinds_of_sequences() -> None:
+    assert sequences(["ab", "c"]) == [("a", "b"), ("c",)]
+    assert sequences([["the", "cat"], ("a",)]) == [("the", "cat"), ("a",)]
+    for X in (np.ones((2, 3)), np.ones((2, 3, 1)), [np.ones(3)] * 2, [[1, 1, 1], [1.0, 1, 1]], torch.ones(2, 3)):
+        found = sequences(X)
+        assert [one.shape for one in found] == [(3, 1), (3, 1)], type(X)
+    assert [one.shape for one in sequences([np.ones((4, 2)), torch.ones(3, 2)])] == [(4, 2), (3, 2)]
+    assert sequences(np.array(["ab", "c"], dtype=object)) == [("a", "b"), ("c",)]
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("text", "put it into a list"),
+    (3, "must be a list of sequences"),
+    (np.ones(3), "numbers of shape"),
+    ([], "at least one sequence"),
+    (["a", ""], r"X\[1\] is an empty text"),
+    ([["a", ""]], "none of them empty"),
+    ([np.ones((2, 1)), np.ones((0, 1))], r"X\[1\] is empty"),
+    ([np.ones((2, 2)), np.ones((3, 1))], r"as many channels; X\[0\] has 2 and X\[1\] 1"),
+    ([[[1, 2], [3]]], r"X\[0\] must be one of"),
+    ([np.array([1.0, np.nan])], "finite numbers"),
+    ([np.array([1e200])], "at most 1e\\+100"),
+    (["a", np.ones(3)], "of one kind"),
+    ([None], r"X\[0\] must be one of"),
+]
+
+
+@pytest.mark.parametrize(("X", "message"), WRONG, ids=[message[:24] for _, message in WRONG])
+def test_wrong_sequences_are_named(X: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sequences(X)
+
+
+TWO = ["ab", "ba", "aa", "bb"]
+BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
+    ("labels", TWO, ["x", "y"], {}, "4 sequences and 2 labels"),
+    ("labels", TWO, ["x"] * 4, {}, "only the label 'x'"),
+    ("labels", TWO, ["x", "y", "x", None], {}, r"None as y\[3\]"),
+    ("labels", TWO, ["x", 1, "x", 1], {}, "all strings or all numbers"),
+    ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a number"),
+    ("labels", TWO, "xyxy", {}, "y must be a list"),
+    ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, 1]}, "sample_weight must hold 4"),
+    ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, -1, 1, 1]}, "none negative"),
+    ("labels", TWO, [0, 1, 0, 1], {"class_weight": {2: 1.0}}, "class_weight holds 2"),
+    ("labels", TWO, [0, 1, 0, 1], {"class_weight": "even"}, "class_weight must be None"),
+    ("labels", ["a", "b"], [0, 1], {}, "cannot be taken from 2"),
+    ("tags", TWO, [["x", "y"]] * 3, {}, "4 sequences and 3"),
+    ("tags", TWO, [["x", "y"]] * 3 + [["x"]], {}, r"X\[3\] has 2 steps and y\[3\] 1 tags"),
+    ("tags", TWO, [["x", "x"]] * 4, {}, "only the tag 'x'"),
+    ("tags", TWO, [["x", "y"]] * 4, {"class_weight": "balanced"}, "labels of whole sequences"),
+    ("pairs", TWO, ["A"], {}, "got 4 and 1"),
+    ("pairs", TWO, ["AB", "BA", "AA", ""], {}, r"y\[3\] is an empty text"),
+    ("pairs", TWO, [np.ones(3)] * 4, {}, r"y\[0\] must be a text"),
+]
+
+
+@pytest.mark.parametrize(("modality", "X", "y", "how", "message"), BAD, ids=[row[-1][:24] for row in BAD])
+def test_wrong_labels_are_named(modality: Any, X: Any, y: Any, how: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_corpus(modality, X, y, **how)
+
+
+def test_every_class_is_held_out_by_its_share() -> None:
+    X = [f"{k:03d}" for k in range(60)]
+    y = ["a"] * 40 + ["b"] * 19 + ["c"]
+    corpus = make_corpus("labels", X, y, valid_fraction=0.2, seed=3)
+    counts = [np.bincount([int(one[0]) for one in part.targets], minlength=3) for part in (corpus.train, corpus.valid)]
+    assert [one.tolist() for one in counts] == [[32, 15, 1], [8, 4, 0]]
+    assert set(corpus.train.sequences).isdisjoint(corpus.valid.sequences)
+    again = make_corpus("labels", X, y, valid_fraction=0.2, seed=3)
+    assert again.valid.sequences == corpus.valid.sequences
+    assert make_corpus("labels", X, y, valid_fraction=0.2, seed=4).valid.sequences != corpus.valid.sequences
+
+
+def test_no_first_sequence_of_pairs_is_in_both_parts() -> None:
+    X = [f"{k % 7}" for k in range(21)]
+    corpus = make_corpus("pairs", X, ["AB"] * 21, valid_fraction=0.3)
+    assert len(corpus.valid) == 6
+    assert set(corpus.train.sequences).isdisjoint(corpus.valid.sequences)
+    assert corpus.train.targets[0].tolist() == [0, 1, 2]  # the end comes last
+
+
+def test_weights_of_classes_and_samples_multiply() -> None:
+    y = [0] * 6 + [1] * 2
+    how: Any = {"valid_fraction": 0.0, "sample_weight": np.arange(1.0, 9.0)}
+    corpus = make_corpus("labels", list("abcdefgh"), y, class_weight={1: 3.0}, **how)
+    assert corpus.train.weights.tolist() == [1, 2, 3, 4, 5, 6, 21, 24]
+    balanced = make_corpus("labels", list("abcdefgh"), y, class_weight="balanced", **how)
+    np.testing.assert_allclose(balanced.train.weights, [k * 8 / 12 for k in range(1, 7)] + [14, 16])
+
+
+def test_tokens_are_spelled_and_tags_are_read_at_their_spaces() -> None:
+    corpus = make_corpus("tags", [["a", "cat"], ["the"]], [["D", "N"], ["D"]], valid_fraction=0.0)
+    reads = corpus.reads
+    assert reads.spelled
+    assert "".join(reads.decode(corpus.train.inputs[0])) == "a cat "
+    assert corpus.train.places[0].tolist() == [1, 5]
+    assert reads.decode(reads.encode(("dot",))) == ["\N{REPLACEMENT CHARACTER}"] * 2 + ["t", " "]
+    plain = make_corpus("tags", ["ab", "b"], [[0, 1], [1]], valid_fraction=0.0)
+    assert not plain.reads.spelled
+    assert plain.train.places[0].tolist() == [0, 1]
+
+
+def test_series_are_scaled_per_channel_and_a_constant_channel_stays_finite() -> None:
+    X = [np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[5.0, 5.0]])]
+    reads = make_corpus("labels", X * 2, [0, 1] * 2, valid_fraction=0.0).reads
+    encoded = np.concatenate([reads.encode(one) for one in X])
+    np.testing.assert_allclose(encoded[:, 0], [-np.sqrt(1.5), 0, np.sqrt(1.5)], rtol=1e-6)
+    assert (encoded[:, 1] == 0).all()
+    with pytest.raises(InputError, match="2 channels; got 3"):
+        reads.encode(np.ones((4, 3)))
+    with pytest.raises(InputError, match="got a text"):
+        reads.encode(("a",))
+    with pytest.raises(InputError, match="deviations"):
+        reads.encode(np.array([[1e20, 5.0]]))
+
+
+def test_labelling_survives_json_and_damage_is_refused() -> None:
+    reads = make_corpus("labels", list("abca"), [True, False, True, False], valid_fraction=0.0).reads
+    data = reads.to_dict()
+    assert Labelling.from_dict(data) == reads
+    for change in ({"classes": [1, 1]}, {"symbols": ["b", "a"]}, {"modality": "other"}, {"mean": [1.0]}):
+        with pytest.raises(InputError):
+            Labelling.from_dict({**data, **change})
+    with pytest.raises(InputError, match="exactly the fields"):
+        Labelling.from_dict({**data, "more": 1})
+
+
+def test_batches_hold_every_sequence_once_and_padding_rows_weigh_nothing() -> None:
+    X = ["ab" * k for k in range(1, 12)]
+    corpus = make_corpus("labels", X, [0, 1] * 5 + [0], valid_fraction=0.0)
+    batches = LabelBatches(corpus.train, 4, seed=1, multiple=4)
+    lengths = []
+    for k in range(len(batches)):
+        batch = batches.batch(5, k)
+        assert batch.inputs.shape == (batch.lengths.max(), 4)
+        lengths += batch.lengths[batch.weights > 0].tolist()
+        assert (batch.lengths[batch.weights == 0] == 1).all()
+    assert sorted(lengths) == [2 * k for k in range(1, 12)]
+    same = LabelBatches(corpus.train, 4, seed=1, multiple=4).batch(5, 1)
+    assert all((a == b).all() for a, b in zip(same, batches.batch(5, 1)))
+
+
+def test_symbols_are_now_and_then_read_as_unknown() -> None:
+    corpus = make_corpus("labels", ["ab" * 50] * 4, [0, 1] * 2, valid_fraction=0.0)
+    batches = LabelBatches(corpus.train, 4, seed=1, unknown=np.array([0.0, 0.5, 0.0]))
+    inputs = batches.batch(0, 0).inputs
+    a, b, other = (np.count_nonzero(inputs == k) for k in range(3))
+    assert a == 200
+    assert b + other == 200
+    assert 60 < other < 140

@@ -1,0 +1,252 @@
+"""HMClassifier, HMTagger and HMTransducer: fit, answers, weights, saving, scikit-learn, and bad input."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+from hmrnn.errors import InputError
+from hmrnn.estimators.base import NotFittedError
+from hmrnn.pretrained.labelled import LabelModel
+
+SMALL: dict[str, Any] = {"hidden_size": 6, "num_layers": 2, "embedding_size": 4, "epochs": 2, "batch_size": 8}
+TEXTS = ["ab" * k for k in range(1, 9)] + ["cd" * k for k in range(1, 9)]
+LABELS = ["first"] * 8 + ["second"] * 8
+SENTENCES = [["the", "cat", "sat"], ["a", "dog", "ran"], ["cat", "ran"], ["dog"]] * 3
+TAGS = [["D", "N", "V"], ["D", "N", "V"], ["N", "V"], ["N"]] * 3
+WORDS = ["ab", "ba", "abb", "bab", "aab", "bba", "abab", "baba"]
+SOUNDS = [list(word.upper()) for word in WORDS]
+
+
+def series(seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+    """Series of unequal lengths and two channels: the mean of the first tells the class."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(16) % 2
+    return [rng.normal(size=(int(rng.integers(3, 9)), 2)) + [3 * k, 0] for k in y], y
+
+
+@pytest.fixture(scope="module")
+def classifier() -> hmrnn.HMClassifier:
+    return hmrnn.HMClassifier(**{**SMALL, "epochs": 12}, learning_rate=0.02).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["softmax", "crf"])
+def tagger(request: pytest.FixtureRequest) -> hmrnn.HMTagger:
+    return hmrnn.HMTagger(**{**SMALL, "epochs": 6}, learning_rate=0.02, crf=request.param).fit(SENTENCES, TAGS)
+
+
+@pytest.fixture(scope="module", params=["segments", "steps"])
+def transducer(request: pytest.FixtureRequest) -> hmrnn.HMTransducer:
+    return hmrnn.HMTransducer(**SMALL, attend=request.param).fit(WORDS, SOUNDS)
+
+
+def test_classifier_learns_and_explains(classifier: hmrnn.HMClassifier) -> None:
+    assert classifier.classes_.tolist() == ["first", "second"]
+    assert classifier.score(TEXTS, LABELS) == 1.0
+    assert classifier.predict(["abab", "cdcd"]).tolist() == ["first", "second"]
+    chances = classifier.predict_proba(["abab", "cd", "abx"])
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    alone = classifier.predict_proba(["cd"])[0]
+    np.testing.assert_allclose(alone, chances[1], atol=1e-6)  # others in the batch have no influence
+    decision = classifier.explain(["ababab"])[0]
+    assert decision.answer == "first"
+    assert decision.weights is not None
+    np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-5)
+    assert "".join(part.text for part in decision.parts()) == "ababab"
+    assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
+    assert "answer  first" in decision.render()
+    assert decision.to_dict()["levels"][0]["ends"][-1] == 6
+    assert len(classifier.loss_curve_) == classifier.n_iter_ <= 12
+
+
+def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier) -> None:
+    assert min(classifier.loss_curve_) < classifier.loss_curve_[0]
+    stopped = hmrnn.HMClassifier(**{**SMALL, "epochs": 30}, learning_rate=0.9, patience=1).fit(TEXTS, LABELS)
+    assert stopped.n_iter_ < 30
+
+
+HOW: list[dict[str, Any]] = [
+    {"read_out": "mean"}, {"read_out": "max"}, {"read_out": "last"}, {"attend": "segments"}, {"rnn": "lstm"},
+    {"bidirectional": True}, {"bidirectional": True, "attend": "segments"}, {"rnn": "gru", "bidirectional": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_read_outs_and_networks(how: dict[str, Any]) -> None:
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}, **how).fit(X, y)
+    assert model.n_features_in_ == 2
+    assert model.predict(X).dtype == y.dtype
+    decision = model.explain(X[:2])[1]
+    assert decision.weights is not None
+    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
+    assert all(part.text.startswith("steps ") for part in decision.parts())
+    if how == {"read_out": "last"}:
+        assert decision.weights[-1] == 1
+    if how == {"attend": "segments"}:
+        ends = [part.end - 1 for part in decision.parts()]
+        assert decision.weights[ends].sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_torch_alone() -> None:
+    X, y = series()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, same = (hmrnn.HMClassifier(**SMALL, random_state=3).fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(one, same)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_sequences_of_weight_0_have_no_influence() -> None:
+    X, y = series()
+    weights = np.where(np.arange(16) < 12, 1.0, 0.0)
+    swapped = np.where(np.arange(16) < 12, y, 1 - y)
+    how: Any = {**SMALL, "validation_fraction": 0.0, "batch_size": 16}
+    one, other = (hmrnn.HMClassifier(**how).fit(X, labels, sample_weight=weights) for labels in (y, swapped))
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-6)
+    plain = hmrnn.HMClassifier(**how).fit(X, swapped)
+    assert np.abs(plain.predict_proba(X) - one.predict_proba(X)).max() > 1e-4
+
+
+def test_class_weight_moves_the_answers() -> None:
+    X, y = series()
+    heavy = hmrnn.HMClassifier(**{**SMALL, "epochs": 4}, class_weight={1: 50.0}, learning_rate=0.02).fit(X, y)
+    assert heavy.predict(X).mean() > 0.9
+
+
+def test_tagger(tagger: hmrnn.HMTagger) -> None:
+    assert tagger.classes_.tolist() == ["D", "N", "V"]
+    chances = tagger.predict_proba([["a", "cat", "new"], ["dog"]])
+    assert [one.shape for one in chances] == [(3, 3), (1, 3)]
+    np.testing.assert_allclose(chances[0].sum(axis=1), 1, rtol=1e-5)
+    assert tagger.score(SENTENCES, TAGS) > 0.6
+    decision = tagger.explain([["the", "cat"]])[0]
+    assert len(decision.answer) == 2
+    assert decision.segmentation.text == "the cat "
+    with pytest.raises(InputError, match="without weights"):
+        decision.parts()
+    assert "segments" in str(decision)
+
+
+def test_tagger_of_series() -> None:
+    X, _ = series()
+    y = [(one[:, 0] > 1).astype(int) for one in X]
+    model = hmrnn.HMTagger(**SMALL).fit(X, y)
+    assert [len(tags) for tags in model.predict(X)] == [len(one) for one in X]
+
+
+def test_transducer(transducer: hmrnn.HMTransducer) -> None:
+    assert transducer.classes_.tolist() == ["A", "B"]
+    written = transducer.predict(["abab", "b"])
+    assert all(set(one) <= {"A", "B"} for one in written)
+    wide = copy.copy(transducer).set_params(beam=4)
+    assert len(wide.predict(["abab", "b"])) == 2
+    assert 0 <= transducer.score(WORDS, SOUNDS) <= 1
+    assert transducer.error_rate(WORDS, SOUNDS) >= 0
+    decision = transducer.explain(["abab"])[0]
+    assert decision.weights is not None
+    assert decision.weights.shape == (len(decision.answer), 4)
+    np.testing.assert_allclose(decision.weights.sum(axis=1), 1, rtol=1e-5)
+    assert len(decision.sources()) == len(decision.answer)
+    text = hmrnn.HMTransducer(**{**SMALL, "epochs": 1}).fit(WORDS, [word.upper() for word in WORDS])
+    assert isinstance(text.predict(["ab"])[0], str)
+
+
+def test_saved_models_give_the_same_numbers(
+    classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger, transducer: hmrnn.HMTransducer, tmp_path: Path
+) -> None:
+    for model, X in ((classifier, TEXTS), (tagger, SENTENCES), (transducer, WORDS)):
+        place = model.save(tmp_path / type(model).__name__)
+        assert not [path for path in place.iterdir() if path.suffix not in (".json", ".safetensors")]
+        loaded = hmrnn.load(place)
+        assert list(loaded.predict(X)) == list(model.predict(X))
+        again = type(model).load(place)
+        assert list(again.predict(X)) == list(model.predict(X))
+        assert again.get_params()["hidden_size"] == 6
+        with pytest.raises(InputError, match="exists already"):
+            model.save(place)
+    assert isinstance(hmrnn.load(tmp_path / "HMClassifier"), LabelModel)
+    np.testing.assert_array_equal(hmrnn.load(tmp_path / "HMClassifier").predict_proba(TEXTS),
+                                  classifier.predict_proba(TEXTS))  # fmt: skip
+    with pytest.raises(InputError, match="HMTagger loads a TagModel"):
+        hmrnn.HMTagger.load(tmp_path / "HMClassifier")
+
+
+def test_export(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:
+    from hmrnn.pretrained.export import export
+
+    place = classifier.save(tmp_path / "model")
+    exported = hmrnn.load(export(place, tmp_path / "half", half=True))
+    np.testing.assert_allclose(exported.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=0.05)
+
+
+def test_a_fitted_estimator_can_be_copied_and_pickled(classifier: hmrnn.HMClassifier) -> None:
+    for other in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_array_equal(other.predict_proba(["ab"]), classifier.predict_proba(["ab"]))
+
+
+def test_scikit_learn_takes_it() -> None:
+    from sklearn.base import clone, is_classifier
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1})
+    assert is_classifier(model)
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    assert len(cross_val_score(model, X, y, cv=2)) == 2
+    search = GridSearchCV(model, {"hidden_size": [4, 5]}, cv=2).fit(X, y)
+    assert search.best_params_["hidden_size"] in (4, 5)
+    pipeline = Pipeline([("scale", FunctionTransformer(lambda many: [one / 2 for one in many])), ("label", model)])
+    assert len(pipeline.fit(X, y).predict(X)) == 16
+    assert pipeline.set_params(label__epochs=2).get_params()["label__epochs"] == 2
+
+
+BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
+    (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "16 sequences and 3 labels"),
+    (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "two or more classes"),
+    (hmrnn.HMClassifier, {}, ["", "a"], [0, 1], "empty text"),
+    (hmrnn.HMClassifier, {"read_out": "sum"}, TEXTS, LABELS, "read_out must be one of"),
+    (hmrnn.HMClassifier, {"rnn": "mamba"}, TEXTS, LABELS, "rnn must be one of"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "num_layers": 3}, TEXTS, LABELS, "rates must hold 2 numbers"),
+    (hmrnn.HMClassifier, {"attend": "segments", "level": 2}, TEXTS, LABELS, "a detector at level 2"),
+    (hmrnn.HMClassifier, {"learning_rate": -1.0}, TEXTS, LABELS, "^learning_rate must be positive"),
+    (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
+    (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),
+    (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
+    (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
+    (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
+]
+
+
+@pytest.mark.parametrize(("kind", "how", "X", "y", "message"), BAD, ids=[row[-1][:24] for row in BAD])
+def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        kind(**{**SMALL, **how}).fit(X, y)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
+    with pytest.raises(InputError, match=r"y holds 'third'.*'first', 'second'"):
+        classifier.score(["ab"], ["third"])
+    with pytest.raises(InputError, match="one label per sequence"):
+        classifier.score(["ab"], ["first", "first"])
+    with pytest.raises(InputError, match="reads symbols"):
+        classifier.predict([np.ones((3, 1))])
+    with pytest.raises(InputError, match="X must be a list"):
+        classifier.predict("ab")
+    with pytest.raises(InputError, match="beam must be"):
+        transducer.model_.predict(["ab"], beam=0)
+    with pytest.raises(NotFittedError, match="call fit"):
+        hmrnn.HMClassifier().predict(["ab"])
+    with pytest.raises(InputError, match="no parameter 'size'"):
+        hmrnn.HMClassifier().set_params(size=3)
