@@ -71,39 +71,51 @@ SIZES = ModelConfig(embedding_size=3, hidden_size=(4, 5, 6), output_size=8)
 OPTIONS = list(itertools.product((True, False), ("boundary", "pending", "always", "none"), (True, False)))
 
 
-def by_the_rules(z: Tensor, flush: bool, top_down: str, copy: bool, hidden: int = 0) -> list[int]:
+def by_the_rules(z: Tensor, flush: bool, top_down: str, copy: bool, hold: bool, hidden: int = 0) -> list[int]:
     """The count of every step of SIZES with 7 symbols, from boundaries (T, 2) of one sequence that starts at zero."""
     sizes, below, counts = (4, 5, 6), (3, 4, 5), []
     own, gate = [0, 0], [0, 0]  # of the step before
+    known = [False, False]  # whether the detector has its product with h above
     for fired in z.int().tolist():
         moves = [1 if not copy else max(fed, flush and last) for fed, last in zip([1, *fired], [*own, 0])]
         count = 7 * 8
         for l, H in enumerate(sizes):
-            rows = 4 * H + (1 if l < 2 and not hidden else 0)
-            count += moves[l] * (rows * H + 8 * H + 3 * H)
+            units = 0 if l == 2 else hidden or 1
+            count += moves[l] * ((4 * H + units) * H + 8 * H + 3 * H)
             if l > 0 and (not copy or fired[l - 1]):
-                count += rows * below[l]
+                count += (4 * H + units) * below[l]
             if l == 2:
                 continue
-            reads = H + below[l] + (sizes[l + 1] if top_down != "none" else 0)
-            count += moves[l] * hidden * (reads + 1)
             opened = {"boundary": own[l], "pending": gate[l], "always": 1, "none": 0}[top_down]
-            read_above = moves[l + 1] if top_down == "always" else opened and moves[l]
-            count += rows * sizes[l + 1] if read_above else 0
+            new = False
+            if top_down == "always":
+                new = bool(moves[l + 1])
+                count += moves[l + 1] * 4 * H * sizes[l + 1]
+            elif opened:
+                count += moves[l] * 4 * H * sizes[l + 1]
+                new = not known[l] and bool(moves[l] or not hold)
+                known[l] = known[l] or new
+            count += new * units * sizes[l + 1]
+            on_copy = l > 0 and copy and not hold  # the value on COPY, for the steps to come or this one
+            count += hidden * (moves[l] + (on_copy and (moves[l] or new)))
             gate[l] = 1 if fired[l] else 0 if moves[l] else gate[l]
+        known = [not moved and before for moved, before in zip(moves[1:], known)]
         own = fired
         counts.append(count)
     return counts
 
 
 @pytest.mark.parametrize(("flush", "top_down", "copy"), OPTIONS)
-@pytest.mark.parametrize("hidden", [0, 2])
-def test_every_option_by_the_rules_whole_and_in_chunks(flush: bool, top_down: Any, copy: bool, hidden: int) -> None:
+@pytest.mark.parametrize(("hidden", "on_copy"), [(0, "evaluate"), (2, "evaluate"), (2, "hold")])
+def test_every_option_by_the_rules_whole_and_in_chunks(
+    flush: bool, top_down: Any, copy: bool, hidden: int, on_copy: Any
+) -> None:
     torch.manual_seed(0)
     config = dataclasses.replace(SIZES, flush=flush, top_down=top_down, copy=copy)
-    model = LanguageModel(7, config, detectors=DetectorConfig(hidden=hidden)).eval()
-    symbols, given = torch.randint(7, (40, 2)), (torch.rand(40, 2, 2) < 0.4).float()
-    expected = torch.tensor([by_the_rules(given[:, b], flush, top_down, copy, hidden) for b in range(2)]).T
+    model = LanguageModel(7, config, detectors=DetectorConfig(hidden=hidden, on_copy=on_copy)).eval()
+    hold = on_copy == "hold"
+    symbols, given = torch.randint(7, (24, 2)), (torch.rand(24, 2, 2) < 0.4).float()
+    expected = torch.tensor([by_the_rules(given[:, b], flush, top_down, copy, hold, hidden) for b in range(2)]).T
     _, out, _ = model(symbols, boundaries=given)
     assert torch.equal(multiply_adds(model, out), expected)
     assert set(out.operations.unique().tolist()) == set(possible(model.rnn))

@@ -23,8 +23,15 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     A matrix counts (rows x columns) where the vector it multiplies is new: U and the output module's matrix of a layer
     where that layer moved, W where the layer below ended a segment, V where the top-down gate was open and the layer
     moved (with ``top_down="always"``: where the layer above moved). The first W of a text model is a table look-up and
-    counts nothing. A detector's hidden layer counts where its layer moved. Baselines multiply every matrix at
-    every step, except that a module of a clockwork RNN multiplies its rows of U and W at its period only.
+    counts nothing.
+
+    A detector reads what its layer reads: its row of U and W, or the columns of D1 beside them, count with that matrix.
+    Its row of V, or the columns of D1, count where the gate was open and h above is new to it, also on COPY unless
+    ``on_copy="hold"``. D2 counts where the layer moved, and once more for the value on COPY, which is made anew when
+    the layer has moved or h above is new.
+
+    Baselines multiply every matrix at every step, except that a module of a clockwork RNN multiplies its rows of U and
+    W at its period only.
 
     Args:
         model: a LanguageModel or a HandwritingModel.
@@ -63,16 +70,25 @@ def _recurrent(rnn: Any, out: Output, before: State | None, looked_up: bool) -> 
     if isinstance(rnn, Baseline):
         read = [p for name, p in rnn.named_parameters() if p.dim() == 2 and not (looked_up and name in _FIRST)]
         return total + sum(p.numel() for p in read)
-    fed, open_gate = _inputs(rnn, out, moved, before)
+    fed, open_gate, new_above = _inputs(rnn, out, moved, before)
     for l, w in enumerate(rnn.layers()):
-        total += moved[..., l] * w.U.numel()
-        if w.D1 is not None and w.D2 is not None:
-            total += moved[..., l] * (w.D1.numel() + w.D2.numel())
+        gates, here = 4 * w.hidden_size, moved[..., l]
+        detector = {name: w.detector_rows(name).numel() for name in "UW"}  # 0 in the top layer
+        total += here * (w.U[:gates].numel() + detector["U"])
         if not (l == 0 and looked_up):
-            total += fed[..., l] * w.W.numel()
+            total += fed[..., l] * (w.W[:gates].numel() + detector["W"])
+        if not w.has_detector:
+            continue
+        evaluates = rnn.on_copy == "evaluate"
+        above = torch.zeros_like(here)  # where the detector's product with h above is made anew
         if w.V is not None:
-            used = moved[..., l + 1] if rnn.top_down == "always" else open_gate[..., l] & moved[..., l]
-            total += used * w.V.numel()
+            by_gates = moved[..., l + 1] if rnn.top_down == "always" else open_gate[..., l] & here
+            above = new_above[..., l] if evaluates and rnn.top_down != "always" else by_gates
+            total += by_gates * w.V[:gates].numel() + above * w.detector_rows("V").numel()
+        if w.D2 is not None:
+            total += here * w.D2.numel()
+            if l > 0 and rnn.copy and rnn.boundary != "soft" and evaluates:
+                total += (here | above) * w.D2.numel()
     return total
 
 
@@ -88,17 +104,18 @@ def _clockwork(rnn: ClockworkRNN, steps: int, before: State | None, looked_up: b
     return (due * sizes).sum(-1)
 
 
-def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor]:
-    """(T, B, L): where a layer reads the one below; (T, B, L-1): where its top-down gate is open."""
+def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(T, B, L): where a layer reads the one below; (T, B, L-1): where its top-down gate is open, and where h above has
+    changed since the gate was last open, which is after a boundary."""
     dense = rnn.boundary == "soft" or not rnn.copy
     z = out.boundaries > 0.5
     fed = torch.ones_like(moved) if dense else torch.cat([torch.ones_like(moved[..., :1]), z], dim=-1)
     if rnn.boundary == "soft":
-        return fed, torch.ones_like(z)
+        return fed, torch.ones_like(z), torch.ones_like(z)
     start = torch.zeros_like(z[0]) if before is None else before.z > 0.5
     earlier = torch.cat([start[None], z[:-1]])
     if rnn.top_down != "pending" or rnn.flush:
-        return fed, earlier
+        return fed, earlier, earlier
     waiting, gates = start, []
     if before is not None and before.pending is not None:
         waiting = before.pending > 0.5
@@ -106,4 +123,4 @@ def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tu
         waiting = waiting | earlier[t]
         gates.append(waiting)
         waiting = waiting & ~moved[t, :, :-1]
-    return fed, torch.stack(gates)
+    return fed, torch.stack(gates), earlier
