@@ -43,7 +43,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	sed 's/^torch==.*/torch==$(TORCH)/$(if $(filter $(PINNED),$(TORCH)),,; /^triton==/d)' constraints.txt > $(VENV)/constraints.txt
 	$(INSTALL) "torch==$(TORCH)"
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[page]"
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed

@@ -79,3 +79,15 @@ def test_an_old_flag_is_answered_with_its_new_name(old: str, work: Path, capsys:
 def test_a_flag_that_does_something(flags: str, work: Path) -> None:
     arguments = train_arguments(["story.txt", *flags.split()])
     arguments.check()
+
+
+def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[tuple[str, ...]] = []
+    monkeypatch.setattr("hmrnn.web.server.serve", lambda models, **options: served.append(models) or 0)
+    monkeypatch.chdir(tmp_path)
+    assert tiny.hmrnn("explore") == 0
+    (tmp_path / "runs" / "demo" / "best-00000001").mkdir(parents=True)
+    assert tiny.hmrnn("explore") == 0
+    assert tiny.hmrnn("explore", "-m", "english-small") == 0
+    bundled = ("english-small", "handwriting-small")
+    assert served == [bundled, (*bundled, str(Path("runs", "demo"))), ("english-small",)]

@@ -43,6 +43,13 @@ def test_it_holds_everything(page: str) -> None:
         assert part in page, part
 
 
+def test_it_opens_with_coloured_segments_and_explains_its_columns(page: str) -> None:
+    opening, rest = page.split("<h2>Results</h2>")
+    assert "without being shown a boundary" in opening
+    assert opening.count('<span style="color: #000; background:') > 10
+    assert "prec.: share of the segment ends that are gold ends" in rest
+
+
 def test_figures_are_inside(page: str) -> None:
     sources = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
     assert len(sources) == 4

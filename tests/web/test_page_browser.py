@@ -78,6 +78,23 @@ def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     expect(page.locator(".cursor")).to_have_count(2)  # the same symbol is marked in both
     for panel, entry in zip(page.locator(".panel").all(), shelf.entries):
         expect(panel.locator(".stats")).to_contain_text(f"{entry.model.segment('the lazy dog').bits.mean():.3f}")
+    found = [entry.model.segment("the lazy dog") for entry in shelf.entries[:2]]
+    for k, panel in enumerate(page.locator(".panel").all()):  # ends that the other model does not have are marked
+        here, there = ({*found[j].ends(level)} for level in (1,) for j in (k, 1 - k))
+        expect(panel.locator(".level-1 .block.alone")).to_have_count(len(here - there))
+        expect(panel.locator(".legend .alone").first).to_have_text(f"{len(here - there)} only here")
+    assert found[0].ends(1) != found[1].ends(1)
+
+
+def test_the_page_explains_what_it_shows(visit: Open) -> None:
+    page = visit()
+    write(page, "the lazy dog")
+    assert page.locator(".row .label").first.get_attribute("title") == (
+        "ends of segments of level 1: where the detector of layer 1 fires"
+    )
+    page.get_by_text("What am I seeing?").click()
+    expect(page.locator("#explain dt")).to_contain_text(["z¹, z²", "h¹, h², h³", "UPDATE", "COPY", "FLUSH", "bits"])
+    expect(page.locator("#explain dd").first).to_be_visible()
 
 
 def test_a_link_shows_the_same_again(visit: Open) -> None:

@@ -22,7 +22,10 @@ def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:
     assert {label[0] for label in labels} == {"z", "h"}  # no row of bits: those of a density may be negative
     with page.expect_download() as download:
         page.get_by_role("button", name="Drawing (SVG)").click()
-    assert Path(download.value.path()).read_text().count("<line") == 24
+    drawing = Path(download.value.path()).read_text()
+    assert drawing.count("<line") == 24
+    page.select_option("#draw-level", "0")
+    expect(page.locator("#draw-panels .legend")).to_contain_text("^: the pen is lifted after this point")
     with page.expect_download() as download:
         page.get_by_role("button", name="Segmentation (JSON)").click()
     assert len(json.loads(Path(download.value.path()).read_text())["symbols"]) == 24

@@ -297,12 +297,16 @@ class PlotArguments(TextArguments):
                     raise InputError(f"{called(field)} has no effect with --figure curves; leave it out")
 
 
+EXPLORED = (bundled.DEFAULT, bundled.HANDWRITING)
+
+
 @dataclasses.dataclass(frozen=True)
 class ExploreArguments(Arguments):
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
 
-    model: tuple[str, ...] = option((bundled.DEFAULT, bundled.HANDWRITING), "MODEL", "-m")
-    """One or more run directories, checkpoint directories or bundled models; the page can reach no others."""
+    model: tuple[str, ...] = option(EXPLORED, "MODEL", "-m")
+    """One or more run directories, checkpoint directories or bundled models; the page can reach no others. Without -m
+    the page also has runs/demo, if hmrnn demo has made it."""
     host: str = "127.0.0.1"
     """Address to listen on. Any address but a loopback address lets others connect."""
     port: int = 8000

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from hmrnn.cli.arguments import ExploreArguments
+from pathlib import Path
+
+from hmrnn.cli.arguments import EXPLORED, ExploreArguments
 from hmrnn.errors import InputError
 from hmrnn.utils.devices import choose_device
+
+DEMO = Path("runs", "demo")
+"""The run of ``hmrnn demo``, shown beside the bundled models if it is there and no model is named."""
 
 
 def run(arguments: ExploreArguments) -> int:
@@ -15,4 +20,7 @@ def run(arguments: ExploreArguments) -> int:
             raise
         raise InputError(f"hmrnn explore needs {error.name}: pip install starlette uvicorn") from error
     device = str(choose_device(arguments.device))
-    return serve(arguments.model, host=arguments.host, port=arguments.port, names=arguments.name, device=device)
+    models = arguments.model
+    if models == EXPLORED and any(DEMO.glob("best-*")):
+        models += (str(DEMO),)
+    return serve(models, host=arguments.host, port=arguments.port, names=arguments.name, device=device)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmrnn.analysis.gold import against_removed_spaces, against_white_space
+from hmrnn.analysis.render import as_html
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli.display import duration
@@ -41,6 +42,12 @@ LINES = 20
 """Lines of handwriting whose segments are counted."""
 SAMPLES = ((0.5, 1), (0.8, 2), (1.0, 3))
 """Temperature and seed of the samples."""
+COLUMNS = (
+    "length: symbols per segment; prec.: share of the segment ends that are gold ends; recall: share of the gold ends "
+    "that were found; F1: their harmonic mean; chance: F1 of as many ends drawn at random; R: 1 for perfect, lower if "
+    "F1 was bought with too many ends; over: how many more ends than gold. Rows below the levels are simple rules to "
+    "compare with. At tolerance 1 an end may be one symbol off."
+)
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -58,7 +65,8 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
     """Write report.html into the directory of a run, from its metrics, its best model and its validation part."""
     directory = RunDirectory(run)
     model = load(run)
-    parts = [_results(metrics, model, directory.newest_progress())]
+    parts = {"text": _opening, "strokes": _opening_strokes}[model.reads.modality](model, data)  # type: ignore[operator]
+    parts += [_results(metrics, model, directory.newest_progress())]
     parts += [_picture("Training", curves(metrics), "The measure and the boundary rates over the updates.")]
     parts += {"text": _text, "strokes": _strokes}[model.reads.modality](model, data)  # type: ignore[operator]
     config = html.escape(to_json(model.config).decode())
@@ -70,6 +78,29 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
     return files.write(run / "report.html", page.encode(), advice="make room there and resume the run")
+
+
+def _opening(model: TextModel, corpus: Corpus) -> list[str]:
+    """One sentence on what was found, and the coloured segments of a passage."""
+    if not model.network.rnn.num_boundaries:
+        return [f"<p>{html.escape(model.config.model.rnn)} has no detectors, so it finds no segments.</p>"]
+    found = passage(model, corpus)
+    lengths = [len(found) / len(found.ends(level)) for level in range(1, found.levels + 1)]
+    said = ", ".join(f"{length:.1f} symbols at level {level}" for level, length in enumerate(lengths, 1))
+    parts = [
+        f"<p>The network found these segments in a text that it was not trained on, without being shown a boundary: on "
+        f"average {said}. Neighbouring segments differ in colour.</p>"
+    ]
+    for level in range(1, found.levels + 1):
+        parts.append(f"<p>level {level}</p>{as_html(found.symbols, found.ends(level))}")
+    return parts
+
+
+def _opening_strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
+    return [
+        f"<p>A network that reads pen movements, trained on {len(corpus.train):,} lines without being shown a "
+        "boundary.</p>"
+    ]
 
 
 def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, progress: dict[str, Any]) -> str:
@@ -86,8 +117,8 @@ def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, 
         (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
         ("last validation", f"{valid[-1][unit]:.4f} at step {valid[-1]['step']}"),
         ("boundary rates", rates or "no detectors"),
-        ("steps at which each layer changed", updates),
-        ("updates saved", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
+        ("share of the steps at which layer 1, 2, … changed", updates),
+        ("updates saved against a stacked LSTM", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
     ]
     if "multiply_adds" in best:  # runs of earlier versions did not count them
         rows.append((f"multiply-adds per {model.reads.unit}", f"{best['multiply_adds']:,.0f}"))
@@ -139,7 +170,7 @@ def _segments(model: TextModel, corpus: Corpus) -> list[str]:
     else:
         return parts
     where = " or ".join(dict.fromkeys(row.convention for row in rows))
-    parts.append(f"<h2>Segment ends against spaces</h2><p>Gold ends are {html.escape(where)}.</p>")
+    parts.append(f"<h2>Segment ends against spaces</h2><p>Gold ends are {html.escape(where)}. {COLUMNS}</p>")
     for tolerance in TOLERANCES:
         parts.append(f"<p>tolerance {tolerance}</p><pre>{html.escape(table(rows, tolerance))}</pre>")
     return parts
@@ -171,10 +202,9 @@ def _picture(title: str, figure: Figure, caption: str) -> str:
     buffer = io.BytesIO()
     with styled():
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    width = f"{figure.get_size_inches()[0]:.2f}in"
     source = base64.b64encode(buffer.getvalue()).decode()
     shown = html.escape(caption)
     return (
-        f'<h2>{html.escape(title)}</h2><figure><img alt="{shown}" style="width: {width}" '
+        f'<h2>{html.escape(title)}</h2><figure><img alt="{shown}" style="width: 100%" '
         f'src="data:image/svg+xml;base64,{source}"><figcaption>{shown}</figcaption></figure>'
     )

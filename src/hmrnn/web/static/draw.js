@@ -235,7 +235,8 @@ export class Draw {
     const style = getComputedStyle(document.documentElement);
     const level = Number(id("draw-level").value) % 4 + 1;
     const value = (name) => style.getPropertyValue(name).trim();
-    return { segments: [value(`--level-${level}b`), value("--ink")], unread: value("--soft"), here: value("--here") };
+    const segments = [0, 1, 2, 3].map((k) => value(`--level-${(level - 1 + k) % 4 + 1}b`)); // neighbours differ
+    return { segments, unread: value("--soft"), here: value("--here") };
   }
 
   #paint() {
@@ -248,7 +249,7 @@ export class Draw {
     context.lineWidth = 2.5;
     context.lineCap = context.lineJoin = "round";
     for (const { from, to, segment } of this.#strokes()) {
-      context.strokeStyle = segment === null ? unread : segments[segment % 2];
+      context.strokeStyle = segment === null ? unread : segments[segment % segments.length];
       context.beginPath();
       context.moveTo(from.x, from.y);
       context.lineTo(to.x, to.y + (from === to ? 0.1 : 0));
@@ -274,7 +275,7 @@ export class Draw {
       const line = document.createElementNS(space, "line");
       const ends = { x1: from.x, y1: from.y, x2: to.x, y2: to.y };
       for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value.toFixed(2));
-      line.setAttribute("stroke", segment === null ? unread : segments[segment % 2]);
+      line.setAttribute("stroke", segment === null ? unread : segments[segment % segments.length]);
       root.append(line);
     }
     return new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" });

@@ -4,6 +4,10 @@ import { shown, superscript } from "/static/segmentation.js";
 import { colour, element, View } from "/static/view.js";
 
 const NAMES = { U: "UPDATE", C: "COPY", F: "FLUSH" };
+const MEANINGS = {
+  UPDATE: "takes in what came from below", COPY: "keeps its state, without work", FLUSH: "starts afresh after its boundary",
+  changed: "share of the steps with an UPDATE or a FLUSH",
+};
 
 export class Panel {
   // `others()`: the panels whose cursors follow this one; `at(index)`: called when the cursor moves; `downloads`: files
@@ -38,6 +42,12 @@ export class Panel {
     if (this.plain.open) this.#plainly();
   }
 
+  // Mark the ends that the segmentation `other` does not have; null marks nothing.
+  compare(other) {
+    this.view.compare(other);
+    if (this.found) this.#legend();
+  }
+
   #numbers() {
     const { found } = this;
     const stats = [];
@@ -66,8 +76,14 @@ export class Panel {
       const swatch = element("span", `swatch level-${level % 4 + 1}`);
       swatch.append(element("i"), element("i"));
       item.append(swatch, `z${superscript(level + 1)}: segments of level ${level + 1}`);
+      const { other } = this.view;
+      if (other) {
+        const alone = this.found.ends(level).filter((end) => this.found.alone(level, end, other)).length;
+        item.append(element("span", "alone", `${alone} only here`));
+      }
       items.push(item);
     }
+    if (this.model.unit === "point") items.push(element("div", "", "o: the pen writes; ^: the pen is lifted after this point"));
     this.view.limits.forEach(([low, high], l) => {
       const item = element("div");
       const bar = element("canvas");
@@ -87,7 +103,10 @@ export class Panel {
 
   #operations() {
     const head = element("tr"), names = this.model.operations;
-    for (const name of ["layer", ...names, "changed"]) head.append(header("col", name));
+    for (const name of ["layer", ...names, "changed"]) {
+      head.append(header("col", name));
+      head.lastChild.title = MEANINGS[name] ?? "";
+    }
     const rows = this.found.counts().map((count, l) => {
       const row = element("tr");
       const share = (count.U + count.F) / Math.max(1, this.found.length);

@@ -94,6 +94,7 @@ export class Read {
       if (part.end || (found.length > keep && performance.now() - painted > 60)) {
         if (!panel.root.isConnected && this.panels.includes(each)) this.#place();
         panel.show(found, until);
+        this.#compare();
         until = found.length;
         painted = performance.now();
       }
@@ -102,6 +103,14 @@ export class Read {
     each.shown = text;
     this.#note();
     this.status.textContent = `read in ${Math.round(performance.now() - began)} ms`;
+  }
+
+  // Each of two panels marks the ends that the other does not have.
+  #compare() {
+    const [first, second] = this.panels.map(({ panel }) => panel);
+    if (!second) return;
+    first.compare(second.found ?? null);
+    second.compare(first.found ?? null);
   }
 
   #place() {

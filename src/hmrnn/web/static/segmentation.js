@@ -39,6 +39,12 @@ export class Segmentation {
     return ends;
   }
 
+  // Whether the segment of a level that ends at `end` ends there in this segmentation alone, not in `other`, which has
+  // been read as far.
+  alone(level, end, other) {
+    return Boolean(other?.levels[level]) && end < other.length && !other.levels[level].boundaries[end - 1];
+  }
+
   // The lowest and highest norm of each layer; zeros, which a layer has before its first update, are left out.
   limits() {
     return this.layers.map(({ norms }) => {

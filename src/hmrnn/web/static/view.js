@@ -47,6 +47,14 @@ export class View {
     this.root.addEventListener("blur", () => this.moveTo(null));
   }
 
+  // Mark the ends that `other`, the segmentation by another model, does not have; null marks nothing.
+  compare(other) {
+    if (this.other === other && this.otherLength === other?.length) return;
+    this.other = other;
+    this.otherLength = other?.length;
+    if (this.found) this.#layout(0);
+  }
+
   // Show `found`; if it was shown before, only symbols from `from` on are new.
   show(found, from = 0) {
     const same = this.found === found;
@@ -141,14 +149,17 @@ export class View {
     cells.append(this.#symbols(row));
     for (let level = 0; level < found.levels.length; level++) {
       cells.append(this.#blocks(row, level));
-      row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL));
+      const fires = `ends of segments of level ${level + 1}: where the detector of layer ${level + 1} fires`;
+      row.element.append(label(`z${superscript(level + 1)}`, TEXT + level * LEVEL, fires));
     }
     const canvas = element("canvas");
     canvas.setAttribute("aria-hidden", "true");
     cells.append(canvas);
     const top = TEXT + found.levels.length * LEVEL + SPACE;
-    for (let l = 0; l < found.layers.length; l++) row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1));
-    if (this.bits) row.element.append(label("bits", top + found.layers.length * HEAT + 3));
+    for (let l = 0; l < found.layers.length; l++) {
+      row.element.append(label(`h${superscript(l + 1)}`, top + l * HEAT - 1, `norm of the state of layer ${l + 1}`));
+    }
+    if (this.bits) row.element.append(label("bits", top + found.layers.length * HEAT + 3, "how much each symbol surprised the model"));
     row.element.append(cells);
     this.#paint(row);
   }
@@ -173,6 +184,7 @@ export class View {
       const last = ends[k];
       const left = Math.max(first, row.start), right = Math.min(last, row.end);
       const block = element("span", `block${k % 2 ? " odd" : ""}${first < left ? " from" : ""}${last > right ? " open" : ""}`);
+      if (last <= row.end && last < this.found.length && this.found.alone(level, last, this.other)) block.classList.add("alone");
       block.first = first;
       block.last = last;
       block.style.left = `${(left - row.start) * this.cell + (first < left ? 0 : 1)}px`;
@@ -252,8 +264,9 @@ export class View {
   }
 }
 
-function label(text, top) {
+function label(text, top, title) {
   const made = element("span", "label", text);
+  made.title = title;
   made.style.top = `${top}px`;
   return made;
 }
