@@ -9,9 +9,9 @@ from pathlib import Path
 import tiny
 
 
-def start(work: Path, *arguments: object, program: tuple[str, ...] = ("-m", "hmrnn")) -> subprocess.Popen[str]:
-    """Run a command of hmrnn, or another ``program``, in two processes with ``work`` as their working directory."""
-    run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program)
+def start(work: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Run a command of hmrnn in two processes with ``work`` as their working directory."""
+    run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hmrnn")
     environment = {name: value for name, value in tiny.environment(work / "cache").items() if name != "RANK"}
     return subprocess.Popen(
         [sys.executable, *run, *map(str, arguments)],

@@ -121,7 +121,7 @@ def test_handwriting(estimator: str) -> None:
 
 @pytest.mark.parametrize("estimator", ["gumbel", "reinforce"])
 def test_the_command_trains_resumes_and_the_model_loads(estimator: str, tmp_path: Path) -> None:
-    small = "--no-report --model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.batch-size 4"
+    small = "--no-report --model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.batch-size 16"
     small += " --train.length 10 --train.device cpu --detectors.rates 0.3 0.1"
     with tiny.story(tmp_path):
         arguments = [*small.split(), "--detectors.estimator", estimator]

@@ -30,16 +30,14 @@ def after(step: int, event: str = "step") -> Any:
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "step": {},
-    "sample": {"estimator": "sample"},
-    "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold"},
-    "annealing": {"slope": (0.7, 5.0)},
+    "sample": {"estimator": "sample", "precision": "bf16"},
+    "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold", "cool_down": 0.8},
     "gumbel": {"estimator": "gumbel", "temperature": (1.5, 0.4)},
     "reinforce": {"estimator": "reinforce", "entropy": 0.1, "on_copy": "hold", "accumulate": 2, "rates": (0.3, 0.1)},
     "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
-    "cool-down": {"cool_down": 0.8},
-    "bf16": {"precision": "bf16"},
-    "pending gates": {"flush": False, "top_down": "pending", "accumulate": 2, "output_layers": "first"},
+    "annealing, pending gates": {
+        "slope": (0.7, 5.0), "flush": False, "top_down": "pending", "accumulate": 2, "output_layers": "first",
+    },
     "detectors with a hidden layer": {"hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2, "top_down": "always"},
     "regularised": {
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
@@ -79,16 +77,24 @@ def test_resume_goes_on_exactly_where_it_was(tmp_path: Path, changes: dict[str, 
     assert (len(rates) > 2) == ("divisions" in changes or "cool_down" in changes)
 
 
+SAMPLE = tiny.config(estimator="sample", validate_every=5)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run of SAMPLE leaves that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("whole")
+    tiny.run(folder, SAMPLE)
+    return tiny.contents(folder)
+
+
 @pytest.mark.parametrize("crash", [after(8, "train"), after(13), after(10, "valid"), after(12, "train")])
-def test_a_crash_costs_nothing_but_time(tmp_path: Path, crash: Any) -> None:
+def test_a_crash_costs_nothing_but_time(tmp_path: Path, crash: Any, whole: dict[str, Any]) -> None:
     """The process dies after lines that the last checkpoint does not know of: they are neither lost nor doubled."""
-    config = tiny.config(estimator="sample", validate_every=5)
-    tiny.run(tmp_path / "whole", config)
-    tiny.run(tmp_path / "parts", config, crash=crash)
-    before = len(read_metrics(tmp_path / "parts" / "metrics.jsonl"))
-    tiny.run(tmp_path / "parts", config, resume=True)
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    assert whole == parts
+    tiny.run(tmp_path, SAMPLE, crash=crash)
+    before = len(read_metrics(tmp_path / "metrics.jsonl"))
+    tiny.run(tmp_path, SAMPLE, resume=True)
+    assert tiny.contents(tmp_path) == whole
     assert len(whole["metrics"]) > before > 0
 
 

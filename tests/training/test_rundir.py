@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -143,65 +144,70 @@ def test_metrics_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 7]
 
 
-def stopped(directory: Path) -> None:
-    """A run with checkpoints after its first and its second epoch, of three."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("made")
     tiny.run(directory, tiny.config(epochs=3), crash=lambda event: event["step"] == 21)
     assert [path.name for path in RunDirectory(directory).states()] == ["last-00000010", "last-00000020"]
+    return directory
+
+
+@pytest.fixture
+def stopped(made: Path, tmp_path: Path) -> Path:
+    """A run with checkpoints after its first and its second epoch, of three."""
+    shutil.copytree(made, tmp_path / "stopped")
+    return tmp_path / "stopped"
 
 
 @pytest.mark.parametrize("name", ["last-00000020", "last-99999999"])
-def test_a_newer_state_that_is_empty_is_told_of(tmp_path: Path, name: str) -> None:
+def test_a_newer_state_that_is_empty_is_told_of(stopped: Path, name: str) -> None:
     """The run does not silently go on from an older one, and nothing is removed."""
-    stopped(tmp_path)
-    for path in (tmp_path / name).iterdir() if (tmp_path / name).exists() else ():
+    for path in (stopped / name).iterdir() if (stopped / name).exists() else ():
         path.unlink()
-    (tmp_path / name).mkdir(exist_ok=True)
-    before, whole = everything(tmp_path), "last-00000010" if name == "last-00000020" else "last-00000020"
+    (stopped / name).mkdir(exist_ok=True)
+    before, whole = everything(stopped), "last-00000010" if name == "last-00000020" else "last-00000020"
     with pytest.raises(
         InputError, match=rf"no checkpoint at .*{name}.*; {whole} is intact: to resume from it, remove .*{name}"
     ):
-        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
-    assert everything(tmp_path) == before
-    (tmp_path / name).rmdir()
-    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+        tiny.run(stopped, tiny.config(epochs=3), resume=True)
+    assert everything(stopped) == before
+    (stopped / name).rmdir()
+    tiny.run(stopped, tiny.config(epochs=3), resume=True)
 
 
 @pytest.mark.parametrize("cut", [1, 30, 10_000])
-def test_metrics_that_were_cut_short_are_noticed(tmp_path: Path, cut: int) -> None:
-    stopped(tmp_path)
-    RunDirectory(tmp_path).drop_best_after(20)
-    path, size = tmp_path / "metrics.jsonl", RunDirectory(tmp_path).newest_progress()["metrics_bytes"]
+def test_metrics_that_were_cut_short_are_noticed(stopped: Path, cut: int) -> None:
+    RunDirectory(stopped).drop_best_after(20)
+    path, size = stopped / "metrics.jsonl", RunDirectory(stopped).newest_progress()["metrics_bytes"]
     path.write_bytes(path.read_bytes()[: max(0, size - cut)])
-    before = everything(tmp_path)
+    before = everything(stopped)
     with pytest.raises(InputError, match=rf"metrics.jsonl has lost lines: it holds \d+ bytes, and {size} at"):
-        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
-    assert everything(tmp_path) == before
+        tiny.run(stopped, tiny.config(epochs=3), resume=True)
+    assert everything(stopped) == before
     path.unlink()
-    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    tiny.run(stopped, tiny.config(epochs=3), resume=True)
     assert read_metrics(path)[0]["step"] > 20
 
 
-def test_metrics_of_the_right_size_that_are_no_lines_are_noticed(tmp_path: Path) -> None:
-    stopped(tmp_path)
-    path, size = tmp_path / "metrics.jsonl", RunDirectory(tmp_path).newest_progress()["metrics_bytes"]
+def test_metrics_of_the_right_size_that_are_no_lines_are_noticed(stopped: Path) -> None:
+    path, size = stopped / "metrics.jsonl", RunDirectory(stopped).newest_progress()["metrics_bytes"]
     whole = path.read_bytes()
     path.write_bytes(whole[: size // 2] + bytes(size - size // 2) + b"later")
     with pytest.raises(InputError, match=r"metrics\.jsonl is damaged in line \d+.* or put it back, or remove it to"):
-        tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+        tiny.run(stopped, tiny.config(epochs=3), resume=True)
     path.write_bytes(whole[:size] + b"half a li")
-    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
+    tiny.run(stopped, tiny.config(epochs=3), resume=True)
     assert path.read_bytes().startswith(whole[:size])
     assert read_metrics(path)[-1]["step"] == 30
 
 
-def test_metrics_that_were_removed_are_not_counted(tmp_path: Path) -> None:
+def test_metrics_that_were_removed_are_not_counted(stopped: Path) -> None:
     """A checkpoint that is written before the first new line says so, and can be resumed from."""
-    stopped(tmp_path)
-    (tmp_path / "metrics.jsonl").unlink()
+    (stopped / "metrics.jsonl").unlink()
     config = tiny.config(epochs=3, checkpoint_every=0.0, log_every=1000)
-    tiny.run(tmp_path, config, resume=True, crash=lambda event: event["step"] == 22)
-    assert RunDirectory(tmp_path).newest_progress()["metrics_bytes"] == 0
-    tiny.run(tmp_path, config, resume=True)
+    tiny.run(stopped, config, resume=True, crash=lambda event: event["step"] == 22)
+    assert RunDirectory(stopped).newest_progress()["metrics_bytes"] == 0
+    tiny.run(stopped, config, resume=True)
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
@@ -224,27 +230,25 @@ def test_files_beyond_reason_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [[], ["model.safetensors"]])
-def test_what_a_kill_left_of_an_old_checkpoint_is_removed(tmp_path: Path, left: list[str]) -> None:
+def test_what_a_kill_left_of_an_old_checkpoint_is_removed(stopped: Path, left: list[str]) -> None:
     """A process may be killed while it removes one; the manifest is gone by then."""
-    stopped(tmp_path)
     for name in ("last-00000003", "best-00000003", ".last-00000004.old", ".best-00000005.new"):
-        (tmp_path / name).mkdir()
+        (stopped / name).mkdir()
         for file in left:
-            (tmp_path / name / file).write_bytes(b"")
-    tiny.run(tmp_path, tiny.config(epochs=3), resume=True)
-    kept = sorted(path.name for path in tmp_path.iterdir() if checkpoint.NAME.fullmatch(path.name))
+            (stopped / name / file).write_bytes(b"")
+    tiny.run(stopped, tiny.config(epochs=3), resume=True)
+    kept = sorted(path.name for path in stopped.iterdir() if checkpoint.NAME.fullmatch(path.name))
     assert [name for name in kept if "last" in name] == ["last-00000020", "last-00000030"]
     assert len(kept) == 3
 
 
-def test_a_checkpoint_loses_its_manifest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped(tmp_path)
+def test_a_checkpoint_loses_its_manifest_first(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.rmtree", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        checkpoint.remove(tmp_path / "last-00000010")
-    assert checkpoint.checkpoints(tmp_path)[-1].name == "last-00000020"
-    assert tmp_path / "last-00000010" not in checkpoint.checkpoints(tmp_path)
-    assert (tmp_path / "last-00000010" / "model.safetensors").exists()
+        checkpoint.remove(stopped / "last-00000010")
+    assert checkpoint.checkpoints(stopped)[-1].name == "last-00000020"
+    assert stopped / "last-00000010" not in checkpoint.checkpoints(stopped)
+    assert (stopped / "last-00000010" / "model.safetensors").exists()
 
 
 def test_files_in_the_place_of_directories_are_named(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from hmrnn.training.rundir import RunDirectory
 def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy: str) -> None:
     """Its bias puts it far out of the linear range, where no gradient is."""
     rates = {}
-    ways = (("prior", 20, {"rate_weight": 30.0}), ("control", 80, {"rate_weight": 0.0, "rate_control": 0.2}))
+    ways = (("prior", 5, {"rate_weight": 30.0}), ("control", 40, {"rate_weight": 0.0, "rate_control": 0.4}))
     for name, updates, how in ways:
         config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how)
         trainer = tiny.trainer(config)
@@ -46,7 +46,7 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy:
         for _ in range(updates):
             trainer.step()
         trainer.window_means()
-        for _ in range(20):
+        for _ in range(10):
             trainer.step()
         rates[name] = trainer.window_means()[1]
         assert [b.data_ptr() for b in trainer.model.rnn.b] == places  # where a captured update looks for them
@@ -183,9 +183,10 @@ def test_a_margin_pulls_on_beyond_the_threshold(margin: float) -> None:
     """A boundary that a rounding could take away is none to rely on."""
     s = torch.tensor([0.01, -0.01, 0.01, -0.01, 0.01]).view(5, 1, 1).requires_grad_()
     surprise = torch.tensor([9.0, 1.0, 9.0, 1.0, 9.0])[:, None]  # so the right places are found already
+    state = HMLSTM(1, 2).initial_state(1)
     for _ in range(200):
         z, p = decide(hard_sigmoid(s, 1.0), "step"), hard_sigmoid(s.detach(), 1.0)
-        reading = Loss(z.sum(), z, HMLSTM(1, 2).initial_state(1), None, surprise, surprise, p)
+        reading = Loss(z.sum(), z, state, None, surprise, surprise, p)
         (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.6,), 0, "uncertainty", margin), s)
         s = (s - gradient).detach().requires_grad_()
     assert s.flatten().sign().tolist() == [1, -1, 1, -1, 1]
@@ -261,11 +262,12 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
 
     As their order is random, only what follows a word can surprise.
     """
-    text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 3000))
+    text = "".join(np.random.default_rng(1).choice(["ab", "cde", "fgh"], 2600))
     symbols = tiny.VOCABULARY.encode(text)
     corpus = Corpus("words", tiny.VOCABULARY, *np.split(symbols, [6000, 6500]), replaced={})
     ends = np.flatnonzero(np.isin(corpus.test, tiny.VOCABULARY.encode("beh"))) + 1
-    trainer = tiny.trainer(tiny.config(batch_size=16, length=12, engine="sparse", **how), corpus)
+    config = tiny.config(batch_size=48, length=8, engine="reference", learning_rate=0.05, **how)
+    trainer = tiny.trainer(config, corpus)
     for _ in range(updates):
         trainer.step()
     fired = find(trainer.model.eval(), corpus.test).boundaries[:-1]
@@ -273,10 +275,10 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
     return levels[0].f1, levels[1].precision
 
 
-@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.0), ("uncertainty", 0.5)])
+@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.5)])
 def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
     f1, precision = where_words_end(
-        180,
+        120,
         rates=(0.375, 0.1),
         rate_weight=1.0,
         pull_weight=1.0,
@@ -289,4 +291,4 @@ def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
 
 
 def test_left_alone_detectors_do_not_go_there() -> None:
-    assert where_words_end(180)[0] < 0.8
+    assert where_words_end(120)[0] < 0.8

@@ -1,16 +1,13 @@
-"""What each process of the group in test_distributed.py does: three runs one after the other, then a look at the group.
-
-Arguments: a free port for each run, and the flags of both kinds of runs in two JSON files.
-"""
+"""The group of two processes in test_distributed.py: three runs one after the other, then a look at the group."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import signal
-import sys
+import socket
+import traceback
 import weakref
 from pathlib import Path
 
@@ -21,13 +18,41 @@ import tiny
 from hmrnn.training.processes import processes
 from hmrnn.training.trainer import Trainer
 
-STOP_AT = 9
+STOP_AT = 3
 """The update after which the second process alone is asked to stop; both must."""
 
 
-def new_group(port: str) -> None:
-    """The next process group meets at another port: the store of torchrun still holds the addresses of the last."""
-    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": port}
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [found.getsockname()[1] for found in sockets]
+
+
+def fork(alive: list[str], controlled: list[str]) -> list[str]:
+    """Do it in two processes in the current folder, with the flags of both kinds of runs; what each one died of.
+
+    They have the environment that torchrun gives to its processes, and need not import torch again.
+    """
+    ports, children = free_ports(4), []
+    for rank in (0, 1):
+        if (child := os.fork()) == 0:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+            signal.alarm(180)  # ends a process that hangs
+            with open(f"error.{rank}.txt", "w") as file:
+                try:
+                    main(ports, alive, controlled)
+                except BaseException:
+                    traceback.print_exc(file=file)
+            os._exit(0)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    texts = [Path(f"error.{rank}.txt").read_text() for rank in (0, 1)]
+    return [text or (f"ended with {code}" if code else "") for text, code in zip(texts, codes)]
+
+
+def new_group(port: int) -> None:
+    """The next process group meets at another port, as the last one may still be closing its own."""
+    os.environ["MASTER_PORT"] = str(port)
 
 
 def train(name: str, *arguments: str) -> int:
@@ -47,12 +72,12 @@ def stop_second_process(step: int) -> None:
     Trainer.step = until  # type: ignore[method-assign]
 
 
-def main(ports: list[str], alive: Path, controlled: Path) -> None:
+def main(ports: list[int], alive: list[str], controlled: list[str]) -> None:
     new_group(ports[0])
-    assert train("alive", "--out", "alive", *json.loads(alive.read_text())) == 0
+    assert train("alive", "--out", "alive", *alive) == 0
     new_group(ports[1])
     stop_second_process(STOP_AT)
-    assert train("stopped", "--out", "controlled", *json.loads(controlled.read_text())) == 128 + signal.SIGTERM
+    assert train("stopped", "--out", "controlled", *controlled) == 128 + signal.SIGTERM
     new_group(ports[2])
     assert train("controlled", "--out", "controlled", "--resume", "--no-report") == 0
 
@@ -63,7 +88,3 @@ def main(ports: list[str], alive: Path, controlled: Path) -> None:
         del network
         gc.collect()
     assert group() is None  # were it kept, gloo's threads would outlive the interpreter and could abort it at its end
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:5], Path(sys.argv[5]), Path(sys.argv[6]))
