@@ -27,11 +27,13 @@ author = "The hmrnn developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "results/*.md", "*.md", "src/hmrnn/pretrained/bundled/*/README.md"]
+exclude_patterns = [".*", "build", "runs", "tests"]
 
 html_theme = "furo"
 html_title = "hmrnn"
 html_copy_source = False
 html_math_renderer = "mathml"
+html_static_path = html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]
@@ -56,9 +58,11 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def mathml(translator: Any, node: nodes.Element) -> None:
-    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    """Write a formula as MathML, which browsers show without a script from elsewhere; blank lines part formulas."""
+    block = isinstance(node, nodes.math_block)
     try:
-        translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+        made = [tex2mathml(part, as_block=block) for part in re.split(r"\n\s*\n", node.astext())]
+        translator.body.append(f'<div class="formula">{"".join(made)}</div>' if block else made[0])
     except MathError as error:
         logging.getLogger(__name__).warning("%s", error, location=node)
     raise nodes.SkipNode
