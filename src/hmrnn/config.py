@@ -15,8 +15,11 @@ from typing import Any, Literal
 from hmrnn.errors import InputError
 
 Format = Literal[
-    "manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags", "pairs"
+    "novel", "manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags",
+    "pairs",
 ]  # fmt: skip
+BUILT_IN_TEXTS = ("novel", "manual")
+"""The formats of texts that need no path."""
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes."""
 LABEL_FORMATS = ("labels", "tags", "pairs")
@@ -30,14 +33,15 @@ class DataConfig:
     """The data to read."""
 
     format: Format = "text"
-    """manual: the Python manual inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols
-    separated by spaces, _ for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M.
-    strokes: pen strokes in .npz, .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting.
-    labels: sequences with a label each. tags: with a tag per token. pairs: sequences to be turned into others."""
+    """novel: The Adventures of Sherlock Holmes, from the package that hmrnn[demo] installs. manual: the Python manual
+    inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols separated by spaces, _ for a space,
+    a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz, .json or .csv
+    files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each. tags: with a
+    tag per token. pairs: sequences to be turned into others."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
-    """Model the bytes of the files instead of their characters (format text or manual)."""
+    """Model the bytes of the files instead of their characters (format text, novel or manual)."""
     valid_fraction: float = 0.05
     """Share of the symbols, or lines of strokes, for validation. Not used by formats that come with a split."""
     test_fraction: float = 0.05
@@ -47,6 +51,11 @@ class DataConfig:
     stop with an error."""
     min_count: int = 1
     """Text: read symbols that occur fewer times in the training part as the unknown symbol, which is learned then."""
+    symbols: str = ""
+    """Symbols that the vocabulary holds even if the training part lacks them; a byte is the character with its value.
+    A run that starts from a model has those of the model here."""
+    unknown: bool = False
+    """Keep an unknown symbol in the vocabulary even if validation and test part need none."""
     remove_spaces: bool = False
     """Remove the spaces of a text (line ends stay), to see whether the model finds the words."""
     min_points: int | None = None
@@ -85,10 +94,13 @@ class DataConfig:
         if self.lines < 3:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
         _seed("data", self, "split_seed")
+        built_in = self.format in (*BUILT_IN_TEXTS, "handwritten")
         for name, wrong, formats in (
-            ("path", self.path and self.format in ("manual", "handwritten"), "files, and these data are built in"),
-            ("bytes", self.bytes and self.format not in ("manual", "text"), "data.format manual or text"),
+            ("path", self.path and built_in, "files, and these data are built in"),
+            ("bytes", self.bytes and self.format not in (*BUILT_IN_TEXTS, "text"), "data.format text, novel or manual"),
             ("min_count", self.min_count > 1 and not self.is_text, "text"),
+            ("symbols", self.symbols and not self.is_text, "text"),
+            ("unknown", self.unknown and not self.is_text, "text"),
             ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
             ("min_points", self.min_points is not None and self.format not in STROKE_FORMATS, "strokes"),
             ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
@@ -287,6 +299,9 @@ class TrainConfig:
     """Updates between lines of metrics.jsonl."""
     checkpoint_every: float = 60.0
     """Seconds between checkpoints, in addition to one after each validation."""
+    start_from: str | None = None
+    """Fine-tune this model: a run directory, a checkpoint directory or the name of a bundled model. The run has its
+    network, its symbols and its detectors. Default: new weights."""
     recurrent_gain: float | None = None
     """Initial gain of layer norm on the contributions of U and V. Default: 0.3 for hm-lstm and hrnn, 1 for ln-lstm."""
     skip_nonfinite: bool = False

@@ -27,6 +27,11 @@ _held = DetectorConfig(rates=(0.9, 0.6), start_at_rates=True, rate_weight=0.2)
 _strokes_held = DetectorConfig(rates=(0.85, 0.15), rate_weight=0.0, rate_control=0.05, bounds=(0.3, 0.5))
 _strokes_pulled = dataclasses.replace(_strokes_held, pull_weight=0.05, pull_margin=1.0)
 
+FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=_no_plateau, log_every=20)
+"""Training that starts from a model; the rest of its settings come from the model."""
+FINETUNE_RATE = 0.5
+"""Learning rate of such a run, as a share of the rate that the model was trained with."""
+
 PRESETS: dict[str, Config] = {
     "demo": Config(
         DataConfig(format="manual"),

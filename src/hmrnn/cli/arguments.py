@@ -9,7 +9,7 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from hmrnn.cli.parse import flag, flags_of, option
 from hmrnn.cli.target import preset_for
@@ -80,6 +80,8 @@ def check_folder(name: str, path: str) -> None:
 class TrainArguments(Config, Arguments):
     """Train a model."""
 
+    ALIASES: ClassVar[dict[str, str]] = {"train.start_from": "--from"}
+    """Further flags of settings."""
     target: str = option("", "PRESET|PATH", positional=True)
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
@@ -99,7 +101,7 @@ class TrainArguments(Config, Arguments):
 
     @staticmethod
     def flags() -> dict[str, str]:
-        return flags_of(Config)
+        return flags_of(Config) | TrainArguments.ALIASES
 
     def check(self) -> None:
         self.config.check()

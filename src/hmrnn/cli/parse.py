@@ -128,12 +128,13 @@ def parser_of(kind: type, program: str, default: Any = None) -> _Parser:
         if dataclasses.is_dataclass(part):
             groups[name] = parser.add_argument_group(name, _paragraph(part))
     for setting in settings:
-        _add(groups[setting.name.rpartition(".")[0]], setting)
+        alias = getattr(kind, "ALIASES", {}).get(setting.name)
+        _add(groups[setting.name.rpartition(".")[0]], setting, alias)
     return parser
 
 
-def _add(group: Any, setting: Setting) -> None:
-    """Add a setting to a parser or to one of its groups."""
+def _add(group: Any, setting: Setting, alias: str | None) -> None:
+    """Add a setting to a parser or to one of its groups; ``alias`` is a further flag for it."""
     name, kind, field, default, doc = setting
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
@@ -153,7 +154,7 @@ def _add(group: Any, setting: Setting) -> None:
     more["type"], more["metavar"] = _converter(kind)
     more["metavar"] = field.metadata.get("metavar") or more["metavar"]
     if not field.metadata.get("positional"):
-        aliases = filter(None, [field.metadata.get("alias")])
+        aliases = filter(None, [alias, field.metadata.get("alias")])
         group.add_argument(*aliases, flag(name), dest=name, required=required, **more)
     else:
         group.add_argument(name, **(({} if required else {"nargs": "?"}) | more))

@@ -32,6 +32,8 @@ def train_arguments(words: list[str]) -> TrainArguments:
         raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
     config = _with_paths(config, given)
+    if "train.start_from" in given and not given.get("resume"):
+        config = _from_model(config, given)
     out = given["out"] = given.get("out") or f"runs/{name}"
     arguments = fit(build(_arguments(config), given), config)
     if arguments.resume:  # the flags change the config of the run, not of the preset
@@ -44,6 +46,19 @@ def train_arguments(words: list[str]) -> TrainArguments:
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)
     return arguments
+
+
+def _from_model(config: Config, given: dict[str, Any]) -> Config:
+    """The config of a run on the data of ``config`` that starts from a model; InputError if a flag contradicts it."""
+    from hmrnn import checkpoint
+    from hmrnn.pretrained.finetune import KEPT, check_kept, finetune_config
+    from hmrnn.pretrained.load import locate
+
+    source = given["train.start_from"]
+    data = build(config, {name: given[name] for name in given if name.startswith("data.") and name not in KEPT}).data
+    result = finetune_config(checkpoint.read(locate(source)), source, data)
+    check_kept(result, given)
+    return result
 
 
 def _with_paths(config: Config, given: dict[str, Any]) -> Config:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from hmrnn import checkpoint
 from hmrnn.cli import display, progress
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
 from hmrnn.errors import InputError
+from hmrnn.pretrained.load import locate
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.processes import processes
@@ -53,7 +56,10 @@ def run_to_end(
     with processes(device) as (rank, world):
         corpus = _first_of_all(rank, world, lambda: _load_data(config))
         run.writer = rank == 0
-        trainer = Trainer(config, corpus, device, rank, world)
+        source = config.train.start_from
+        start = None if source is None or resume else checkpoint.read(locate(source))
+        trainer = Trainer(config, corpus, device, rank, world, start)
+        unit, per = trainer.task.unit, trainer.task.per
         with run.open(overwrite=overwrite):
             events = run_training(trainer, run, resume=resume)
             end = progress.follow(events, trainer, run, quiet=rank > 0)
@@ -62,9 +68,20 @@ def run_to_end(
         if rank == 0:
             print(f"stopped by {end['signal']} at step {end['step']}; everything is saved. Resume with:\n  {again}")
         return 128 + signal.Signals[end["signal"]]
-    if rank == 0 and report:
-        print(f"report: {write_report(run.path, read_metrics(run.path / 'metrics.jsonl'), corpus)}")
+    if rank == 0:
+        metrics = read_metrics(run.path / "metrics.jsonl")
+        if source is not None:
+            _print_change(source, metrics, unit, per)
+        if report:
+            print(f"report: {write_report(run.path, metrics, corpus)}")
     return 0
+
+
+def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:
+    """Print the validations before and after fine-tuning, unless the lines of the first are lost."""
+    found = {line["step"]: line[unit] for line in metrics if line["event"] == "valid"}
+    if 0 in found:
+        print(f"validation part, {unit} per {per}: {found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned")
 
 
 def _load_data(config: Config) -> Corpus | StrokeCorpus:

@@ -27,7 +27,7 @@ import numpy as np
 import safetensors
 import safetensors.torch
 
-from hmrnn.config import DataConfig
+from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.data.archives import count_progress
 from hmrnn.data.text.reading import Unknown, index_alike
 from hmrnn.data.text.sources import find_files, read_text
@@ -58,7 +58,7 @@ class Job:
     """The segmentation of some files; :meth:`run` starts or resumes it.
 
     Args:
-        network, vocabulary, config: of the model; files are read in its data format (the format "manual" as text).
+        network, vocabulary, config: of the model; files are read in its data format (built-in texts as text).
         files: what to read; process ``rank`` takes every world-th file, or part if there are fewer files.
         out: the folder of the results, ``a.txt.jsonl`` for ``a.txt``.
         streams: parts read side by side, and the most parts of a file; 1 reads every file from end to end.
@@ -90,7 +90,7 @@ class Job:
                 f"streams and chunk must be at least 1 and warmup at least 0; got {streams}, {chunk} and {warmup}"
             )
         rank, world = share
-        form = "text" if config.format == "manual" else config.format
+        form = "text" if config.format in BUILT_IN_TEXTS else config.format
         self.config = dataclasses.replace(config, format=form, path=tuple(map(str, files)))
         each = [dataclasses.replace(self.config, path=(str(file),)) for file in files]
         every = [path for one in each for path in find_files(one)]

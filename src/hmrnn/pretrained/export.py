@@ -57,9 +57,13 @@ def _half(name: str, weight: Tensor) -> Tensor:
 
 
 def _without_places(config: Config) -> Config:
-    """``config`` with the names of the data files instead of their paths, and without the cache."""
+    """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
     names = tuple(Path(path).name for path in config.data.path)
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, path=names, cache=None))
+    start = config.train.start_from and Path(config.train.start_from).name
+    return dataclasses.replace(
+        config, data=dataclasses.replace(config.data, path=names, cache=None),
+        train=dataclasses.replace(config.train, start_from=start),
+    )  # fmt: skip
 
 
 def _validation(directory: Path) -> str | None:
@@ -95,6 +99,7 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
         "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
         "reads": saved.reads.describe(),
         "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
+        "started from": train.start_from and f"`{train.start_from}`",
         "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
         "validation": validation,
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
@@ -34,6 +35,43 @@ class Model:
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.source or 'in memory'}: {describe(self.network)}; {self.reads.describe()}>"
+        )
+
+    def finetune(
+        self: M,
+        data: str | Path | Sequence[str | Path],
+        *,
+        out: str | Path | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        seed: int = 1,
+        device: str = "auto",
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> M:
+        """A new model: this one trained further on other data. This one does not change.
+
+        Args:
+            data: a text, or the path or paths of files of text or strokes. A str that names an existing file is a path.
+            out: the directory of the run, which ``hmrnn train --resume`` can continue. None: nothing is kept but the
+                model that is returned.
+            epochs: passes over the training part; 3 if not given.
+            learning_rate: of the first update; it falls linearly to zero. If not given, a share of the rate that this
+                model was trained with.
+            seed: of all random draws.
+            device: cpu, cuda, cuda:N, or auto: a GPU if there is one.
+            progress: called with each line of metrics; the first is the validation before any update.
+
+        The last 10 % of the data are held out: one half chooses the best model, the other is not used. Symbols that
+        this model does not know are added to its vocabulary.
+
+        Example::
+
+            >>> model = hmrnn.load("english-small").finetune("book.txt", out="runs/book")  # doctest: +SKIP
+        """
+        from hmrnn.pretrained.finetune import finetune
+
+        return finetune(
+            self, data, out=out, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device, progress=progress
         )
 
     def to(self: M, device: str | torch.device) -> M:

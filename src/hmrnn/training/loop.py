@@ -18,7 +18,8 @@ def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Itera
     """Train until done, or until SIGINT or SIGTERM asks to stop; everything is saved by then.
 
     Yields events: the lines of metrics.jsonl ("train", "valid", and "detector" when a detector collapses or recovers),
-    a "step" after every update, and one "end" with the reason, and the signal if there was one.
+    a "step" after every update, and one "end" with the reason, and the signal if there was one. A run that starts from
+    a model is validated first, at step 0, so that its best model is never worse than that one.
     """
     if resume:
         trainer.restore(run.newest_state())
@@ -42,7 +43,26 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         run.save("last", p.step, trainer.snapshot(training=True))
         saved = time.monotonic()
 
+    def validate(where: dict[str, float]) -> dict[str, Any]:
+        result = trainer.validate()
+        _check_finite(trainer, run, result.measure)
+        best = trainer.judge(result.measure)
+        if p.finished is not None:
+            trainer.count_skipped()  # those after the last line
+        line = {
+            "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
+            "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
+            "learning_rate": trainer.rate(),
+        }  # fmt: skip
+        line |= {} if result.error is None else {"error": result.error}
+        p.metrics_bytes = write_line(line)
+        save(best)
+        return line
+
     with run.metrics(p.metrics_bytes) as write_line, asked_to_stop() as asked:
+        if t.start_from is not None and p.best is None:
+            yield validate({"step": 0, "epoch": 0.0})
+            window_began = time.monotonic()
         while p.finished is None:
             if stepped := p.epoch < t.epochs or p.chunk > 0:  # False if resumed with fewer epochs than are done
                 trainer.step()
@@ -70,20 +90,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                 p.metrics_bytes = write_line(line)
                 yield line
             if due:
-                result = trainer.validate()
-                _check_finite(trainer, run, result.measure)
-                best = trainer.judge(result.measure)
-                if p.finished is not None:
-                    trainer.count_skipped()  # those after the last line
-                line = {
-                    "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
-                    "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
-                    "learning_rate": trainer.rate(),
-                }  # fmt: skip
-                line |= {} if result.error is None else {"error": result.error}
-                p.metrics_bytes = write_line(line)
-                save(best)
-                yield line
+                yield validate(where)
                 window_began = time.monotonic()
             yield {"event": "step", **where}
             save_due = time.monotonic() - saved > t.checkpoint_every

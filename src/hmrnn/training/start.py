@@ -1,0 +1,68 @@
+"""The start of a run from a trained model: its weights, with further rows for symbols that it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.data.text.plain import plain
+from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+from hmrnn.tasks.base import Task
+from hmrnn.tasks.text import TextTask
+
+ROWS = ("embedding.weight", "softmax.weight", "softmax.bias")
+"""The weights of a model of text that have a row for each symbol."""
+COUNTED = 10_000_000
+"""Symbols of the training part that are counted."""
+
+
+@torch.no_grad()
+def start_from(task: Task, source: Checkpoint) -> None:
+    """Give the model of ``task`` the weights of ``source``; InputError if they do not fit."""
+    weights = dict(source.weights)
+    if isinstance(task, TextTask) and isinstance(source.reads, Vocabulary):
+        vocabulary = task.corpus.vocabulary
+        counts = np.bincount(task.corpus.train[:COUNTED], minlength=len(vocabulary))
+        weights |= extended({name: weights[name].float() for name in ROWS}, source.reads, vocabulary, counts)
+    try:
+        task.model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the weights to start from do not fit the model of this run: {reason}") from error
+
+
+def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: np.ndarray) -> dict[str, Tensor]:
+    """The weights ``ROWS`` of a model of ``old`` for the vocabulary ``new``, which holds all symbols of ``old``.
+
+    A new symbol starts as its plain form, such as " for “, if the model knows that, else as the unknown symbol, else
+    as the mean of all symbols with the smallest bias. It gets a share of the probability of the symbol that it starts
+    as, by ``counts``, how often each symbol of ``new`` occurs in the training part.
+    """
+    parents = [_parent(symbol, old) for symbol in (*new.symbols, *[None] * new.unknown)]
+    own = {place: k for k, (place, same) in enumerate(parents) if same}
+    result = {}
+    for name, weight in rows.items():
+        other = weight.min() if name == "softmax.bias" else weight.mean(0)
+        result[name] = torch.stack([other if place is None else weight[place] for place, _ in parents])
+    for k, (place, same) in enumerate(parents):
+        if place is not None and not same:
+            share = (counts[k] + 1) / (counts[own[place]] + 1)
+            result["softmax.bias"][k] += min(0.0, float(np.log(share)))
+    return result
+
+
+def _parent(symbol: Any, old: Vocabulary) -> tuple[int | None, bool]:
+    """The index of the symbol of ``old`` that a symbol starts as, and whether it is the same; None: the unknown one."""
+    places = {each: k for k, each in enumerate(old.symbols)}
+    unknown = len(old.symbols) if old.unknown else None
+    if symbol is None:
+        return unknown, old.unknown
+    if symbol in places:
+        return places[symbol], True
+    form = plain(symbol).strip() if isinstance(symbol, str) else ""
+    return next((places[each] for each in (form, form.lower()) if each in places), unknown), False

@@ -1,0 +1,92 @@
+"""hmrnn train --from: a run that starts from a model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import tiny
+from hmrnn.config import Config
+from hmrnn.training.metrics import read_metrics
+from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a finished run in runs/story and another text in book.txt."""
+    shutil.copytree(trained / "runs", tmp_path / "runs")
+    (tmp_path / "book.txt").write_text(tiny.text(900, seed=1).replace("cab", "Xé"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def settings(run: str) -> Config:
+    return RunDirectory(Path(run)).config()
+
+
+def test_a_run_and_its_resume(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ("train", "book.txt", "--from", "runs/story", "--no-report", "--train.epochs", 2, "--detectors.slope", 1, 3)
+    assert tiny.hmrnn(*train, "--out", "whole") == 0
+    shown = capsys.readouterr().out
+    lines = [line for line in read_metrics(Path("whole/metrics.jsonl")) if line["event"] == "valid"]
+    assert [line["step"] for line in lines] == [0, 4, 8]
+    best = min(line["bits"] for line in lines)
+    assert f"bits per character: {lines[0]['bits']:.4f} by runs/story, {best:.4f} fine-tuned" in shown
+    story, book = settings("runs/story"), settings("whole")
+    assert book.model == story.model
+    assert book.train.start_from == "runs/story"
+    assert book.train.learning_rate < story.train.learning_rate
+    assert book.data.symbols == " abcdefgh"
+    assert book.detectors.slope == (1.0, 3.0)
+
+    with monkeypatch.context() as patch:
+        step = Trainer.step
+
+        def interrupted(trainer: Trainer) -> None:
+            step(trainer)
+            if trainer.progress.step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        patch.setattr(Trainer, "step", interrupted)
+        assert tiny.hmrnn(*train, "--out", "parts") == 143
+    shutil.rmtree("runs/story")  # a resumed run does not need it
+    assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--no-report") == 0
+    assert tiny.contents(Path("parts")) == tiny.contents(Path("whole"))
+    assert capsys.readouterr().out.endswith(" fine-tuned\n")
+    assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--from", "elsewhere") == 2
+    assert capsys.readouterr().err.endswith("a resumed run keeps its settings; it cannot change --from\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--from", "english-smal"], "no checkpoint at english-smal: expected a run directory, "),
+        (
+            ["--from", "handwriting-small"],
+            "handwriting-small is a model of strokes, and the data are text; ",
+        ),
+        (
+            ["--from", "runs/story", "--model.num-layers", "2"],
+            "--model.num-layers is 3 in runs/story, the model to start from, and cannot change; leave it out\n",
+        ),
+        (["--from", "runs/story", "--data.bytes"], "--data.bytes is False in runs/story, the model to start from, "),
+        (
+            ["--from", "runs/story", "--data.format", "enwik8"],
+            "runs/story reads characters, and --data.format enwik8 holds bytes; set --data.format to text\n",
+        ),
+    ],
+)
+def test_clear_errors(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:
+    assert tiny.hmrnn("train", "book.txt", *flags, "--out", "new") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hmrnn: {message}")
+    assert error.count("\n") == 1
+    assert not Path("new").exists()

@@ -1,0 +1,95 @@
+"""Fine-tuning in Python: a model in, a better one on other data out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+import tiny
+import tiny_strokes
+from hmrnn import InputError
+from hmrnn.data import save_strokes
+from hmrnn.pretrained.export import export
+from hmrnn.pretrained.text import TextModel
+from hmrnn.training.rundir import RunDirectory
+
+TEXT = tiny.text(900, seed=1).replace("cab", "xé")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    """An untrained model of " abcdefgh" with a low rate and short sequences."""
+    return tiny.saved_model(tmp_path_factory.mktemp("base") / "model")
+
+
+def test_a_text_in_memory(base: TextModel) -> None:
+    before = {name: weight.clone() for name, weight in base.network.state_dict().items()}
+    events: list[dict] = []
+    tuned = base.finetune(TEXT, epochs=2, seed=3, device="cpu", progress=events.append)
+
+    assert tuned.vocabulary.symbols == tuple(" abcdefghxé")
+    assert tuned.source is None
+    assert not tuned.network.training
+    assert all(torch.equal(weight, before[name]) for name, weight in base.network.state_dict().items())
+    valid = [event["bits"] for event in events if event["event"] == "valid"]
+    assert len(valid) == 3
+    assert min(valid[1:]) < valid[0]
+    assert tuned.config.train.start_from == base.source
+    assert tuned.config.model == base.config.model
+    with torch.no_grad():
+        held_out = TEXT[-90:-45]  # between training and test part
+        assert tuned.score(held_out).bits < base.score(held_out.replace("x", "c").replace("é", "a")).bits + 3
+
+
+def test_a_file_and_its_run(base: TextModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "book.txt").write_text(TEXT)
+    out = tmp_path / "runs" / "book"
+    tuned = base.finetune(str(tmp_path / "book.txt"), out=out, epochs=1, learning_rate=0.01, device="cpu")
+    again = hmrnn.load(out)
+    assert tuned.source == str(out)
+    assert isinstance(again, TextModel)
+    assert again.vocabulary == tuned.vocabulary
+    assert all(torch.equal(a, b) for a, b in zip(again.network.parameters(), tuned.network.parameters()))
+    assert again.corpus().vocabulary == again.vocabulary
+    stored = RunDirectory(out).config()
+    assert stored.train.start_from == base.source
+    assert stored.train.learning_rate == 0.01
+    with pytest.raises(InputError, match="already holds a run"):
+        base.finetune(tmp_path / "book.txt", out=out)
+    card = (export(out, tmp_path / "exported") / "README.md").read_text()
+    assert "| started from | `model` |" in card
+
+
+def test_a_worse_model_is_not_taken(base: TextModel) -> None:
+    tuned = base.finetune(TEXT.replace("x", "a").replace("é", "b"), epochs=1, learning_rate=30.0, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(tuned.network.parameters(), base.network.parameters()))
+
+
+def test_strokes(tmp_path: Path) -> None:
+    model = tiny_strokes.model()
+    lines = tiny_strokes.strokes(40, seed=5)
+    save_strokes(lines, tmp_path / "mine.npz")
+    events: list[dict] = []
+    tuned = model.finetune(tmp_path / "mine.npz", epochs=1, device="cpu", progress=events.append)
+    valid = [event["nats"] for event in events if event["event"] == "valid"]
+    assert len(valid) == 2
+    assert tuned.score(lines).log_likelihood == pytest.approx(-valid[1], rel=0.5)
+    assert not np.allclose(tuned.scale.mean, model.scale.mean)
+
+
+def test_clear_errors(base: TextModel, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("abc")
+    with pytest.raises(InputError, match="is too short"):
+        base.finetune(tmp_path / "short.txt")
+    with pytest.raises(InputError, match="a run that is kept in out needs its text in a file, and there is no file"):
+        base.finetune("no-such-book.txt", out=tmp_path / "run")
+    with pytest.raises(InputError, match="there is no file"):
+        base.finetune(tmp_path / "none.txt")
+    with pytest.raises(InputError, match=r"train\.epochs must be at least 1"):
+        base.finetune(TEXT, epochs=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["short.txt"]
