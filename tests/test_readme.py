@@ -93,8 +93,8 @@ def run_blocks(page: Path) -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory where every command and example of the README has been run, with what other pages name, too."""
     place = tmp_path_factory.mktemp("readme")
-    for name in ("book.txt", "more.txt"):
-        (place / name).write_text(TEXT)
+    (place / "book.txt").write_text(TEXT)
+    (place / "more.txt").write_text(TEXT[:200])
     save_strokes(tiny_strokes.strokes(40), place / "lines.npz")
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(place):
         patch.setenv("HMRNN_CACHE", str(place / "cache"))
