@@ -57,6 +57,12 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = text
 
 
+def tidy(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Names such as ``classes_`` are literal, not links, and names of arguments may take two lines."""
+    text = re.sub(r"(?m)^( +(?:\w+, )*\w+,)\n +(?=\w+[,:])", r"\1 ", "\n".join(lines))
+    lines[:] = re.sub(r"(?<![`\w])(\w+_)(?![`\w])", r"``\1``", text).split("\n")
+
+
 def mathml(translator: Any, node: nodes.Element) -> None:
     """Write a formula as MathML, which browsers show without a script from elsewhere; blank lines part formulas."""
     block = isinstance(node, nodes.math_block)
@@ -77,5 +83,6 @@ def write_entrance(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", fill)
+    app.connect("autodoc-process-docstring", tidy, priority=400)  # before napoleon
     app.connect("build-finished", write_entrance)
     app.add_html_math_renderer("mathml", (mathml, None), (mathml, None))
