@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import json
 import re
 import shlex
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import tiny_strokes
 from hmrnn.cli import main as cli
 from hmrnn.cli.arguments import ARGUMENTS
 from hmrnn.cli.parse import flag, flags_of
-from hmrnn.config import Config
+from hmrnn.config import Config, Format
 from hmrnn.data import save_strokes
 from hmrnn.presets import PRESETS
 
@@ -237,13 +239,18 @@ def test_the_generated_pages_name_every_setting_preset_command_and_class() -> No
     assert [row for row in presets if row.startswith("| `train.seed` | 3 |")]
     for command, kind in ARGUMENTS.items():
         section = commands.split(f"## hmrnn {command}\n")[1].split("\n## ")[0]
-        own = [field for field in kind.__dataclass_fields__.values() if field.name not in vars(Config())]
-        for field in own:
+        for field in (each for each in dataclasses.fields(kind) if each.name not in vars(Config())):
             words = field.metadata.get("metavar") if field.metadata.get("positional") else flag(field.name)
             assert f"`{words}" in section, (command, field.name)
     names = generate.names()
     assert [name for name in hmrnn.__all__ if name != "__version__" and f":: hmrnn.{name}\n" not in names] == []
     assert ":: hmrnn.nn.ReadOut\n" in names
+
+
+def test_the_documents_describe_every_format_and_preset() -> None:
+    formats, presets = (DOCS / "reference" / name for name in ("data.md", "settings.md"))
+    assert [name for name in typing.get_args(Format) if f"`{name}`" not in formats.read_text()] == []
+    assert [name for name in PRESETS if f"`{name}`" not in presets.read_text()] == []
 
 
 def test_the_documents_explain_what_a_run_writes(place: Path) -> None:
