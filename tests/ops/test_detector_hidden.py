@@ -9,7 +9,7 @@ from torch import Tensor
 import literal
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.ops import Options, choose_engine, reference
+from hmrnn.ops import Options, choose_engine
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.sparse import forward as sparse
 from hmrnn.training.averaging import decay
@@ -58,7 +58,6 @@ MORE = [
 
 @pytest.mark.parametrize("cell", [*CELLS, {"flush": False}, {"flush": False, "top_down": "always"}], ids=str)
 def test_sparse_is_the_reference(cell: dict[str, object]) -> None:
-    assert choose_engine("auto", torch.device("cpu"), Options(detector_hidden=6)) == "sparse"
     for more in MORE:
         given = make(Case(T=8, B=4, hidden=6, **more, **cell), torch.float64)  # type: ignore[arg-type]
         error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), want := expected(given))
@@ -66,6 +65,13 @@ def test_sparse_is_the_reference(cell: dict[str, object]) -> None:
         assert 0 < want["boundaries"].mean() < 1
         got = evaluate(sparse.hmlstm, given, torch.float64, gradients=False)
         assert worst(got, {name: want[name] for name in got})[0] < 1e-12
+
+
+def test_every_engine_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
+    options = Options(detector_hidden=7)
+    assert choose_engine("auto", torch.device("cpu"), options) == "sparse"
+    assert choose_engine("auto", torch.device("cuda"), options) == "cuda"
 
 
 def test_gradcheck_of_soft_boundaries() -> None:
@@ -126,17 +132,3 @@ def test_training_spares_and_bounds_it() -> None:
         assert 0.5 * 1.13 * (w.D2.abs() @ w.D1[:, H : H + above].abs()).sum() <= 0.1 + 1e-12
     for l in range(2):
         torch.testing.assert_close(rnn.D1[l].detach()[:, : (5, 4)[l]], before[f"D1.{l}"][:, : (5, 4)[l]])
-
-
-def test_the_other_engines_say_that_they_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    rnn, options = network().requires_grad_(False), Options(detector_hidden=7)
-    monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
-    assert choose_engine("auto", torch.device("cuda"), options) == "reference"
-    with pytest.raises(
-        InputError, match=r'engine "cuda" cannot run here: it has no detectors with a hidden layer; use'
-    ):
-        choose_engine("cuda", torch.device("cuda"), options)
-    x, state = torch.zeros(2, 1, 3, dtype=torch.float64), rnn.initial_state(1)
-    with pytest.raises(InputError, match="no detectors with a hidden layer"):
-        cuda.hmlstm(x, rnn.layers(), state, rnn.options())
-    assert reference.hmlstm(x, rnn.layers(), state, rnn.options()).hidden[0].shape == (2, 1, 5)

@@ -15,8 +15,12 @@ import tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-# two of the eight, as each takes 15 seconds: every kernel, and both kinds of number
-CASES = {"111": "layer norm, bfloat16, dropout between layers, reinforce", "000": "float32, gumbel"}
+# a few of the sixteen, as each takes 15 seconds: every kernel, and both kinds of number
+CASES = {
+    "1110": "layer norm, bfloat16, dropout between layers, reinforce",
+    "0000": "float32, gumbel",
+    "0101": "bfloat16, hidden layers of detectors, reinforce",
+}
 
 COMPILE = """
 import sys
@@ -48,9 +52,10 @@ from hmrnn.nn.hmlstm import HMLSTM
 
 cuda.why_not = lambda device, dtype: None
 for case in sys.argv[1:]:
-    layer_norm, half, dropout = (letter == "1" for letter in case)
-    rnn = HMLSTM(8, 16, 3, layer_norm=layer_norm, boundary="reinforce" if half else "gumbel")
-    x, noise = torch.randn(1, 2, 8, requires_grad=True), torch.rand(1, 2, 2)
+    layer_norm, half, dropout, hidden = (letter == "1" for letter in case)
+    boundary, units, layers = "reinforce" if half else "gumbel", 24 if hidden else 0, 2 if hidden else 3
+    rnn = HMLSTM(8, 16, layers, layer_norm=layer_norm, boundary=boundary, detector_hidden=units)
+    x, noise = torch.randn(1, 2, 8, requires_grad=True), torch.rand(1, 2, layers - 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         seen = [torch.ones(2, 16)] * 2 if dropout else None
         given = rnn.layers(), rnn.initial_state(2), rnn.options()
@@ -70,7 +75,10 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     for case, name in CASES.items():
         lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith(f"{case} ")]
         found = {kernel: (int(count), int(size)) for kernel, count, size in lines}
-        wanted = {"cell_forward", "cell_backward", "start", "finish", "row_dots", "weigh", "column_sums"}
-        assert set(found) == wanted | ({"apply_gain"} if "layer norm" in name else set()), name
-        assert found["cell_forward"][0] == found["cell_backward"][0] == 3, name  # one for each layer
+        wanted = {"cell_forward", "cell_backward", "start", "finish", "weigh", "column_sums"}
+        wanted |= {"apply_gain"} if "layer norm" in name else set()
+        wanted |= {"row_dots"} if "hidden" not in name else set()
+        assert set(found) == wanted, name
+        layers = 2 if "hidden" in name else 3
+        assert found["cell_forward"][0] == found["cell_backward"][0] == layers, name  # one for each layer
         assert all(size > 1000 for _, size in found.values()), name

@@ -37,6 +37,20 @@ CASES = [
     Case(copy=False, flush=False, top_down="pending", boundary="soft", detector=0.3, T=2, B=1),
 ]
 
+HIDDEN = [
+    Case(T=2),
+    Case(T=3, B=1, layer_norm=True, on_copy="hold", forced="some", straight_through=True),
+    Case(T=3, B=2, lengths=True, symbols=4, sizes=(3, 5), boundary="gumbel", detector=0.3),
+    Case(T=2, B=1, sizes=(3, 2, 4, 3), dropout=True, boundary="reinforce", detector=0.3),
+    Case(T=2, B=1, dropout=True, layer_norm=True, zoneout="masks"),
+    Case(T=3, B=2, flush=False, top_down="pending", lengths=True, sizes=(3, 4, 2)),
+    Case(T=3, B=1, flush=False, top_down="pending", layer_norm=True, symbols=4, boundary="sample", detector=0.3),
+    Case(T=2, B=1, flush=False, top_down="always", layer_norm=True, boundary="soft", detector=0.1),
+    Case(T=2, B=1, top_down="none", copy=False, on_copy="hold"),
+    Case(T=1, B=1, sizes=(4,)),  # a single layer has no detector
+]
+CASES += [dataclasses.replace(case, hidden=5) for case in HIDDEN]
+
 
 @interpreted
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -54,6 +68,15 @@ def test_pending_gates_without_a_gradient_in_pieces(monkeypatch: pytest.MonkeyPa
     assert error < TOLERANCE, f"{name}: {error}"
 
 
+@interpreted
+def test_a_hidden_layer_of_detectors_in_bfloat16_and_without_a_gradient() -> None:
+    given = make(Case(T=2, B=1, hidden=5, forced="all"), torch.bfloat16)
+    error, name = worst(evaluate(cuda.hmlstm, given, torch.bfloat16), want := expected(given))
+    assert error < 5e-2, f"{name}: {error}"
+    got = evaluate(cuda.hmlstm, given, torch.float32, gradients=False)
+    assert worst(got, {name: want[name] for name in got})[0] < TOLERANCE
+
+
 def test_graphs_are_kept_for_one_cell_alone() -> None:
     spec = Spec(
         steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",
@@ -61,7 +84,8 @@ def test_graphs_are_kept_for_one_cell_alone() -> None:
         lengths=False, training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
     )  # fmt: skip
     changes = [{"flush": False}, {"gate": "pending"}, {"gate": "always"}, {"gate": "none"}, {"copy": False}]
-    assert len({spec, *(dataclasses.replace(spec, **change) for change in changes)}) == 6
+    changes += [{"hidden": 5}]
+    assert len({spec, *(dataclasses.replace(spec, **change) for change in changes)}) == 7
 
 
 CELLS = [
@@ -74,8 +98,15 @@ CELLS = [
     {"copy": False},
     {"copy": False, "flush": False, "top_down": "none"},
 ]
+ESTIMATORS = [
+    {"hidden": 24},
+    {"hidden": 24, "flush": False, "top_down": "pending", "lengths": True, "symbols": 30},
+    {"hidden": 24, "dropout": True, "boundary": "gumbel", "on_copy": "hold"},
+    {"boundary": "gumbel", "lengths": True},
+    {"boundary": "reinforce", "on_copy": "hold"},
+]
 LARGER = Case(sizes=(64, 48, 80), T=20, B=9, input_size=24, forced="all", straight_through=True)
-ON_A_GPU = [dataclasses.replace(LARGER, **cell) for cell in CELLS]
+ON_A_GPU = [dataclasses.replace(LARGER, **cell) for cell in CELLS + ESTIMATORS]
 ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
 
 

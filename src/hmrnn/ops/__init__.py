@@ -29,8 +29,7 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     dtype = autocast_dtype(device) or dtype
     transformed = _why_plain_torch()
-    hidden = "it has no detectors with a hidden layer" if options.detector_hidden else None
-    no_cuda = transformed or hidden or cuda.why_not(device, dtype)
+    no_cuda = transformed or cuda.why_not(device, dtype)
     no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:

@@ -157,8 +157,6 @@ def hmlstm(
     reason = why_not(device, dtype)
     if reason is not None:
         raise InputError(f"the engine 'cuda' cannot run here: {reason}; choose another engine")
-    if options.detector_hidden:
-        raise InputError("the engine 'cuda' has no detectors with a hidden layer; choose engine='reference'")
     if isinstance(options.slope, Tensor) and options.slope.requires_grad:
         raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
     if len(weights) == 1:
@@ -193,6 +191,7 @@ def hmlstm(
         flush=options.flush,
         gate=options.gate,
         copy=options.copy,
+        hidden=options.detector_hidden if len(weights) > 1 else 0,
     )
     steered = options.slope, options.temperature
     call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.cuda.layer import OF_STATS, Layer, copy_all, product
@@ -36,7 +37,9 @@ def source_gradient(plan: Plan, dtype: torch.dtype) -> Tensor:
     spec, first = plan.spec, plan.layers[0]
     ds = first.ds.flatten(0, 1) if plan.ds_x is None else plan.ds_x[:, : first.gates]
     d_x = product(ds, plan.W_x, spec.new(len(ds), spec.input_size, dtype=torch.float32))
-    if spec.detectors > 0:
+    if first.D1 is not None:
+        product(first.d_units.flatten(0, 1), first.D1[:, first.unit_span("W")], d_x, add=True)
+    elif spec.detectors > 0:
         d_x.addcmul_(plan.d_s_z[: spec.steps].flatten(0, 1)[:, :1], first.detector["W"])
     d_x = d_x.view(spec.steps, spec.batch, -1).to(dtype)
     if plan.index is None:
@@ -78,11 +81,28 @@ class _Layer:
             for name, gram in grams.items():
                 assert gram is not None
                 self._apply_gain(name, gram, sums)
-        if not layer.top:
+        if layer.D1 is not None:
+            self._hidden_detector()
+        elif not layer.top:
             of_bias = self.plan.d_s_z[: self.spec.steps, :, layer.l].sum()
             found["b"] = torch.cat([found["b"], of_bias[None]])
             copy_all((found[name][-1], sums[f"detector {name}"]) for name in self.names)
         return found
+
+    def _hidden_detector(self) -> None:
+        """The gradients of D1, d1, D2 and d2."""
+        layer, plan, T = self.layer, self.plan, self.spec.steps
+        assert layer.D1 is not None
+        assert layer.unit_log is not None
+        ds_z = plan.d_s_z[:T, :, layer.l].flatten()
+        d, hidden = layer.d_units.flatten(0, 1), layer.unit_log.flatten(0, 1)
+        D1 = torch.empty_like(layer.D1, dtype=torch.float32)
+        for name, read in layer.reads.items():
+            gate, now = self._gate(name), int(name == "W")
+            a = plan.x if read is None else plan.layers[read].h[now : now + T]
+            left = d if gate is None else (d * gate[:T, :, 0].flatten()[:, None]).to(d.dtype)
+            D1[:, layer.unit_span(name)] = product(left.t(), a.flatten(0, 1), D1.new_empty(layer.units, a.shape[-1]))
+        self.found |= {"D1": D1, "d1": d.float().sum(0), "D2": (ds_z @ F.gelu(hidden))[None], "d2": ds_z.sum()[None]}
 
     def _column_sums(self, d: Tensor, key: str, stats: Tensor | None) -> None:
         width = d.shape[1]
@@ -119,19 +139,19 @@ class _Layer:
                     other.c_log if spec.norm else None,
                 )  # logs that are no longer needed
         arguments: dict[str, Any] = {"d_detector": None, "stats": None}
-        if not layer.top:
+        if not layer.top and not layer.units:
             arguments["d_detector"] = plan.d_s_z[:, :, layer.l :]
         if layer.stats is not None:
             arguments["stats"] = layer.stats[:, :, OF_STATS[name] :]
         width = layer.input_sizes[name]
-        if weighted is not None or not layer.top:
+        if weighted is not None or arguments["d_detector"] is not None:
             self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
                 a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, weighted=weighted, gram_left=gram_left,
                 sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
                 sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
             )  # fmt: skip
         right = (a if weighted is None else weighted).flatten(0, 1)
-        self.found[name] = spec.new(layer.gates + (not layer.top), width, dtype=torch.float32)
+        self.found[name] = spec.new(layer.rows, width, dtype=torch.float32)
         product(self.ds.t(), right, self.found[name][: layer.gates])
         return None if gram_left is None else torch.mm(gram_left[: spec.steps].flatten(0, 1).t(), right)
 

@@ -104,6 +104,12 @@ def sum6(a, b, c, d, e, f):
 
 
 @triton.jit
+def gelu_share(x):
+    """The factor of x in gelu(x): the standard normal distribution function."""
+    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
 def store_dot(pointer, h, weight, cols, mask):
     """Store the product of h with a detector's row, summed in float32."""
     tl.store(pointer, tl.sum(h * load(weight, cols, mask)))
@@ -223,9 +229,15 @@ def cell_forward(
     dot_own, dot_above, dot_below,  # (T+1, B, D) the products of the detectors' rows with h, h above and h below
     u_z, v_z, w_z,  # the detectors' rows that read this h: of this layer, the layer below and the layer above
     stats,  # (T, B, STATS)
+    units_own, units_above,  # of a detector with a hidden layer: the products of D1, beside those of U and V,
+    units_below, units_below_row, units_below_step,  # and W
+    d1, D2, d2,
+    unit_log,  # (T, B, UNITS) output: the hidden layer before gelu
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,  # detectors, one less than layers
+    UNITS: tl.constexpr,
+    UNIT_BLOCK: tl.constexpr,
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
     FLUSH: tl.constexpr,
@@ -305,10 +317,22 @@ def cell_forward(
     # (8), (9): the boundary
     if LAYER < D:
         at_z = row * D + LAYER
-        pre = tl.load(dot_own + at_z) + tl.load(bias + 4 * H)
-        pre += zb * tl.load(dot_below + at_z)
-        if above is not None:
-            pre += gate_V * tl.load(dot_above + at_z)
+        if D2 is not None:
+            k = tl.arange(0, UNIT_BLOCK)
+            some = k < UNITS
+            units = load(d1, k, some) + load(units_own + step * own_step + b * own_row, k, some)
+            units_at = row_below(units_below, units_below_row, units_below_step, index, step, b, B, LAYER)
+            units += zb * load(units_at, k, some)
+            if above is not None:
+                units += gate_V * load(units_above + step * above_step + b * above_row, k, some)
+            if unit_log is not None:
+                tl.store(unit_log + row * UNITS + k, units, mask=some)
+            pre = tl.sum(units * gelu_share(units) * load(D2, k, some)) + tl.load(d2)
+        else:
+            pre = tl.load(dot_own + at_z) + tl.load(bias + 4 * H)
+            pre += zb * tl.load(dot_below + at_z)
+            if above is not None:
+                pre += gate_V * tl.load(dot_above + at_z)
         p = tl.minimum(tl.maximum((tl.load(slope) * pre + 1) / 2, 0.0), 1.0)
         z_new = p
         if not SOFT:
@@ -333,21 +357,22 @@ def cell_forward(
         tl.store(s_z + at_z, pre)
 
         # the products of this h with the rows of this detector and of its neighbours
-        for_own = h_new * load(u_z, cols, mask)
-        if v_z is not None:
-            for_below = h_new * load(v_z, cols, mask)
-            if w_z is not None:
-                for_own, for_below, for_above = sum3(for_own, for_below, h_new * load(w_z, cols, mask))
+        if u_z is not None:
+            for_own = h_new * load(u_z, cols, mask)
+            if v_z is not None:
+                for_below = h_new * load(v_z, cols, mask)
+                if w_z is not None:
+                    for_own, for_below, for_above = sum3(for_own, for_below, h_new * load(w_z, cols, mask))
+                    tl.store(dot_below + at_z + 1, for_above)
+                else:
+                    for_own, for_below = sum2(for_own, for_below)
+                tl.store(dot_above + at_z + B * D - 1, for_below)
+            elif w_z is not None:
+                for_own, for_above = sum2(for_own, h_new * load(w_z, cols, mask))
                 tl.store(dot_below + at_z + 1, for_above)
             else:
-                for_own, for_below = sum2(for_own, for_below)
-            tl.store(dot_above + at_z + B * D - 1, for_below)
-        elif w_z is not None:
-            for_own, for_above = sum2(for_own, h_new * load(w_z, cols, mask))
-            tl.store(dot_below + at_z + 1, for_above)
-        else:
-            for_own = tl.sum(for_own)
-        tl.store(dot_own + at_z + B * D, for_own)
+                for_own = tl.sum(for_own)
+            tl.store(dot_own + at_z + B * D, for_own)
     elif v_z is not None:
         store_dot(dot_above + (row + B) * D + LAYER - 1, h_new, v_z, cols, mask)
 
@@ -366,7 +391,7 @@ def start(
     if c_log is not None:
         tl.store(c_log + b * H + cols, cell, mask=mask)
     value = load(h + b * H, cols, mask)
-    if LAYER < D:
+    if u_z is not None:
         store_dot(dot_own + b * D + LAYER, value, u_z, cols, mask)
     if v_z is not None:
         store_dot(dot_above + b * D + LAYER - 1, value, v_z, cols, mask)

@@ -11,6 +11,7 @@ from hmrnn.ops.cuda.kernels import (
     OF_V,
     OF_W,
     STATS,
+    gelu_share,
     load,
     load4,
     row_below,
@@ -119,9 +120,14 @@ def cell_backward(
     d_before,  # (B, D) float32: gradient of z from this layer at step t+1
     d_now,  # (B, D) float32: gradient of z from the layer above at step t
     d_gate_before, d_gate_now,  # (B, D) float32: the same for pending gates
+    D2, unit_log,  # of a detector with a hidden layer
+    d_units,  # (T, B, UNITS) output: the gradient of that layer before gelu
+    unit_U, unit_U_row, unit_V, unit_V_row, unit_W, unit_W_row,  # (B, ·) as via_*, from the hidden layers of detectors
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,
+    UNITS: tl.constexpr,
+    UNIT_BLOCK: tl.constexpr,
     SOFT: tl.constexpr,
     HOLD: tl.constexpr,
     FLUSH: tl.constexpr,
@@ -187,8 +193,10 @@ def cell_backward(
     dh += _gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, d_s_z + at_z + B * D, u_z, cols, mask)
     dh += tl.where(live, load(d_hidden + row * H, cols, mask), 0.0)
     dc = load(d_c + b * H, cols, mask)
+    if unit_U is not None:
+        dh += load(unit_U + b * unit_U_row, cols, mask)
     h_new = h_old
-    if not NORM:
+    if (not NORM) or (unit_V is not None) or (unit_W is not None):
         h_new = load(h + (row + B) * H, cols, mask)
     from_V = 0.0  # gradient of the gate of V in the layer below, at step t+1
     if via_V is not None:
@@ -198,12 +206,18 @@ def cell_backward(
             gate_below = tl.load(gate + (row + B) * D + LAYER - 1)
         if NORM:
             dh += _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, None, cols, mask)
-            dh += gate_below * tl.load(at) * load(v_z, cols, mask)
+            if v_z is not None:
+                dh += gate_below * tl.load(at) * load(v_z, cols, mask)
         else:
             via = _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at, v_z, cols, mask)
             dh += gate_below * via
             if gate is not None:
                 from_V = tl.sum(via * h_new)
+        if unit_V is not None:
+            via = load(unit_V + b * unit_V_row, cols, mask)
+            dh += gate_below * via
+            if gate is not None:
+                from_V += tl.sum(via * h_new)
     dz = 0.0
     d_gate = 0.0  # gradient of the gate of V at step t+1
     if LAYER < D:
@@ -226,6 +240,11 @@ def cell_backward(
                 dh += gate_W * tl.load(at) * load(w_z, cols, mask)
         else:
             via = _gradient_from(via_W, b * via_W_row, via_W_part, PARTS, in_W, at, w_z, cols, mask)
+            dh += gate_W * via
+            if COPY:
+                dz += tl.sum(via * h_new)
+        if unit_W is not None:
+            via = load(unit_W + b * unit_W_row, cols, mask)
             dh += gate_W * via
             if COPY:
                 dz += tl.sum(via * h_new)
@@ -259,6 +278,12 @@ def cell_backward(
         inside = (linear >= 0.0) & (linear <= 1.0) & live
         ds_z = tl.where(inside, (used + tl.load(d_probabilities + at_z)) * a / 2, 0.0)
         tl.store(d_s_z + at_z, ds_z)
+        if D2 is not None:
+            k = tl.arange(0, UNIT_BLOCK)
+            some = k < UNITS
+            unit = load(unit_log + row * UNITS, k, some)
+            slope_gelu = gelu_share(unit) + unit * 0.3989422804014327 * tl.exp(-0.5 * unit * unit)
+            tl.store(d_units + row * UNITS + k, ds_z * load(D2, k, some) * slope_gelu, mask=some)
 
     # the cell and its gates
     d_out = alpha * dh
@@ -317,7 +342,9 @@ def cell_backward(
                 out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, total_V, along_V,
                 gate_V, moments + OF_V, cols, mask, H,
             )  # fmt: skip
-            d_gate_V += along_V + ds_z * tl.load(dot_above + at_z)
+            d_gate_V += along_V
+            if u_z is not None:
+                d_gate_V += ds_z * tl.load(dot_above + at_z)
             out += slot_step
         if LAYER > 0:
             _unnormalise(
@@ -325,7 +352,7 @@ def cell_backward(
                 zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
             d_zb += along_W
-            if LAYER < D:
+            if u_z is not None:
                 d_zb += ds_z * tl.load(dot_below + at_z)
             out += slot_step
         else:
@@ -365,6 +392,7 @@ def cell_backward(
 @triton.jit
 def finish(
     B, h, gate, via_U, via_U_row, via_U_part, via_V, via_V_row, via_V_part, u_z, v_z, d_s_z, d_h, d_now, d_gate_now,
+    unit_U, unit_U_row, unit_V, unit_V_row,
     H: tl.constexpr, LAYER: tl.constexpr, D: tl.constexpr, PENDING: tl.constexpr, NORM: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -375,6 +403,8 @@ def finish(
     at_z = d_s_z + b * D + LAYER
     dh = load(d_h + b * H, cols, mask)
     dh += _gradient_from(via_U, b * via_U_row, via_U_part, PARTS, None, at_z, u_z, cols, mask)
+    if unit_U is not None:
+        dh += load(unit_U + b * unit_U_row, cols, mask)
     from_V = 0.0
     if via_V is not None:
         gate_below = 1.0
@@ -382,12 +412,18 @@ def finish(
             gate_below = tl.load(gate + b * D + LAYER - 1)
         if NORM:
             dh += _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z, None, cols, mask)
-            dh += gate_below * tl.load(at_z - 1) * load(v_z, cols, mask)
+            if v_z is not None:
+                dh += gate_below * tl.load(at_z - 1) * load(v_z, cols, mask)
         else:
             via = _gradient_from(via_V, b * via_V_row, via_V_part, PARTS, None, at_z - 1, v_z, cols, mask)
             dh += gate_below * via
             if gate is not None:
                 from_V = tl.sum(via * load(h + b * H, cols, mask))
+        if unit_V is not None:
+            via = load(unit_V + b * unit_V_row, cols, mask)
+            dh += gate_below * via
+            if gate is not None:
+                from_V += tl.sum(via * load(h + b * H, cols, mask))
     if LAYER > 0:
         if PENDING:
             tl.store(d_gate_now + b * D + LAYER - 1, from_V)

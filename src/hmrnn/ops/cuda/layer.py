@@ -46,6 +46,7 @@ class Spec:
     flush: bool = True
     gate: TopDown = "boundary"  # of the top-down input, see Options.gate
     copy: bool = True
+    hidden: int = 0  # units of the detectors' hidden layer; 0: none
 
     @property
     def detectors(self) -> int:
@@ -125,6 +126,13 @@ class Layer:
         for name, reader in readers:
             self.columns[name, reader] = columns
             columns += aligned(4 * spec.sizes[reader])
+        # the rows of D1 that read h, in the same product
+        self.units = 0 if self.top else spec.hidden
+        self.unit_columns: dict[tuple[str, int], int] = {}
+        for name, reader in readers:
+            if spec.hidden and reader < spec.detectors:
+                self.unit_columns[name, reader] = columns
+                columns += aligned(spec.hidden)
         kept = spec.norm and spec.training
         self.readers = new(columns, self.H).zero_()
         self.products = new(T + 1 if kept else 1, B, columns)
@@ -133,9 +141,18 @@ class Layer:
         self.c = new(2, B, self.H, dtype=f32)  # step t reads c[t % 2] and writes the other
         self.c_start = new(B, self.H, dtype=f32)
 
-        self.bias = new(self.gates + (not self.top), dtype=f32)
-        self.detector: dict[str, Tensor] = {}  # the detector's row of each matrix
-        if not self.top:
+        self.rows = self.gates + (not self.top and not self.units)
+        self.bias = new(self.rows, dtype=f32)
+        self.detector: dict[str, Tensor] = {}  # the detector's row of each matrix, if it has no hidden layer
+        self.D1: Tensor | None = None  # of a detector with a hidden layer
+        self.d1: Tensor | None = None
+        self.D2: Tensor | None = None
+        self.d2: Tensor | None = None
+        if self.units:
+            self.D1 = new(self.units, sum(self.input_sizes.values()))
+            self.d1, self.D2, self.d2 = (new(n, dtype=f32) for n in (self.units, self.units, 1))
+        self.unit_log: Tensor | None = None  # (T, B, units) the detector's hidden layer before gelu
+        if not self.top and not self.units:
             self.detector = {name: new(size, dtype=f32) for name, size in self.input_sizes.items()}
         self.gains: dict[str, Tensor | None] = dict.fromkeys(GAINS)
         if spec.norm:
@@ -181,6 +198,10 @@ class Layer:
             span = slice(column, column + self.input_sizes[name])
             self.blocks[name] = self.matrix[slot : slot + parts].view(self.gates, width)[:, span]
             self.via[name] = self.back[slot : slot + parts, :, span]
+        if self.D1 is not None:
+            self.unit_log = new(T, B, self.units, dtype=f32)
+            self.d_units = new(T, B, self.units)
+            self.unit_back = new(B, self.D1.shape[1])  # the gradient of what the detector read
         self.c_log = new(T + 1, B, self.H)
         self.d_hidden = new(T, B, self.H)
         self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
@@ -201,6 +222,11 @@ class Layer:
             return self.slots
         return self.ds[t].unflatten(1, (spec.parts, -1)).transpose(0, 1)
 
+    def unit_span(self, name: str) -> slice:
+        """The columns of D1 beside U, V or W."""
+        own, below = self.H, sum(self.input_sizes.values()) - self.input_sizes["W"]
+        return {"U": slice(own), "V": slice(own, below), "W": slice(below, None)}[name]
+
     def packed(self, name: str, layers: Sequence[Layer]) -> Tensor:
         """(4H, size): the copy of one of its matrices in the ``readers`` of the layer that it reads."""
         read = self.reads[name]
@@ -211,10 +237,18 @@ class Layer:
     def packing(self, w: LayerWeights, layers: Sequence[Layer]) -> Pairs:
         """Pairs of a buffer and the weight to copy into it."""
         pairs: Pairs = [(self.bias, w.b)]
+        for into, weight in ((self.D1, w.D1), (self.d1, w.d1), (self.d2, w.d2)):
+            if into is not None:
+                pairs.append((into, weight))
+        if self.D2 is not None and w.D2 is not None:
+            pairs.append((self.D2, w.D2[0]))
         for name, read in self.reads.items():
             matrix: Tensor = getattr(w, name)
             if read is not None:
                 pairs.append((self.packed(name, layers), matrix[: self.gates]))
             if name in self.detector:
                 pairs.append((self.detector[name], matrix[-1]))
+            elif self.units and read is not None:
+                first = layers[read].unit_columns[name, self.l]
+                pairs.append((layers[read].readers[first : first + self.units], w.detector_rows(name)))
         return pairs + [(gain, getattr(w, name)) for name, gain in self.gains.items() if gain is not None]

@@ -116,13 +116,14 @@ class Plan:
             self.table = first.s.view(T * B, -1)
         else:
             self.table = new(spec.symbols or T * B, aligned(first.gates))
+        self.x_units = new(spec.symbols or T * B, first.units) if first.units else None  # D1·x, as W·x
         self.ds_x: Tensor | None = None  # (T · B, ·) the gradient of W·x, only if spec.input_gradient
         if spec.input_gradient:
             self.ds_x = new(T * B, aligned(first.gates)) if spec.symbols else self.table
 
         self.d_forced: Tensor | None = None
         self._forwards = [
-            self._common(layer) | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
+            self._common(layer) | self._units(layer) | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
             for layer in self.layers
         ]
         self._backwards: list[dict[str, Any]] = []
@@ -160,8 +161,22 @@ class Plan:
             "dot_above": self.dot_above, "dot_below": self.dot_below, "B": spec.batch, "H": layer.H, "LAYER": l,
             "D": spec.detectors, "SOFT": spec.boundary == "soft", "HOLD": spec.on_copy == "hold",
             "FLUSH": spec.flush, "COPY": spec.copy, "PENDING": spec.gate == "pending",
-            **self.kernels.block(layer.H),
+            "D2": layer.D2, "unit_log": layer.unit_log, "UNITS": layer.units,
+            "UNIT_BLOCK": self.kernels.block(max(layer.units, 1))["BLOCK"], **self.kernels.block(layer.H),
         }  # fmt: skip
+
+    def _units(self, layer: Layer) -> dict[str, Any]:
+        """The products of D1 that a detector with a hidden layer reads; they lie beside those of U, V and W."""
+        l, x = layer.l, self.x_units if layer.l == 0 else None
+        units: dict[str, Any] = {"units_own": None, "units_above": None, "d1": layer.d1, "d2": layer.d2}
+        units |= {"units_below": x, "units_below_row": layer.units, "units_below_step": self.spec.batch * layer.units}
+        for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
+            source = self.layers[read] if 0 <= read <= self.spec.detectors else None
+            if source is not None and (name, l) in source.unit_columns:
+                units[f"units_{side}"] = source.products[:, :, source.unit_columns[name, l] :]
+                if side == "below":
+                    units |= {"units_below_row": source.products.stride(1), "units_below_step": source.product_step}
+        return units
 
     def _detectors(self, layer: Layer) -> dict[str, Any]:
         """The detectors' rows of U, V and W that are multiplied with a layer's h."""
@@ -179,6 +194,10 @@ class Plan:
         for name, reader in layer.columns:
             view = self.layers[reader].via[name]
             via |= {f"via_{name}": view, f"via_{name}_row": view.stride(1), f"via_{name}_part": view.stride(0)}
+        units: dict[str, Any] = {f"unit_{name}": None for name in "UVW"} | {f"unit_{name}_row": 0 for name in "UVW"}
+        for name, reader in layer.unit_columns:
+            back = self.layers[reader].unit_back
+            units |= {f"unit_{name}": back[:, self.layers[reader].unit_span(name)], f"unit_{name}_row": back.stride(0)}
         slots: dict[str, Any] = {"slots": None, "slot_step": 0, "slot_row": 0, "slot_one": 0, "slot_two": 0}
         if self.spec.norm:
             part = B * gates // parts
@@ -188,7 +207,8 @@ class Plan:
                 "slot_two": part * parts // 2 if parts > 1 else 2 * layer.H,
             }
         return {
-            **via, **slots, "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
+            **via, **units, **slots, "d_units": layer.d_units if layer.units else None,
+            "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
             "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
             "d_before": self.d_before, "d_now": self.d_now, "d_gate_before": self.d_gate_before,
@@ -248,7 +268,9 @@ class Plan:
             torch.index_select(self.embedding, 0, self.index.flatten(), out=x)
         source = x if self.embedding is None else self.embedding
         torch.mm(source, self.W_x.t(), out=self.table[:, : first.gates])
-        if D > 0:
+        if self.x_units is not None and first.D1 is not None:
+            torch.mm(source, first.D1[:, first.unit_span("W")].t(), out=self.x_units)
+        elif D > 0:
             kernels.row_dots[(len(x),)](
                 x, first.detector["W"], self.dot_below, D, WIDTH=spec.input_size, **kernels.block(spec.input_size)
             )
@@ -294,6 +316,7 @@ class Plan:
         kernels, spec, B = self.kernels_backward, self.spec, self.spec.batch
         zeros = [self.d_now, self.d_s_z[spec.steps], *(layer.back for layer in self.layers)]
         zeros += [] if self.d_gate_now is None else [self.d_gate_now]
+        zeros += [layer.unit_back for layer in self.layers if layer.units]
         copy_all((a, None) for a in zeros)
         with self.lanes.forked():
             for t in reversed(range(spec.steps)):
@@ -302,9 +325,12 @@ class Plan:
                         kernels.cell_backward[(B,)](t, **arguments)
                         given = layer.gradient_at(spec, t)
                         torch.bmm(given, layer.matrix, out=layer.back)
+                        if layer.D1 is not None:
+                            torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
         names = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
         names += ["PARTS", "BLOCK", "num_warps"]
         names += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
+        names += [f"unit_{name}{suffix}" for name in "UV" for suffix in ("", "_row")]
         for arguments in self._backwards:
             kernels.finish[(B,)](**{name: arguments[name] for name in names}, NORM=spec.norm)
 
