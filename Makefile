@@ -7,6 +7,8 @@ VENV := .venv$(if $(filter $(PINNED),$(TORCH)),,-torch-$(TORCH))
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
+# Compiled files are kept, also where the environment forbids it: every process of the tests would compile them again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test pytest docs stress mutations lint clean
 

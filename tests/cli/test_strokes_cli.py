@@ -16,6 +16,7 @@ from hmrnn import checkpoint
 from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli import demo
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
@@ -328,6 +329,9 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert {path.name for path in (tmp_path / "demo" / "figures").iterdir()} == {
         "curves.png", "figure5.png", "primed.png", "writing.png", "writing.svg",
     }  # fmt: skip
+    monkeypatch.setattr(demo, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
+    for name in ("save_figure", "save_drawing"):
+        monkeypatch.setattr(demo, name, lambda *a, **k: None)
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0
     again = f"hmrnn demo --handwriting --out {tmp_path / 'demo'} --quick --fresh"
     assert f"holds a finished demo, which is shown now ({again} trains again)" in capsys.readouterr().out

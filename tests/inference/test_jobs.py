@@ -379,10 +379,10 @@ import test_jobs as t
 from hmrnn.data import archives
 archives._BLOCK = 4096
 for path in map(Path, sys.argv[2:]):
-    assert t.job([path], path.with_suffix(""), streams=125, chunk=64, warmup=64).run() is None
+    assert t.job([path], path.with_suffix(""), streams=100, chunk=64, warmup=32).run() is None
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
-    paths = [write(tmp_path / f"{length}.txt", length) for length in (4_000, 40_000)]
+    paths = [write(tmp_path / f"{length}.txt", length) for length in (3_000, 30_000)]
     arguments = [sys.executable, "-c", code, str(Path(__file__).parent), *map(str, paths)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=tiny.environment(tmp_path))
     peaks = [int(line) for line in done.stdout.splitlines()]
