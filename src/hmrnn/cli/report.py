@@ -15,9 +15,11 @@ from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.render import as_html
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.cli import report_labelled as labelled
 from hmrnn.cli.display import duration
 from hmrnn.config_io import to_json
 from hmrnn.data import Corpus, StrokeCorpus
+from hmrnn.data.labels.corpus import LabelCorpus
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find
 from hmrnn.inference.segment import segment
@@ -28,6 +30,7 @@ from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
+from hmrnn.tasks.labelled import PER
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils import files
 
@@ -61,14 +64,16 @@ figure { margin: 1rem 0; overflow-x: auto; } figcaption { font-size: .9rem; }
 """
 
 
-def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCorpus) -> Path:
+def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCorpus | LabelCorpus) -> Path:
     """Write report.html into the directory of a run, from its metrics, its best model and its validation part."""
     directory = RunDirectory(run)
     model = load(run)
-    parts = {"text": _opening, "strokes": _opening_strokes}[model.reads.modality](model, data)  # type: ignore[operator]
+    openings: dict[str, Any] = {"text": _opening, "strokes": _opening_strokes}
+    bodies: dict[str, Any] = {"text": _text, "strokes": _strokes}
+    parts = openings.get(model.reads.modality, labelled.opening)(model, data)
     parts += [_results(metrics, model, directory.newest_progress())]
     parts += [_picture("Training", curves(metrics), "The measure and the boundary rates over the updates.")]
-    parts += {"text": _text, "strokes": _strokes}[model.reads.modality](model, data)  # type: ignore[operator]
+    parts += bodies.get(model.reads.modality, labelled.examples)(model, data)
     config = html.escape(to_json(model.config).decode())
     parts.append(f"<h2>Config</h2><pre>{config}</pre>")
     title = html.escape(f"{run.resolve().name}: {data.name}")
@@ -103,18 +108,21 @@ def _opening_strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
     ]
 
 
-def _results(metrics: Sequence[dict[str, Any]], model: TextModel | StrokeModel, progress: dict[str, Any]) -> str:
+def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, Any]) -> str:
     valid = [line for line in metrics if line["event"] == "valid"]
     train = [line for line in metrics if line["event"] == "train"]
     if not valid:
         raise InputError("a report needs a run that has been validated at least once")
-    unit, per = ("bits", model.reads.unit) if "bits" in valid[0] else ("nats", "sequence")
+    unit, per = "bits", model.reads.unit
+    if "nats" in valid[0]:
+        unit, per = "nats", PER.get(model.reads.modality, "sequence")
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
     updates = ", ".join(f"{share:.1%}" for share in best["updates"])
     rows = [
         (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
+        *([("wrong answers there", f"{best['error']:.1%}")] if "error" in best else []),
         ("last validation", f"{valid[-1][unit]:.4f} at step {valid[-1]['step']}"),
         ("boundary rates", rates or "no detectors"),
         ("share of the steps at which layer 1, 2, … changed", updates),

@@ -7,7 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,6 +17,8 @@ from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
+from hmrnn.data.labels.corpus import LabelCorpus
+from hmrnn.data.labels.files import load_labelled
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import locate
 from hmrnn.training.loop import train as run_training
@@ -26,6 +28,7 @@ from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 
+Data: TypeAlias = Corpus | StrokeCorpus | LabelCorpus
 CHANGEABLE = {
     "data.path", "data.cache", "train.epochs", "train.patience", "train.divisions", "train.log_every",
     "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
@@ -84,14 +87,16 @@ def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per
         print(f"validation part, {unit} per {per}: {found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned")
 
 
-def _load_data(config: Config) -> Corpus | StrokeCorpus:
+def _load_data(config: Config) -> Data:
     show = display.show_progress("reading")
+    if config.data.is_labelled:
+        return load_labelled(config.data, show)
     if config.data.format in STROKE_FORMATS:
         return load_strokes(config.data, show)
     return load_corpus(config.data, show, training=config.train.batch_size * config.train.length + 1)
 
 
-def _first_of_all(rank: int, world: int, read: Callable[[], Corpus | StrokeCorpus]) -> Corpus | StrokeCorpus:
+def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
     """Let the first process of a group fill the cache before the others read it."""
     if rank > 0:
         torch.distributed.barrier()

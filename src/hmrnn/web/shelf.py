@@ -9,6 +9,7 @@ from typing import Any
 
 from hmrnn import checkpoint
 from hmrnn.analysis.render import visible
+from hmrnn.config import LABEL_FORMATS
 from hmrnn.errors import InputError
 from hmrnn.nn.output import possible
 from hmrnn.pretrained.load import load
@@ -66,7 +67,10 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
     for source in sources:
         wanted = _name(Path(source))
         same = sum(entry.name == wanted or entry.name.startswith(f"{wanted} (") for entry in entries)
-        entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, load(source, device=device)))
+        model = load(source, device=device)
+        if model.reads.modality in LABEL_FORMATS:
+            raise InputError(f"{source} is a model of {model.reads.modality}, which the page cannot show")
+        entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, model))
     return Shelf(tuple(entries))
 
 

@@ -1,0 +1,98 @@
+"""The part of report.html that is about labels, tags or pairs: errors, and decisions with the segments behind them."""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from hmrnn.analysis.decision import Decision, shown_answer
+from hmrnn.analysis.edits import span_f1
+from hmrnn.analysis.render import visible
+from hmrnn.data.labels.corpus import Examples, LabelCorpus
+from hmrnn.pretrained.labelled import LabelledModel, PairModel
+
+SHOWN = 12
+"""Sequences of the validation part whose decisions are shown."""
+CLASSES = 20
+"""Most classes of a table of confusions."""
+
+
+def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
+    """One sentence on how many answers are right."""
+    X, y = corpus.valid.sequences, wanted(model, corpus.valid)
+    right = model.score(X, y)
+    what = {"labels": "labels", "tags": "tags", "pairs": "sequences"}[model.reads.modality]
+    more = f"; {model.error_rate(X, y):.1%} of the symbols need an edit" if isinstance(model, PairModel) else ""
+    if model.reads.modality == "tags" and "O" in model.reads.classes:
+        more = f"; F1 of spans {span_f1(model.predict(X), y):.3f}"
+    return [f"<p>{right:.1%} of the {what} of the validation part, {len(X):,} sequences, are right{more}.</p>"]
+
+
+def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
+    """The right answers as users give them."""
+    classes = model.reads.classes
+    if model.reads.modality == "labels":
+        return [classes[one[0]] for one in examples.targets]
+    ends = 1 if model.reads.modality == "pairs" else 0  # the end symbol is no answer
+    return [[classes[k] for k in one[: len(one) - ends]] for one in examples.targets]
+
+
+def examples(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
+    """A table of confusions, and decisions of the validation part."""
+    X, y = corpus.valid.sequences, wanted(model, corpus.valid)
+    parts = []
+    if model.reads.modality != "pairs":
+        found = model.predict(X)
+        pairs = zip(y, found)
+        if model.reads.modality == "tags":
+            pairs = zip(itertools.chain(*y), itertools.chain(*found))
+        parts.append(_confusions(Counter(pairs), list(model.reads.classes)))
+    parts.append("<h2>Decisions</h2><p>Sequences of the validation part with the segments of level 1. The darker a ")
+    parts.append("segment, the larger its weight in the decision.</p>")
+    for decision, right in zip(model.explain(X[:SHOWN]), y):
+        parts.append(_decision(decision, right))
+    return parts
+
+
+def _confusions(counted: Counter[tuple[Any, Any]], classes: list[Any]) -> str:
+    if len(classes) > CLASSES:
+        worst = [(pair, count) for pair, count in counted.most_common() if pair[0] != pair[1]][:CLASSES]
+        rows = "".join(f"<tr><td>{html.escape(str(a))}</td><td>{html.escape(str(b))}</td><td>{count}</td></tr>"
+                       for (a, b), count in worst)  # fmt: skip
+        return f"<h2>Errors</h2><table><tr><th>right</th><th>answer</th><th>count</th></tr>{rows}</table>"
+    head = "".join(f"<th>{html.escape(str(label))}</th>" for label in classes)
+    rows = "".join(
+        f"<tr><th>{html.escape(str(a))}</th>{''.join(f'<td>{counted[a, b]}</td>' for b in classes)}</tr>"
+        for a in classes
+    )
+    return f"<h2>Answers</h2><p>A row per right answer.</p><table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def _decision(decision: Decision, right: Any) -> str:
+    weights = np.zeros(len(decision.segmentation)) if decision.weights is None else decision.weights
+    weights = weights if weights.ndim == 1 else weights.sum(axis=0) / max(1, len(weights))
+    spans = decision.spans()
+    shares = np.array([weights[a:b].sum() for a, b in spans])
+    shown = "".join(
+        f'<span style="color: #000; background: rgb({255 - 110 * share:.0f},{255 - 60 * share:.0f},255); '
+        f'border-right: 1px solid #888" title="{share:.1%}">{_text(decision, a, b)}</span>'
+        for (a, b), share in zip(spans, shares / max(shares.max(), 1e-9))
+    )
+    answer, gold = shown_answer(decision.answer), shown_answer(right if not isinstance(decision.answer, str) else
+                                                               "".join(map(str, right)))  # fmt: skip
+    mark = "right" if answer == gold else f"right would be {gold}"
+    sure = ""
+    if isinstance(decision.probabilities, dict):
+        ranked = sorted(decision.probabilities.items(), key=lambda pair: -pair[1])[:3]
+        sure = " (" + ", ".join(f"{label} {p:.3f}" for label, p in ranked) + ")"
+    return f"<p><b>{html.escape(answer)}</b>{html.escape(sure)}: {html.escape(mark)}</p><pre class=sample>{shown}</pre>"
+
+
+def _text(decision: Decision, start: int, end: int) -> str:
+    if decision.numbers:
+        return f" {start + 1}-{end} "
+    return html.escape("".join(visible(symbol) for symbol in decision.segmentation.symbols[start:end]))

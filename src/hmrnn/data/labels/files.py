@@ -1,0 +1,171 @@
+"""Files of labelled sequences: .tsv, .csv, .jsonl, and .conll for tags."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hmrnn.config import DataConfig
+from hmrnn.data import archives
+from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
+from hmrnn.data.labels.labelling import Modality
+from hmrnn.errors import InputError
+
+ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
+"""The field of a JSON object, or the column, that holds the answer."""
+SEQUENCE = ("text", "tokens", "series", "source")
+"""The fields of a JSON object that may hold the sequence."""
+FORMATS = {
+    "labels": ".tsv or .csv with a text and a label per line, or .jsonl with text, tokens or series, and label",
+    "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, or .jsonl "
+    "with tokens or series, and tags",
+    "pairs": ".tsv or .csv with two texts per line, or .jsonl with source and target",
+}
+
+
+class Labelled(NamedTuple):
+    """Sequences as users give them, and their answers; None where a file to be predicted has none."""
+
+    sequences: list[Any]
+    answers: list[Any] | None
+
+
+def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | None = None) -> LabelCorpus:
+    """The corpus of one or more files of ``config.format``."""
+    modality: Modality = config.format  # type: ignore[assignment]
+    if not config.path:
+        raise InputError(f"data.path must name a file of {modality}: {FORMATS[modality]}")
+    paths = [Path(path).expanduser() for path in config.path]
+    report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
+    sequences: list[Any] = []
+    answers: list[Any] = []
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{path} is a directory; name the files in it")
+        found = parse(decoded(archives.read_whole(path, report), str(path)), path.name, modality)
+        if found.answers is None:
+            raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
+        sequences += found.sequences
+        answers += found.answers
+    name = ", ".join(path.name for path in paths)
+    return make_corpus(
+        modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed
+    )
+
+
+def decoded(data: bytes, source: str) -> str:
+    """The text of a file, without a byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise InputError(f"{source} is not UTF-8 text: {byte} at offset {error.start}; convert it to UTF-8") from error
+
+
+def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, numbers: bool = False) -> Labelled:
+    """The sequences in the text of a file, whose format its name tells.
+
+    A file of another ending holds one sequence per line, without answers: a text, or with ``tokens`` words between
+    spaces, or with ``numbers`` the steps of a series of one channel.
+    """
+    ending = Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower()
+    if ending in (".jsonl", ".ndjson"):
+        return _json_lines(text, name, modality)
+    if modality == "tags" and ending in (".conll", ".conllu", ".bio", ".iob", ".tsv", ".txt"):
+        return _conll(text, name)
+    if ending in (".tsv", ".csv"):
+        return _table(text, name, modality, "\t" if ending == ".tsv" else ",")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if numbers:
+        return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
+                         for k, line in enumerate(lines, start=1)], None)  # fmt: skip
+    return Labelled([line.split() for line in lines] if tokens else lines, None)
+
+
+def _series(cells: Sequence[str], where: str) -> list[float]:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as error:
+        raise InputError(f"{where}: expected the numbers of a series of one channel; {error}") from error
+
+
+def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
+    sequences, answers = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name}, line {number} is not JSON: {error}") from error
+        found = [field for field in SEQUENCE if isinstance(given, dict) and field in given]
+        if len(found) != 1:
+            raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
+        sequences.append(given[found[0]])
+        if ANSWER[modality] in given:
+            answers.append(given[ANSWER[modality]])
+    return _together(sequences, answers, name, modality)
+
+
+def _together(sequences: list[Any], answers: list[Any], name: str, modality: Modality) -> Labelled:
+    if answers and len(answers) != len(sequences):
+        raise InputError(
+            f"{name} holds {len(sequences)} sequences and {len(answers)} {ANSWER[modality]}; give one for each, or none"
+        )
+    if not sequences:
+        raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+    return Labelled(sequences, answers or None)
+
+
+def _conll(text: str, name: str) -> Labelled:
+    """A token and its tag per line, the first and the last column; an empty line ends a sentence."""
+    sentences: list[list[tuple[str, ...]]] = [[]]
+    for number, line in enumerate(text.splitlines(), start=1):
+        columns = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or columns[0] == "-DOCSTART-":
+            sentences.append([])
+        elif not (columns[0] == "#" and len(columns) > 2):  # a comment
+            if not columns[0].strip() or not columns[-1].strip():
+                raise InputError(f"{name}, line {number} must hold a token and its tag; got {line!r}")
+            sentences[-1].append((columns[0], *columns[1:][-1:]))
+    kept = [sentence for sentence in sentences if sentence]
+    sizes = {len(row) for sentence in kept for row in sentence}
+    if sizes == {1, 2}:
+        raise InputError(f"{name} holds tokens with a tag and tokens without; give one for each, or none")
+    tags = [[row[1] for row in sentence] for sentence in kept] if sizes == {2} else []
+    return _together([[row[0] for row in sentence] for sentence in kept], tags, name, "tags")
+
+
+def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled:
+    """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
+    how: Any = {"quoting": csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL, "delimiter": delimiter}
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), **how) if row]
+    except csv.Error as error:
+        raise InputError(f"{name} is no table: {error}") from error
+    if not rows:
+        raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+    named = [cell.strip().lower() for cell in rows[0]]
+    first, last = 0, len(named) - 1
+    if len(named) <= 2 and any(cell in named for cell in SEQUENCE):
+        first = next(named.index(cell) for cell in SEQUENCE if cell in named)
+        last = named.index(ANSWER[modality]) if ANSWER[modality] in named else 1 - first if len(named) == 2 else 0
+        rows = rows[1:]
+    wrong = [k for k, row in enumerate(rows, start=1) if len(row) != len(named)]
+    if wrong:
+        raise InputError(
+            f"{name}, row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, and the first has {len(named)}"
+        )
+    if len(named) == 1:
+        return _together([row[0] for row in rows], [], name, modality)
+    if len(named) == 2:
+        return _together([row[first] for row in rows], [row[last] for row in rows], name, modality)
+    if modality != "labels":
+        raise InputError(f"{name} must have two columns; got {len(named)}")
+    found = [_series(row[:-1], f"{name}, row {k}") for k, row in enumerate(rows, start=1)]
+    return _together(found, [row[-1] for row in rows], name, modality)

@@ -1,0 +1,118 @@
+"""``hmrnn train labels|tags|pairs`` and ``hmrnn predict``: from a file to a run, its report and its answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny
+
+SMALL = (
+    "--model.hidden-size", "6", "--model.num-layers", "2", "--model.embedding-size", "4", "--model.output-size", "6",
+    "--train.epochs", "2", "--train.batch-size", "8", "--train.device", "cpu", "--train.threads", "1",
+)  # fmt: skip
+FILES = {
+    "labels": ("spam.tsv", "".join(f"{'ab' * k}\tham\n{'cd' * k}\tspam\n" for k in range(1, 11))),
+    "tags": ("words.conll", "the D\ncat N\nsat V\n\na D\ndog N\n\n" * 6),
+    "pairs": ("sounds.jsonl", "".join(json.dumps({"source": "ab" * k, "target": ["A", "B"] * k}) + "\n"
+                                      for k in range(1, 13))),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each kind, with its report."""
+    folder = tmp_path_factory.mktemp("runs")
+    for kind, (name, text) in FILES.items():
+        (folder / name).write_text(text)
+        assert tiny.hmrnn("train", kind, folder / name, "--out", folder / kind, *SMALL) == 0
+    return folder
+
+
+def test_runs_have_metrics_and_a_report(runs: Path) -> None:
+    for kind in FILES:
+        lines = [json.loads(line) for line in (runs / kind / "metrics.jsonl").read_text().splitlines()]
+        valid = [line for line in lines if line["event"] == "valid"]
+        assert len(valid) == 2
+        assert all(0 <= line["error"] <= 1 for line in valid)
+        page = (runs / kind / "report.html").read_text()
+        assert "of the validation part" in page
+        assert "<h2>Decisions</h2>" in page
+        assert ("<h2>Answers</h2>" in page) == (kind != "pairs")
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_answers_to_the_training_file(runs: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == {"labels": 20, "tags": 12, "pairs": 12}[kind]
+    assert "are right" in err
+    assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--json") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(set(one) >= {"answer", "probabilities", "levels"} for one in found)
+    assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--explain") == 0
+    assert capsys.readouterr().out.count("answer  ") == len(found)
+
+
+def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("abab\ncd\n"))
+    assert tiny.hmrnn("predict", "-m", runs / "labels") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[2] for row in rows] == ["abab", "cd"]
+    assert all(row[0] in ("ham", "spam") and 0 <= float(row[1]) <= 1 for row in rows)
+    monkeypatch.setattr("sys.stdin", io.StringIO("the dog\n"))
+    assert tiny.hmrnn("predict", "-m", runs / "tags", "-") == 0
+    assert len(capsys.readouterr().out.split("\t")[0].split()) == 2
+
+
+def test_a_run_resumes_exactly(runs: Path, tmp_path: Path) -> None:
+    text = runs / FILES["labels"][0]
+    first = ("train", "labels", text, "--out", tmp_path / "run", *SMALL, "--train.cool-down", "0", "--no-report")
+    assert tiny.hmrnn(*first, "--train.epochs", "1") == 0
+    assert tiny.hmrnn("train", "labels", text, "--out", tmp_path / "run", "--resume", "--train.epochs", "2") == 0
+    whole = ("train", "labels", text, "--out", tmp_path / "whole", *SMALL, "--train.cool-down", "0", "--no-report")
+    assert tiny.hmrnn(*whole) == 0
+    one, other = (sorted((tmp_path / name).glob("last-*"))[-1] / "model.safetensors" for name in ("run", "whole"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("segment", "abc"), ("generate", "ab"), ("evaluate",)):
+        assert tiny.hmrnn(command[0], "-m", runs / "labels", *command[1:]) == 2
+        assert "hmrnn predict" in capsys.readouterr().err
+    assert tiny.hmrnn("predict", "-m", "english-small", runs / FILES["labels"][0]) == 2
+    assert "needs one of labels, tags or pairs" in capsys.readouterr().err
+    assert tiny.hmrnn("export", "-m", runs / "tags", "--out", runs / "exported") == 0
+    assert tiny.hmrnn("predict", "-m", runs / "exported", runs / FILES["tags"][0]) == 0
+
+
+BAD: list[tuple[str, list[str], str]] = [
+    ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs predictions of the next step"),
+    ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
+    ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),
+]
+
+
+@pytest.mark.parametrize(("kind", "flags", "message"), BAD, ids=[row[-1][:20] for row in BAD])
+def test_bad_flags(runs: Path, kind: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = runs / "refused"
+    assert tiny.hmrnn("train", kind, runs / FILES[kind][0], "--out", out, *SMALL, *flags) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_bad_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.tsv").write_text("ab\tx\ncd\tx\n")
+    assert tiny.hmrnn("train", "labels", tmp_path / "one.tsv", "--out", tmp_path / "run", *SMALL) == 2
+    assert "only the label 'x'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "new.tsv").write_text("ab\teggs\n")
+    assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "new.tsv") == 2
+    assert "'eggs', which is none of the classes" in capsys.readouterr().err
+    (tmp_path / "empty.txt").write_text("\n")
+    assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "empty.txt") == 2
+    assert "holds no sequences" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Files of labels, tags and pairs, and what is said about files that are none."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hmrnn.config import DataConfig
+from hmrnn.data.labels.files import load_labelled, parse
+from hmrnn.errors import InputError
+
+GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
+    ("a.tsv", "labels", "ab c\tx\nd\ty\n", ["ab c", "d"], ["x", "y"]),
+    ("a.tsv", "labels", 'say "ab\tx\n', ['say "ab'], ["x"]),
+    ("a.csv", "labels", '"a, b",x\nd,y\n', ["a, b", "d"], ["x", "y"]),
+    ("a.csv", "labels", "label,text\nx,ab\ny,d\n", ["ab", "d"], ["x", "y"]),
+    ("a.csv", "labels", "text\nab\nd\n", ["ab", "d"], None),
+    ("a.csv", "labels", "1,2.5,3,x\n0,1,2,y\n", [[1.0, 2.5, 3.0], [0.0, 1.0, 2.0]], ["x", "y"]),
+    ("a.jsonl", "labels", '{"text": "ab", "label": 1}\n\n{"text": "c", "label": 0}', ["ab", "c"], [1, 0]),
+    ("a.jsonl.gz", "labels", '{"series": [[1, 2]], "label": "x"}', [[[1, 2]]], ["x"]),
+    ("a.conll", "tags", "the D\ncat N\n\nsat V\n", [["the", "cat"], ["sat"]], [["D", "N"], ["V"]]),
+    ("a.conll", "tags", "# text = the\nthe\tX\tD\n", [["the"]], [["D"]]),
+    ("a.conll", "tags", "# O\n", [["#"]], [["O"]]),
+    ("a.conll", "tags", "the\ncat\n", [["the", "cat"]], None),
+    ("a.jsonl", "tags", '{"tokens": ["a"], "tags": ["D"]}', [["a"]], [["D"]]),
+    ("a.tsv", "pairs", "cat\tkat\n", ["cat"], ["kat"]),
+    ("a.jsonl", "pairs", '{"source": "cat", "target": ["K", "AE"]}', ["cat"], [["K", "AE"]]),
+    ("a.log", "labels", "ab\n\ncd\n", ["ab", "cd"], None),
+]
+
+
+@pytest.mark.parametrize(("name", "modality", "text", "sequences", "answers"), GOOD)
+def test_formats(name: str, modality: Any, text: str, sequences: list[Any], answers: list[Any] | None) -> None:
+    assert parse(text, name, modality) == (sequences, answers)
+
+
+def test_lines_of_tokens_and_of_numbers() -> None:
+    assert parse("a dog\n", "standard input", "tags", tokens=True).sequences == [["a", "dog"]]
+    assert parse("1, 2 3\n", "standard input", "labels", numbers=True).sequences == [[1.0, 2.0, 3.0]]
+    with pytest.raises(InputError, match="line 1: expected the numbers"):
+        parse("one\n", "standard input", "labels", numbers=True)
+
+
+BAD: list[tuple[str, Any, str, str]] = [
+    ("a.tsv", "labels", "ab\tx\nc\n", "row 2 has 1 columns"),
+    ("a.tsv", "labels", "", "holds no sequences"),
+    ("a.csv", "labels", "1,b,x\n", "row 1: expected the numbers"),
+    ("a.csv", "pairs", "a,b,c\n", "two columns; got 3"),
+    ("a.jsonl", "labels", "{", "line 1 is not JSON"),
+    ("a.jsonl", "labels", '{"label": 1}', "one of text, tokens, series, source"),
+    ("a.jsonl", "labels", '{"text": "a", "label": 1}\n{"text": "b"}', "2 sequences and 1 label"),
+    ("a.conll", "tags", "the D\ncat\n", "tokens with a tag and tokens without"),
+    ("a.conll", "tags", "\n\n", "holds no sequences"),
+]
+
+
+@pytest.mark.parametrize(("name", "modality", "text", "message"), BAD, ids=[row[-1][:20] for row in BAD])
+def test_wrong_files_are_named(name: str, modality: Any, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"{name}.*{message}"):
+        parse(text, name, modality)
+
+
+def test_corpus_of_files(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.tsv.gz", tmp_path / "other.jsonl"
+    one.write_bytes(gzip.compress("".join(f"{'ab' * k}\tx\n" for k in range(1, 11)).encode()))
+    other.write_text("".join(f'{{"text": "{"cd" * k}", "label": "y"}}\n' for k in range(1, 11)))
+    config = DataConfig(format="labels", path=(str(one), str(other)), valid_fraction=0.2)
+    corpus = load_labelled(config)
+    assert (len(corpus.train), len(corpus.valid)) == (16, 4)
+    assert corpus.reads.classes == ("x", "y")
+    assert corpus.name == "one.tsv.gz, other.jsonl"
+    with pytest.raises(InputError, match="name the files in it"):
+        load_labelled(DataConfig(format="labels", path=(str(tmp_path),)))
+    with pytest.raises(InputError, match=r"data\.path must name a file of tags"):
+        load_labelled(DataConfig(format="tags"))
+    (tmp_path / "none.txt").write_text("a\nb\n")
+    with pytest.raises(InputError, match="holds no label"):
+        load_labelled(DataConfig(format="labels", path=(str(tmp_path / "none.txt"),)))
+    (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
+    with pytest.raises(InputError, match="not UTF-8 text: byte 0xff"):
+        load_labelled(DataConfig(format="labels", path=(str(tmp_path / "bytes.tsv"),)))
