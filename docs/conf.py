@@ -32,7 +32,6 @@ exclude_patterns = [".*", "build", "runs", "tests"]
 html_theme = "furo"
 html_title = "hmrnn"
 html_copy_source = False
-html_math_renderer = "mathml"
 html_static_path = html_css_files = ["site.css"]
 
 myst_enable_extensions = ["dollarmath"]
@@ -60,18 +59,19 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 def tidy(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Names such as ``classes_`` are literal, not links, and names of arguments may take two lines."""
     text = re.sub(r"(?m)^( +(?:\w+, )*\w+,)\n +(?=\w+[,:])", r"\1 ", "\n".join(lines))
-    lines[:] = re.sub(r"(?<![`\w])(\w+_)(?![`\w])", r"``\1``", text).split("\n")
+    lines[:] = re.sub(r"(?<![`\w])(\w+_)(?=[\s,.;)])", r"``\1``", text).split("\n")
 
 
-def mathml(translator: Any, node: nodes.Element) -> None:
-    """Write a formula as MathML, which browsers show without a script from elsewhere; blank lines part formulas."""
-    block = isinstance(node, nodes.math_block)
-    try:
-        made = [tex2mathml(part, as_block=block) for part in re.split(r"\n\s*\n", node.astext())]
-        translator.body.append(f'<div class="formula">{"".join(made)}</div>' if block else made[0])
-    except MathError as error:
-        logging.getLogger(__name__).warning("%s", error, location=node)
-    raise nodes.SkipNode
+def to_mathml(app: Sphinx, page: nodes.document) -> None:
+    """Turn formulas into MathML, which browsers show without a script from elsewhere; blank lines part formulas."""
+    for node in [*page.findall(nodes.math), *page.findall(nodes.math_block)]:
+        block = isinstance(node, nodes.math_block)
+        try:
+            made = "".join(tex2mathml(part, as_block=block) for part in re.split(r"\n\s*\n", node.astext()))
+        except MathError as error:
+            logging.getLogger(__name__).warning("%s", error, location=node)
+            continue
+        node.replace_self(nodes.raw("", f'<div class="formula">{made}</div>' if block else made, format="html"))
 
 
 def write_entrance(app: Sphinx, error: Exception | None) -> None:
@@ -84,5 +84,5 @@ def write_entrance(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.connect("source-read", fill)
     app.connect("autodoc-process-docstring", tidy, priority=400)  # before napoleon
+    app.connect("doctree-read", to_mathml)
     app.connect("build-finished", write_entrance)
-    app.add_html_math_renderer("mathml", (mathml, None), (mathml, None))
