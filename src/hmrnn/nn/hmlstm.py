@@ -63,7 +63,7 @@ class HMLSTM(Sloped):
             everywhere: a dense stack, which never does COPY.
         detector_hidden: units in a hidden layer of each detector, 0 for none as in the paper. With N of them
             :math:`s_z = D_2 \operatorname{gelu}(D_1 r + d_1) + d_2`, where r is :math:`h^\ell_{t-1}`, the gated
-            :math:`h^{\ell+1}_{t-1}` and the gated :math:`h^{\ell-1}_t` side by side. All engines but "cuda" have it.
+            :math:`h^{\ell+1}_{t-1}` and the gated :math:`h^{\ell-1}_t` side by side.
         batch_first: whether x and the output are (B, T, ...).
         bidirectional: whether a second network reads each sequence from its end to its start; shapes and names are
             then those of :class:`hmrnn.nn.BidirectionalHMLSTM`.
