@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -10,14 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn.ops import Options, choose_engine
-from hmrnn.ops.interface import TOP_DOWN
+from hmrnn.ops.interface import TOP_DOWN, TopDown
 from hmrnn.ops.sparse import forward as sparse
+from pairs import grid
 
-CELLS = [
-    {"flush": flush, "top_down": top_down, "copy": copy}
-    for flush, top_down, copy in itertools.product((True, False), TOP_DOWN, (True, False))
-    if not Options(flush=flush, top_down=top_down, copy=copy).of_the_paper  # type: ignore[arg-type]
-]
 MORE = [
     {"layer_norm": True, "on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
     {"boundary": "sample", "on_copy": "hold", "zoneout": "masks", "dropout": True, "symbols": 5},
@@ -29,17 +25,18 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_outputs_and_gradients_are_those_of_the_reference(cell: dict[str, object]) -> None:
-    assert choose_engine("auto", torch.device("cpu"), Options(**cell)) == "sparse"  # type: ignore[arg-type]
-    for more in MORE:
-        given = make(Case(T=8, B=4, **more, **cell), torch.float64)  # type: ignore[arg-type]
-        error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), expected(given))
-        assert error < 1e-10, f"{more} {name}: {error}"
-        with torch.no_grad():
-            got = evaluate(sparse.hmlstm, given, torch.float64, gradients=False)
-        error, name = worst(got, expected(given, gradients=False))
-        assert error < 1e-12, f"{more} {name}: {error}"
+@pytest.mark.parametrize(("flush", "top_down", "copy", "more"), grid((False, True), TOP_DOWN, (True, False), MORE))
+def test_outputs_and_gradients_are_those_of_the_reference(
+    flush: bool, top_down: TopDown, copy: bool, more: dict[str, Any]
+) -> None:
+    assert choose_engine("auto", torch.device("cpu"), Options(flush=flush, top_down=top_down, copy=copy)) == "sparse"
+    given = make(Case(T=8, B=4, flush=flush, top_down=top_down, copy=copy, **more), torch.float64)
+    error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), expected(given))
+    assert error < 1e-10, f"{name}: {error}"
+    with torch.no_grad():
+        got = evaluate(sparse.hmlstm, given, torch.float64, gradients=False)
+    error, name = worst(got, expected(given, gradients=False))
+    assert error < 1e-12, f"{name}: {error}"
 
 
 def products(T: int, gradients: bool = False, **cell: object) -> int:

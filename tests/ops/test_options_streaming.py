@@ -15,6 +15,7 @@ from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM
 from hmrnn.ops import Options, State, reference, single, streaming
 from hmrnn.ops.interface import TOP_DOWN
+from pairs import grid
 
 CELLS = [
     {"flush": flush, "top_down": top_down, "copy": copy}
@@ -41,26 +42,26 @@ def test_one_sequence(cell: dict[str, object]) -> None:
         assert error < 1e-10, f"{more} {name}: {error}"
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
-@pytest.mark.parametrize("batch", [1, 3])
-def test_step_by_step(cell: dict[str, object], batch: int) -> None:
-    for more in MORE:
-        case = Case(T=12, B=batch, **more, **cell)  # type: ignore[arg-type]
-        given = make(case, torch.float64)
-        zoneout = 0.0 if case.zoneout == "no" else 0.25
-        options = Options(
-            given.slope, case.boundary, case.on_copy, **cell, zoneout=zoneout, detector_hidden=case.hidden
-        )  # type: ignore[arg-type]
-        want = reference.hmlstm(given.source, given.weights, given.state, options, boundaries=given.forced)
-        state = given.state
-        for t in range(case.T):
-            forced = None if given.forced is None else given.forced[t]
-            step = streaming.step(given.source[t], given.weights, state, options, forced)
-            state = step.state
-            pairs = [*zip(state.h, (h[t] for h in want.hidden)), (state.z, want.boundaries[t])]
-            for a, b in [*pairs, (step.probabilities, want.probabilities[t])]:
-                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(state.pending, want.state.pending, rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize(
+    ("batch", "flush", "top_down", "copy", "more"), grid((1, 3), (True, False), TOP_DOWN, (True, False), MORE)
+)
+def test_step_by_step(batch: int, flush: bool, top_down: Any, copy: bool, more: dict[str, Any]) -> None:
+    case = Case(T=12, B=batch, flush=flush, top_down=top_down, copy=copy, **more)
+    given = make(case, torch.float64)
+    zoneout = 0.0 if case.zoneout == "no" else 0.25
+    options = Options(
+        given.slope, case.boundary, case.on_copy, flush, top_down, copy, zoneout=zoneout, detector_hidden=case.hidden
+    )  # type: ignore[arg-type]
+    want = reference.hmlstm(given.source, given.weights, given.state, options, boundaries=given.forced)
+    state = given.state
+    for t in range(case.T):
+        forced = None if given.forced is None else given.forced[t]
+        step = streaming.step(given.source[t], given.weights, state, options, forced)
+        state = step.state
+        pairs = [*zip(state.h, (h[t] for h in want.hidden)), (state.z, want.boundaries[t])]
+        for a, b in [*pairs, (step.probabilities, want.probabilities[t])]:
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(state.pending, want.state.pending, rtol=1e-10, atol=1e-10)
 
 
 class Multiplied(TorchDispatchMode):

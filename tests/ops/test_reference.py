@@ -175,15 +175,16 @@ def gradients(outputs: tuple[Tensor, ...], inputs: dict[str, Tensor]) -> dict[st
     return {k: torch.zeros_like(v) if g is None else g for (k, v), g in zip(inputs.items(), got)}
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-@pytest.mark.parametrize(
-    ("boundary", "forcing"),
-    [("step", "free"), ("step", "some"), ("step", "all"), ("step", "straight-through"), ("sample", "free"),
-     ("soft", "free"), ("soft", "some"), ("gumbel", "free"), ("gumbel", "straight-through"), ("reinforce", "free"),
-     ("reinforce", "some")],
-)  # fmt: skip
-def test_gradient_is_that_of_the_polynomial(layer_norm: bool, on_copy: str, boundary: str, forcing: str) -> None:
+KINDS = [
+    ("step", "free"), ("step", "some"), ("step", "all"), ("step", "straight-through"), ("sample", "free"),
+    ("soft", "free"), ("soft", "some"), ("gumbel", "free"), ("gumbel", "straight-through"), ("reinforce", "free"),
+    ("reinforce", "some"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layer_norm", "on_copy", "kind"), grid((False, True), ("hold", "evaluate"), KINDS))
+def test_gradient_is_that_of_the_polynomial(layer_norm: bool, on_copy: str, kind: tuple[str, str]) -> None:
+    boundary, forcing = kind
     sizes, steps, batch = (3, 4, 2), 6, 4
     weights, state = random_weights(INPUT, sizes, layer_norm, detector=0.7), random_state(sizes, batch)
     x = torch.randn(steps, batch, INPUT, dtype=torch.float64)
