@@ -168,7 +168,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "recurrent_gain", -0.1, "train.recurrent_gain must not be negative"),
     ("detectors", "rates", (0.5,), r"detectors.rates must hold 2 numbers, .* or none; got \(0.5,\)"),
     ("detectors", "rates", (0.5, 1.5), r"detectors.rates must lie between 0 and 1; got \(0.5, 1.5\)"),
-    ("data", "bytes", True, "data.bytes is for data.format text, novel or manual; data.format is ptb"),
+    ("data", "bytes", True, "data.bytes is for data.format text, lines, novel or manual; data.format is ptb"),
     ("data", "min_points", 5, "data.min_points is for strokes; data.format is ptb"),
     ("data", "split", "official", "data.split is for data.format iamondb; data.format is ptb"),
     ("data", "valid_fraction", 0.0, "must be positive and leave something for training; got 0.0 and 0.05"),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hmrnn.errors import InputError
 
 Format = Literal[
-    "novel", "manual", "text", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags",
+    "novel", "manual", "text", "lines", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags",
     "pairs",
 ]  # fmt: skip
 BUILT_IN_TEXTS = ("novel", "manual")
@@ -24,6 +24,12 @@ STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes."""
 LABEL_FORMATS = ("labels", "tags", "pairs")
 """The formats of labelled sequences; all others but those of strokes are text."""
+SEQUENCE_FORMATS = ("lines", *STROKE_FORMATS)
+"""The formats of which every line is a sequence of its own that is predicted step by step."""
+Network = Literal[
+    "hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn",
+    "peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn",
+]  # fmt: skip
 PullTo = Literal["rise", "uncertainty"]
 LARGEST = 2**31 - 1
 
@@ -34,10 +40,11 @@ class DataConfig:
 
     format: Format = "text"
     """novel: The Adventures of Sherlock Holmes, from the package that hmrnn[demo] installs. manual: the Python manual
-    inside every CPython. text: UTF-8 files. ptb: Penn Treebank characters (symbols separated by spaces, _ for a space,
-    a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz, .json or .csv
-    files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each. tags: with a
-    tag per token. pairs: sequences to be turned into others."""
+    inside every CPython. text: UTF-8 files. lines: UTF-8 files of which every line is a sequence by itself, and its line
+    end the symbol that ends it; blank lines are left out. ptb: Penn Treebank characters (symbols separated by spaces, _
+    for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz,
+    .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each.
+    tags: with a tag per token. pairs: sequences to be turned into others."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
@@ -66,6 +73,9 @@ class DataConfig:
     """Strokes: seed of the split into training, validation and test lines."""
     lines: int = 3000
     """handwritten: number of lines."""
+    condition: str | None = None
+    """lines, strokes: a file with the condition of each line in a row: a class, or numbers separated by commas or
+    spaces. FILE:COLUMN takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
     """Directory of encoded corpora. Default: HMRNN_CACHE, or ~/.cache/hmrnn."""
 
@@ -78,6 +88,11 @@ class DataConfig:
     def is_labelled(self) -> bool:
         """Whether sequences have labels, tags or a sequence to be turned into."""
         return self.format in LABEL_FORMATS
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether every line is a sequence of its own."""
+        return self.format in SEQUENCE_FORMATS
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
@@ -97,13 +112,18 @@ class DataConfig:
         built_in = self.format in (*BUILT_IN_TEXTS, "handwritten")
         for name, wrong, formats in (
             ("path", self.path and built_in, "files, and these data are built in"),
-            ("bytes", self.bytes and self.format not in (*BUILT_IN_TEXTS, "text"), "data.format text, novel or manual"),
+            (
+                "bytes",
+                self.bytes and self.format not in (*BUILT_IN_TEXTS, "text", "lines"),
+                "data.format text, lines, novel or manual",
+            ),
             ("min_count", self.min_count > 1 and not self.is_text, "text"),
             ("symbols", self.symbols and not self.is_text, "text"),
             ("unknown", self.unknown and not self.is_text, "text"),
             ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
             ("min_points", self.min_points is not None and self.format not in STROKE_FORMATS, "strokes"),
             ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
+            ("condition", self.condition and not self.has_sequences, "data.format lines and for strokes"),
         ):
             if wrong:
                 raise InputError(f"data.{name} is for {formats}; data.format is {self.format}, so leave it out")
@@ -113,7 +133,7 @@ class DataConfig:
 class ModelConfig:
     """The model: embedding, recurrent network, gated output module, softmax or mixture."""
 
-    rnn: Literal["hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn"] = "hm-lstm"
+    rnn: Network = "hm-lstm"
     """The recurrent network: hm-lstm, or a baseline. hrnn is an HM-LSTM that is given the ends of words and lines."""
     embedding_size: int = 128
     """Text: size of a symbol's embedding."""
@@ -140,6 +160,12 @@ class ModelConfig:
     """cw-rnn: modules per layer, with periods 1, 2, 4 and so on."""
     time_constant: float = 64.0
     """leaky: time constant of the slowest unit of a layer, in steps; the others lie between 1 and this."""
+    delay: int = 8
+    """skip: the steps that a skip connection through time goes back."""
+    kernel: int = 8
+    """time-delay: the steps that a layer reads of the one below."""
+    spectral_radius: float = 0.9
+    """echo-state: the largest absolute eigenvalue of the recurrent weights."""
     mixtures: int = 20
     """Strokes: number of Gaussians in the prediction of the next point."""
     bidirectional: bool = False
@@ -152,17 +178,40 @@ class ModelConfig:
     """labels, pairs: the level of the segments that attention chooses from."""
     crf: bool = False
     """tags: a linear-chain CRF over the tags of a sequence, instead of a softmax per tag."""
+    halt: bool = False
+    """Strokes: predict with every point whether it is the last, so that generated lines end by themselves."""
+    condition: Literal["input", "state", "both"] = "input"
+    """With data.condition, where the condition goes: beside the input at every step, to the initial state, or both."""
+    condition_size: int = 16
+    """Size of the vector that a condition is turned into."""
+    classes: tuple[str, ...] = ()
+    """The classes of data.condition; those of the data if none are given."""
+    condition_numbers: int = 0
+    """Numbers in a row of data.condition, 0 if rows are classes; counted in the data if not given."""
+    time: Literal["none", "elapsed", "left"] = "none"
+    """lines, strokes: the time as a further input: the steps so far, or those that are left, which must be known
+    beforehand."""
 
     @property
     def detectors(self) -> int:
         """Number of boundary detectors."""
         return self.num_layers - 1 if self.rnn in ("hm-lstm", "hrnn") else 0
 
+    @property
+    def conditioned(self) -> bool:
+        """Whether the model is given a condition with each sequence."""
+        return bool(self.classes) or self.condition_numbers > 0
+
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
         sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant level"
+        sizes += " condition_size delay kernel"
         _counts("model", self, sizes)
-        _limited("model", self, sizes)
+        _limited("model", self, f"{sizes} condition_numbers")
+        _not_negative("model", self, "condition_numbers")
+        _positive("model", self, "spectral_radius")
+        if self.classes and self.condition_numbers:
+            raise InputError("model.classes and model.condition_numbers exclude each other; leave one of them out")
         if len(self.hidden_size) not in (1, self.num_layers):
             raise InputError(
                 f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
@@ -383,6 +432,10 @@ class Config:
             section = getattr(self, name)
             section.check()
             _check_finite(name, section)
+        if m.time != "none" and not self.data.has_sequences:
+            raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
+        if m.halt and self.data.is_text:
+            raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
         if not self.data.is_text:
             if d.pull_to == "uncertainty" and d.pull_weight > 0:
                 raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")

@@ -10,7 +10,7 @@ from lines import some
 
 from hmrnn import InputError
 from hmrnn.data import Scale, StrokeBatches, Strokes
-from hmrnn.data.strokes.batches import padded_length
+from hmrnn.data.plan import padded_length
 
 LINES = some(103)
 SCALE = Scale.of(LINES)

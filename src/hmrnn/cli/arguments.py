@@ -208,6 +208,8 @@ class ScoreArguments(TextArguments):
 class SegmentArguments(TextArguments):
     """Show the segments that a model finds in a text, level by level."""
 
+    condition: str | None = option(None, "CLASS")
+    """For a model that was trained with data.condition: the class, or numbers separated by commas."""
     line: str | None = option(None, "LINE", reads="strokes")
     """Handwriting: the line of --file, or of the validation part, by its name or number; the first if not given."""
     json: bool = False
@@ -250,7 +252,10 @@ class GenerateArguments(ModelArguments):
     """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
     unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
     length: int | None = None
-    """Symbols or points to generate; 500 symbols or 600 points if not given."""
+    """Symbols or points to generate, 500 symbols or 600 points if not given; a model of lines (data.format lines), or
+    of strokes with model.halt, may end earlier."""
+    condition: str | None = option(None, "CLASS")
+    """For a model that was trained with data.condition: the class, or numbers separated by commas."""
     temperature: float | None = None
     """Below 1 is safer, above 1 more varied, 0 always takes the likeliest; 0.8 for text, 1 for handwriting if not
     given."""

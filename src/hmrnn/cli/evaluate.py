@@ -17,9 +17,10 @@ from hmrnn.cli.terminal import say, warn
 from hmrnn.data import Strokes, read_strokes, read_symbols_and_spaces
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.strokes import counted
+from hmrnn.data.text.lines import end_symbol, split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.inference.evaluate import cut, evaluate_strokes, find
+from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find
 from hmrnn.inference.evaluate import evaluate as evaluate_text
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
@@ -35,6 +36,9 @@ def run(arguments: EvaluateArguments) -> int:
 
 
 def _text(model: TextModel, arguments: EvaluateArguments) -> None:
+    if model.end is not None and not arguments.file:
+        _text_lines(model, arguments)
+        return
     symbols, spaces, what = _symbols(model, arguments)
     symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
     if arguments.dynamic:
@@ -60,6 +64,21 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
         where = " or ".join(dict.fromkeys(row.convention for row in rows))
         say(f"\nsegment ends against {rows[0].scores[0].gold:,} gold ends ({where}), tolerance {tolerance}")
         say(scores.table(rows, tolerance))
+
+
+def _text_lines(model: TextModel, arguments: EvaluateArguments) -> None:
+    """Evaluate a model that was trained on lines, each read by itself, on the lines of its corpus."""
+    for name in ("boundaries", "dynamic", "streams", "warmup", "symbols"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name} is for a text read in streams, and this model reads lines; leave it out")
+    corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
+    lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
+    show = display.show_progress("evaluating")
+    result = evaluate_lines(model.network, lines, end_symbol(model.vocabulary), progress=show)
+    if arguments.json:
+        _print_json(result, [], text=what, lines=len(lines))
+        return
+    say(display.evaluation_table(result, what, f"{len(lines):,} lines, each by itself", model.vocabulary.unit))
 
 
 def _symbols(model: TextModel, arguments: EvaluateArguments) -> tuple[np.ndarray, np.ndarray, str]:

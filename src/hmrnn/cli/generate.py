@@ -75,6 +75,8 @@ def _strokes(model: StrokeModel, arguments: GenerateArguments) -> None:
         save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
     else:
         save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
-    say(f"wrote {out}: {counted(len(lines), 'line')} of {counted(len(lines[0]), 'point')}")
+    lengths = sorted({len(line) for line in lines})
+    shown = counted(lengths[0], "point") if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]} points"
+    say(f"wrote {out}: {counted(len(lines), 'line')} of {shown}")
     if warning := scribble(model.network, model.scale, lines):
         print(warning, file=sys.stderr)

@@ -29,6 +29,8 @@ def open_model(arguments: ModelArguments) -> Any:
     if model.reads.modality in LABEL_FORMATS:
         raise InputError(f"{arguments.model} is a model of {model.reads.modality}; use hmrnn predict")
     arguments.check_reads(model.reads.modality)
+    if (condition := getattr(arguments, "condition", None)) is not None:
+        model.network.told = model.tell(condition)
     return model
 
 

@@ -20,6 +20,7 @@ from hmrnn.cli.display import duration
 from hmrnn.config_io import to_json
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.data.labels.corpus import LabelCorpus
+from hmrnn.data.text.lines import split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find
 from hmrnn.inference.segment import segment
@@ -142,7 +143,28 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
     return f"<h2>Results</h2><table>{cells}</table>"
 
 
+def _text_lines(model: TextModel, corpus: Corpus) -> list[str]:
+    """The longest of some validation lines, and lines that the model wrote."""
+    parts, lines = [], split_lines(corpus)["valid"]
+    chosen = int(lines.lengths[:LINES].argmax())
+    text = corpus.vocabulary.decode(lines.symbols[lines.starts[chosen] : lines.ends[chosen] - 1])
+    if model.network.rnn.num_boundaries:
+        found = model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
+        caption = "A line of the validation part; white blocks are boundaries."
+        parts += [_picture("Figure 3", model.figure("3", text, found), caption)]
+        parts += [f"<pre>{html.escape(found.table())}</pre>"]
+    parts.append("<h2>Samples</h2>")
+    for line in range(min(10, len(lines))):
+        given = lines.conditions[line] if lines.conditions else None
+        sample = model.generate("", 400, temperature=0.8, seed=line, condition=given)
+        shown = "" if given is None else f"{given}: "
+        parts.append(f'<pre class="sample">{html.escape(shown + sample)}</pre>')
+    return parts
+
+
 def _text(model: TextModel, corpus: Corpus) -> list[str]:
+    if model.end is not None:
+        return _text_lines(model, corpus)
     parts = []
     if model.network.rnn.num_boundaries:
         found = passage(model, corpus)
@@ -185,10 +207,10 @@ def _segments(model: TextModel, corpus: Corpus) -> list[str]:
 
 
 def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
-    parts = []
+    parts, given = [], corpus.valid.conditions
     if model.network.rnn.num_boundaries:
         lines = [corpus.valid[k] for k in range(min(LINES, len(corpus.valid)))]
-        found = [model.segment(line) for line in lines]
+        found = [model.segment(line, condition=given[k] if given else None) for k, line in enumerate(lines)]
         levels = range(1, found[0].levels + 1)
         lengths = [np.concatenate([one.lengths(level) for one in found]) for level in levels]
         try:
@@ -199,7 +221,8 @@ def _strokes(model: StrokeModel, corpus: StrokeCorpus) -> list[str]:
         caption = f"Lengths of the segments in {len(lines)} lines."
         parts.append(_picture("Timescales", timescales(lengths, unit="points"), caption))
     try:
-        written = writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1))
+        some = [given[k % len(given)] for k in range(len(SAMPLES))] if given else None
+        written = writing(model.sheet(len(SAMPLES), 500, bias=0.5, seed=1, condition=some))
     except InputError as error:  # a model that cannot write yet
         return [*parts, f"<h2>Samples</h2><p>{html.escape(str(error))}</p>"]
     return [*parts, _picture("Samples", written, "Lines that the model wrote; bias 0.5.")]

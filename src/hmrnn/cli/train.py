@@ -30,7 +30,7 @@ from hmrnn.utils.devices import choose_device
 
 Data: TypeAlias = Corpus | StrokeCorpus | LabelCorpus
 CHANGEABLE = {
-    "data.path", "data.cache", "train.epochs", "train.patience", "train.divisions", "train.log_every",
+    "data.path", "data.cache", "data.condition", "train.epochs", "train.patience", "train.divisions", "train.log_every",
     "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
 }  # fmt: skip
 """The settings that --resume may change, as the updates already made do not depend on them."""
@@ -93,7 +93,8 @@ def _load_data(config: Config) -> Data:
         return load_labelled(config.data, show)
     if config.data.format in STROKE_FORMATS:
         return load_strokes(config.data, show)
-    return load_corpus(config.data, show, training=config.train.batch_size * config.train.length + 1)
+    streams = 2 if config.data.format == "lines" else config.train.batch_size * config.train.length + 1
+    return load_corpus(config.data, show, training=streams)
 
 
 def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:

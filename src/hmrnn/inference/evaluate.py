@@ -12,10 +12,14 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.gold import Found
+from hmrnn.config import ModelConfig
+from hmrnn.data.conditions import encode
 from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, Strokes
+from hmrnn.data.text.lines import LineBatch, LineBatches, Lines
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Model, Read, read
+from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.nn.output import changes
@@ -236,14 +240,52 @@ def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, i
     return streams, warmup if streams > 1 else 0
 
 
-def to_tensors(batch: StrokeBatch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs and targets (T, B, 3) and counted steps (B,) of some rows; copied to a GPU without waiting for it."""
-    arrays = (batch.inputs[:, columns], batch.targets[:, columns], batch.counted[columns])
+def to_tensors(
+    batch: StrokeBatch | LineBatch, device: torch.device, columns: slice = slice(None)
+) -> tuple[Tensor, ...]:
+    """Inputs and targets (T, B, ...), counted steps (B,) and, if there are conditions, these: (B,) or (1, B, numbers).
+
+    Of some rows; copied to a GPU without waiting for it.
+    """
+    arrays = [batch.inputs[:, columns], batch.targets[:, columns], batch.counted[columns]]
+    if batch.conditions is not None:
+        chosen = batch.conditions[columns]
+        arrays.append(chosen if chosen.ndim == 1 else chosen[None])
     tensors = [torch.tensor(a) for a in arrays]
     if device.type == "cuda":
         tensors = [a.pin_memory().to(device, non_blocking=True) for a in tensors]
-    inputs, targets, counted = tensors
-    return inputs, targets, counted
+    return tuple(tensors)
+
+
+def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tensor, Tensor, Told]:
+    """Inputs, targets (with halts, if the model predicts them), what is counted (T, B), and what the model is told."""
+    inputs, targets, counted, *rest = batch
+    steps = torch.arange(len(inputs), device=inputs.device)[:, None]  # (T, 1)
+    if config.halt:
+        targets = torch.cat([targets, (steps == counted - 1)[..., None].to(targets)], dim=-1)
+    condition = rest[0] if rest else None
+    condition = condition[0] if condition is not None and condition.dim() == 3 else condition
+    return inputs, targets, steps < counted, Told(condition, counted if config.time == "left" else None)
+
+
+def _read_all(
+    model: Model,
+    batches: StrokeBatches | LineBatches,
+    precision: str,
+    progress: Progress | None,
+    share: tuple[int, int],
+) -> Sums:
+    """The totals over all batches, each sequence read from its start."""
+    total = Sums(model)
+    mine = range(share[0], len(batches), share[1])
+    for done, index in enumerate(mine, start=1):
+        batch = to_tensors(batches.batch(0, index), total.values.device)
+        inputs, targets, counted, told = unpack(batch, model.config)
+        for found in read(model, [inputs], precision=precision, told=told if model.context is not None else None):
+            total.add(found, -found.prediction.log_prob(targets), counted)
+        if progress is not None:
+            progress(done, len(mine))
+    return total
 
 
 def evaluate_strokes(
@@ -256,19 +298,32 @@ def evaluate_strokes(
     progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> StrokeEvaluation:
-    """Read every sequence from the zero state and predict each point from those before it.
+    """Read every sequence from its start and predict each point from those before it.
 
-    ``share`` = (rank, world) lets each process of a group take every world-th batch; the sums are then added up.
+    A model that predicts halts is measured with them. Conditions are those of the strokes; without them, those that
+    :func:`hmrnn.nn.models.telling` says. ``share`` = (rank, world) lets each process of a group take every world-th
+    batch; the sums are then added up.
     """
-    batches = StrokeBatches(strokes, scale, batch_size)
-    total = Sums(model)
-    mine = range(share[0], len(batches), share[1])
-    for done, index in enumerate(mine, start=1):
-        inputs, targets, lengths = to_tensors(batches.batch(0, index), total.values.device)
-        counted = torch.arange(len(inputs), device=inputs.device)[:, None] < lengths  # (T, B)
-        for found in read(model, [inputs], precision=precision):
-            total.add(found, -found.prediction.log_prob(targets), counted)
-        if progress is not None:
-            progress(done, len(mine))
-    points, nats, work = total.result(share[1])
+    conditions = None
+    if model.config.conditioned and strokes.conditions is not None:
+        conditions = encode(strokes.conditions, model.config)
+    elif model.config.conditioned and model.told.condition is not None:
+        conditions = model.told.condition.expand(len(strokes), *model.told.condition.shape[1:]).cpu().numpy()
+    batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions)
+    points, nats, work = _read_all(model, batches, precision, progress, share).result(share[1])
     return StrokeEvaluation(len(strokes), points, -nats / len(strokes), *work)
+
+
+def evaluate_lines(
+    model: LanguageModel,
+    lines: Lines,
+    end: int,
+    *,
+    batch_size: int = 32,
+    precision: str = "float32",
+    progress: Progress | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> Evaluation:
+    """Read every line by itself and predict each symbol, the first one and the line end, ``end``, included."""
+    batches = LineBatches(lines, end, model.config, batch_size)
+    return evaluation(_read_all(model, batches, precision, progress, share), share[1])

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Prediction
 from hmrnn.nn.models import HandwritingModel, LanguageModel, evaluating
 from hmrnn.nn.output import Operation, Output
@@ -47,6 +48,7 @@ def read(
     *,
     precision: str = "float32",
     gradient: bool = False,
+    told: Told | None = None,
 ) -> Iterator[Read]:
     """Feed ``chunks`` one after the other, carrying the state, and yield what the network made of each.
 
@@ -56,12 +58,16 @@ def read(
         state: the state before the first chunk; zeros if None.
         precision: "bf16" runs the network under autocast.
         gradient: keep the graph of each chunk, so that it can be differentiated; the state has none.
+        told: the condition and the time of the sequences at the first chunk, for a model that takes them; by default
+            what :func:`hmrnn.nn.models.telling` says.
     """
+    told = model.told if told is None else told
     for chunk in chunks:
         autocast = torch.autocast(chunk.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
         with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
-            prediction, output, after = model.predict(chunk, state)
+            prediction, output, after = model.predict(chunk, state, told=told)
         before, state = state, after.detach()
+        told = told.after(len(chunk), model.config.time)
         yield Read(prediction, output, before, state)
 
 
@@ -77,6 +83,8 @@ class Step(NamedTuple):
 class Reader:
     """Reads step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
 
+    ``told`` is the condition and the time of the sequences, for a model that takes them.
+
     The term Wᵉh of equation 12 is kept for each layer, and computed again only if h has changed since it was last
     needed. The network runs as in ``eval()``, whatever its mode.
 
@@ -88,20 +96,23 @@ class Reader:
         >>> prediction = reader.predict()
     """
 
-    def __init__(self, model: Model, batch: int = 1) -> None:
+    def __init__(self, model: Model, batch: int = 1, told: Told | None = None) -> None:
         self.model = model
-        self.state: State = model.rnn.initial_state(batch)
+        self.told = model.told if told is None else told
+        with torch.no_grad():
+            self.state: State = model.initial_state(batch, self.told)
         self._flushes = self.state.z
         size = model.config.output_size
         self._terms = [h.new_zeros(batch, size) for h in self.state.h[: len(model.output.embeddings)]]  # Wᵉh of h = 0
-        self._changed = [False] * len(self.state.h)
+        self._changed = [model.context is not None] * len(self.state.h)  # h may start from a condition
 
     @torch.no_grad()
     def read(self, x: Tensor) -> None:
         """Take one time step: symbols (B,), or points (B, 3)."""
         self._flushes = self.state.z
-        self._step = self.model.step(x, self.state)
+        self._step = self.model.step(x, self.state, self.told)
         self.state = self._step.state
+        self.told = self.told.after(1, self.model.config.time)
         self._changed = [old or new for old, new in zip(self._changed, self._step.changed.any(0).tolist())]
 
     @torch.no_grad()

@@ -15,8 +15,9 @@ from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Reader, read
 from hmrnn.nn import checks
-from hmrnn.nn.distributions import StrokeMixture
-from hmrnn.nn.models import HandwritingModel, LanguageModel
+from hmrnn.nn.context import Told
+from hmrnn.nn.distributions import Halting, StrokeMixture
+from hmrnn.nn.models import POINT_SIZE, HandwritingModel, LanguageModel
 
 LARGEST_STEP = 1000.0
 """The largest step of the pen, in deviations of the training steps; beyond it the model has lost control."""
@@ -48,6 +49,8 @@ def stream(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
+    stop: int | None = None,
+    told: Told | None = None,
 ) -> Iterator[int]:
     """Symbols that continue a prompt, each as soon as it is drawn; the prompt itself is not among them.
 
@@ -60,14 +63,17 @@ def stream(
         top_k: draw from the k likeliest symbols only.
         top_p: draw from the fewest symbols that together have this probability.
         seed: the same seed gives the same symbols; None gives different ones each time.
+        stop: the symbol that ends a sequence; nothing is drawn after it, and it is not among the result.
+        told: the condition and the time of the sequence, for a model that takes them.
     """
     _check(length, temperature, top_k, top_p)
     symbols = np.asarray(prompt)
     if symbols.ndim != 1:
         raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
     start = model.as_input(symbols)[:, None]  # (n, 1)
-    drawn = draw(Reader(model), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
-    return (int(symbol) for symbol in itertools.islice(drawn, length))
+    drawn = draw(Reader(model, told=told), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
+    found = (int(symbol) for symbol in itertools.islice(drawn, length))
+    return found if stop is None else itertools.takewhile(lambda symbol: symbol != stop, found)
 
 
 def continue_all(
@@ -79,8 +85,10 @@ def continue_all(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
+    stop: int | None = None,
+    told: Told | None = None,
 ) -> list[np.ndarray]:
-    """As :func:`stream`, for several prompts side by side: ``length`` symbols for each.
+    """As :func:`stream`, for several prompts side by side: at most ``length`` symbols for each.
 
     A shorter prompt is continued while the longer ones are still being read. All draws come from one generator, so the
     symbols for a prompt and a seed depend on the other prompts.
@@ -90,7 +98,7 @@ def continue_all(
     symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
     for b, prompt in enumerate(prompts):
         symbols[: len(prompt), b] = prompt
-    reader = Reader(model, len(prompts))
+    reader = Reader(model, len(prompts), told)
     for t, row in enumerate(symbols):
         drawing = (lengths <= t) & (t < lengths + length)
         if t:
@@ -98,7 +106,8 @@ def continue_all(
         if drawing.any():
             drawn = reader.predict().sample(generator, temperature=temperature, top_k=top_k, top_p=top_p)
             row[drawing] = drawn.cpu().numpy()[drawing]
-    return [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
+    found = [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
+    return [each[: next(iter(np.flatnonzero(each == stop)), length)] for each in found]
 
 
 def _check(length: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -124,18 +133,22 @@ def write(
     temperature: float = 1.0,
     prime: np.ndarray | None = None,
     seed: int | None = None,
+    told: Told | None = None,
 ) -> list[np.ndarray]:
     """Lines of handwriting, each (points, 3): Δx, Δy and 1 after the last point of a stroke, in the units of the data.
+
+    A model that predicts halts ends each line by itself, after at most ``points``.
 
     Args:
         model: the network; it runs as in ``eval()``.
         scale: the scale of its training data.
-        points: the length of each line.
+        points: the length of each line, or the largest length.
         samples: the number of lines.
         bias: 0 varies as the training data do, larger values write neater (Graves, 2013, section 5.4).
         temperature: below 1 safer, above 1 wilder.
         prime: (n, 3) steps of a real line to read first; the lines continue it, and do not contain it.
         seed: the same seed gives the same lines; None gives different ones each time.
+        told: the condition and the time of the lines, for a model that takes them.
     """
     checks.numbers({"points": points, "samples": samples}, Integral)
     for name, count in (("points", points), ("samples", samples)):
@@ -146,9 +159,17 @@ def write(
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
     read_first = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
     start = model.as_input(scale.encode(read_first))[:, None].expand(-1, samples, -1)  # (n, B, 3)
-    steps = draw(Reader(model, samples), start, seeded(seed), bias=bias, temperature=temperature)
-    drawn = [check_jump(step, temperature) for step in itertools.islice(steps, points)]  # each (B, 3)
-    return list(scale.decode(torch.stack(drawn, dim=1).numpy()))  # (B, points, 3)
+    steps = draw(Reader(model, samples, told), start, seeded(seed), bias=bias, temperature=temperature)
+    drawn: list[Tensor] = []  # each (B, 3)
+    lengths = np.full(samples, points)
+    for step in itertools.islice(steps, points):
+        drawn.append(check_jump(step[:, :POINT_SIZE], temperature))
+        if model.config.halt:
+            lengths = np.where(step[:, POINT_SIZE].numpy() > 0, np.minimum(lengths, len(drawn)), lengths)
+            if lengths.max() <= len(drawn):
+                break
+    lines = scale.decode(torch.stack(drawn, dim=1).numpy())  # (B, points, 3)
+    return [line[:length] for line, length in zip(lines, lengths)]
 
 
 def draw(reader: Reader, start: Tensor, generator: torch.Generator, **how: Any) -> Iterator[Tensor]:
@@ -162,7 +183,8 @@ def draw(reader: Reader, start: Tensor, generator: torch.Generator, **how: Any) 
             reader.read(x)
         drawn = reader.predict().sample(generator, **how)
         yield drawn
-        unread = drawn[None].to(start)
+        read_next = drawn[..., :POINT_SIZE] if drawn.dim() > 1 else drawn  # a halt is not read
+        unread = read_next[None].to(start)
 
 
 def check_strokes(bias: float, temperature: float) -> None:
@@ -187,15 +209,16 @@ def check_jump(step: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def scribble(model: HandwritingModel, scale: Scale, lines: list[np.ndarray]) -> str | None:
-    """A warning if the model that wrote ``lines``, all of one length, has not learned when to lift the pen; else None.
+    """A warning if the model that wrote ``lines`` has not learned when to lift the pen; else None.
 
     It is judged by what the model expects: in the lines, a bias or a low temperature may hide it.
     """
-    points = np.stack([line[:READ] for line in lines[:READ_LINES]], axis=1)  # (T, B, 3): some, to save memory
+    shortest = min([READ, *map(len, lines)])
+    points = np.stack([line[:shortest] for line in lines[:READ_LINES]], axis=1)  # (T, B, 3): some, to save memory
     if points[..., 0].size < FEWEST:
         return None
     [found] = read(model, [model.as_input(scale.encode(points))])
-    assert isinstance(found.prediction, StrokeMixture)
+    assert isinstance(found.prediction, StrokeMixture | Halting)
     lifts = float(found.prediction.pen.sigmoid().mean())
     if lifts <= MOST_LIFTS:
         return None

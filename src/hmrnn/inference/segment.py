@@ -68,7 +68,9 @@ def segment_many(
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         following = steps.roll(-1, dims=0)  # nothing follows the last
         parts = []
-        for k, found_here in enumerate(read(model, steps.split(chunk)), start=1):
+        left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
+        told = model.told._replace(clock=left)
+        for k, found_here in enumerate(read(model, steps.split(chunk), told=told), start=1):
             nats = -found_here.prediction.log_prob(following[(k - 1) * chunk : k * chunk])
             out = found_here.output
             part = (

@@ -182,8 +182,9 @@ def check_state(rnn: Network, state: State, B: int) -> None:
     """Check shapes, dtypes and devices of a state of B sequences."""
     if not isinstance(state, State):
         raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
-    expected = [(B, size) for size in rnn.hidden_sizes]
+    sizes = {"h": rnn.hidden_sizes, "c": getattr(rnn, "cell_sizes", rnn.hidden_sizes)}
     for name, tensors in (("h", state.h), ("c", state.c)):
+        expected = [(B, size) for size in sizes[name]]
         shapes = [tuple(a.shape) for a in tensors]
         if shapes != expected:
             raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")

@@ -23,7 +23,7 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     A matrix counts (rows x columns) where the vector it multiplies is new: U and the output module's matrix of a layer
     where that layer moved, W where the layer below ended a segment, V where the top-down gate was open and the layer
     moved (with ``top_down="always"``: where the layer above moved). The first W of a text model is a table look-up and
-    counts nothing.
+    counts nothing, unless the model is told more than the text.
 
     A detector reads what its layer reads: its row of U and W, or the columns of D1 beside them, count with that matrix.
     Its row of V, or the columns of D1, count where the gate was open and h above is new to it, also on COPY unless
@@ -38,7 +38,8 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
         out: what its network gave for a chunk, (T, B, ...).
         before: the state before the chunk; zeros if None.
     """
-    rnn, looked_up = model.rnn, getattr(model, "embedding", None) is not None
+    rnn = model.rnn
+    looked_up = getattr(model, "embedding", None) is not None and getattr(model, "context", None) is None
     sides = [(rnn, out)] if not hasattr(rnn, "directions") else list(zip(rnn.directions, _directions(out)))
     products = [_recurrent(one, part, before, looked_up) for one, part in sides]
     if len(sides) == 2:

@@ -193,6 +193,42 @@ class StrokeMixture(NamedTuple):
         return torch.cat([mean + spread * correlated, lifted[..., None]], dim=-1)
 
 
+class Halting(NamedTuple):
+    """The distribution of the next point and of whether it is the last: a stroke mixture and a Bernoulli."""
+
+    mixture: StrokeMixture
+    halt: Tensor
+    """(...): log-odds that the next point is the last."""
+
+    @property
+    def pen(self) -> Tensor:
+        """(...): log-odds of pen_up = 1."""
+        return self.mixture.pen
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): log-density of points (..., 4): x, y, pen and 1 at the last; of points (..., 3): without the last."""
+        density = self.mixture.log_prob(x[..., :3])
+        if x.shape[-1] == 3:
+            return density
+        ends = F.binary_cross_entropy_with_logits(self.halt, x[..., 3].to(self.halt.dtype), reduction="none")
+        return density - ends
+
+    def entropy(self) -> Tensor:
+        """(...): nats; see :meth:`StrokeMixture.entropy`."""
+        ends = F.binary_cross_entropy_with_logits(self.halt, torch.sigmoid(self.halt), reduction="none")
+        return self.mixture.entropy() + ends
+
+    def sample(
+        self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
+    ) -> Tensor:
+        """(..., 4) float64: one point from each, and 1 if it is the last; at ``temperature`` 0 the likelier of both."""
+        point = self.mixture.sample(generator, temperature=temperature, bias=bias)
+        (halt,) = _for_draws([self.halt])
+        drawn = torch.rand(halt.shape, dtype=halt.dtype, generator=generator) if temperature > 0 else 0.5
+        last = torch.sigmoid(halt / temperature if temperature > 0 else halt) > drawn
+        return torch.cat([point, last[..., None].to(point.dtype)], dim=-1)
+
+
 class GaussianMixture(NamedTuple):
     """The distribution of the next step of a series of C channels: K Gaussians, each without correlation."""
 

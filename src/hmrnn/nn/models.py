@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_values
-from hmrnn.nn.distributions import Categorical, StrokeMixture, head_size
+from hmrnn.nn.context import NOTHING, Context, Told, extra_size, make_context
+from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture, head_size
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
 from hmrnn.nn.registry import make_rnn
@@ -77,7 +78,40 @@ def make_output(hidden_sizes: Sequence[int], config: ModelConfig) -> GatedOutput
     return GatedOutput(hidden_sizes[:1] if config.output_layers == "first" else hidden_sizes, config.output_size)
 
 
-class LanguageModel(nn.Module):
+@contextlib.contextmanager
+def telling(network: LanguageModel | HandwritingModel, told: Told) -> Iterator[None]:
+    """Within a block the network is told this of every sequence that it is told nothing of by an argument."""
+    before, network.told = network.told, told
+    try:
+        yield
+    finally:
+        network.told = before
+
+
+class ToldModel(nn.Module):
+    """A model that may be told a condition and the time of its sequences."""
+
+    context: Context | None
+    rnn: Any
+    told: Told = NOTHING
+    """What it is told unless an argument says otherwise; :func:`telling` sets it."""
+
+    def _told(self, told: Told | None, shape: Sequence[int]) -> Told:
+        """What is told of the sequences; the last number of ``shape`` is how many there are."""
+        told = self.told if told is None else told
+        if self.context is None and any(a is not None for a in told):
+            raise InputError("this model takes neither a condition nor the time; leave them out")
+        return told if self.context is None else told.expanded(shape[-1])
+
+    def initial_state(self, batch_size: int, told: Told | None = None) -> State:
+        """The state at the start of sequences: zeros, or what a condition says."""
+        told = self._told(told, (batch_size,))
+        if self.context is None:
+            return self.rnn.initial_state(batch_size)
+        return self.context.initial_state(self.rnn, told, batch_size)
+
+
+class LanguageModel(ToldModel):
     """A recurrent network that predicts the next symbol from those so far.
 
     Args:
@@ -115,7 +149,8 @@ class LanguageModel(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(num_symbols, config.embedding_size)
         self.dropout_embedding = 0.0  # share of the embedding that is dropped in training, per sequence
-        self.rnn = make_rnn(config.embedding_size, config, engine, detectors)
+        self.rnn = make_rnn(config.embedding_size + extra_size(config), config, engine, detectors)
+        self.context = make_context(config, self.rnn.hidden_sizes)
         expected = (num_symbols, self.rnn.num_boundaries)
         if config.rnn == "hrnn" if given is None else given.shape != expected:
             got = "none" if given is None else f"shape {given.shape}"
@@ -130,39 +165,60 @@ class LanguageModel(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
+        told: Told | None = None,
     ) -> tuple[Tensor, Output, State]:
         """Logits (T, B, number of symbols) of the symbol that follows each one, the network's output and its state."""
         if isinstance(symbols, Tensor) and symbols.dim() != 2:
             raise InputError(f"x must have shape (T, B); got {tuple(symbols.shape)}")
         boundaries = self.boundaries(symbols) if boundaries is None else boundaries
-        if self.training and self.dropout_embedding > 0:
-            check_input(self.rnn, symbols, self.embedding.weight, sequence=True)
-            T, B = symbols.shape
-            lengths = check_lengths(lengths, T, B, symbols.device)
-            check_values(self.rnn, symbols, None, lengths=lengths, embedding=self.embedding.weight)
-            known = symbols
-            if lengths is not None:  # padding may hold any number, and is not read
-                known = symbols.masked_fill(torch.arange(T, device=symbols.device)[:, None] >= lengths, 0)
-            x = drop_units(self.embedding(known), self.dropout_embedding)
-            out, state = self.rnn(x, state, lengths, boundaries)
-        else:
+        told = self._told(told, symbols.shape)
+        dropped = self.training and self.dropout_embedding > 0
+        if self.context is None and not dropped:
             out, state = self.rnn(symbols, state, lengths, boundaries, embedding=self.embedding.weight)
+        else:
+            x = self._embedded(symbols, lengths)
+            x = drop_units(x, self.dropout_embedding) if dropped else x
+            if self.context is not None:
+                state = self.context.initial_state(self.rnn, told, symbols.shape[1]) if state is None else state
+                x = self.context(x, told)
+            out, state = self.rnn(x, state, lengths, boundaries)
         return self.softmax(self.output(out.hidden)), out, state
 
+    def _embedded(self, symbols: Tensor, lengths: Tensor | None) -> Tensor:
+        """(T, B, embedding_size), after the checks of the recurrent network."""
+        if self.context is None:
+            check_input(self.rnn, symbols, self.embedding.weight, sequence=True)
+        elif symbols.dtype not in (torch.int64, torch.int32):
+            raise InputError(f"x must hold symbol indices (int64 or int32); got {symbols.dtype}")
+        T, B = symbols.shape
+        lengths = check_lengths(lengths, T, B, symbols.device)
+        check_values(self.rnn, symbols, None, lengths=lengths, embedding=self.embedding.weight)
+        known = symbols
+        if lengths is not None:  # padding may hold any number, and is not read
+            known = symbols.masked_fill(torch.arange(T, device=symbols.device)[:, None] >= lengths, 0)
+        return self.embedding(known)
+
     def predict(
-        self, symbols: Tensor, state: State | None = None, lengths: Tensor | None = None
+        self,
+        symbols: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        told: Told | None = None,
     ) -> tuple[Categorical, Output, State]:
         """As :meth:`forward`, with the prediction (T, B) in place of its logits."""
-        logits, out, state = self(symbols, state, lengths)
+        logits, out, state = self(symbols, state, lengths, told=told)
         return Categorical(logits), out, state
 
     def expect(self, embedding: Tensor) -> Categorical:
         """The prediction from an output embedding (..., output_size)."""
         return Categorical(self.softmax(embedding))
 
-    def step(self, symbols: Tensor, state: State) -> Step:
+    def step(self, symbols: Tensor, state: State, told: Told | None = None) -> Step:
         """Read one symbol per sequence (B,), without a gradient, as in ``eval()``."""
-        return self.rnn.step(self.embedding.weight[symbols], state, self.boundaries(symbols))
+        x = self.embedding.weight[symbols]
+        told = self._told(told, x.shape[:1])
+        x = x if self.context is None else self.context(x[None], told)[0]
+        return self.rnn.step(x, state, self.boundaries(symbols))
 
     def as_input(self, symbols: np.ndarray) -> Tensor:
         """Symbol indices, checked, as the model reads them: int64, on its device."""
@@ -179,7 +235,7 @@ class LanguageModel(nn.Module):
         return None if self.given is None else self.given[symbols.long().clamp(0, self.num_symbols - 1)]
 
 
-class HandwritingModel(nn.Module):
+class HandwritingModel(ToldModel):
     """A recurrent network that predicts the next pen movement from those so far, by a mixture density.
 
     A point is (Δx, Δy, pen_up) in normalised coordinates. There is no embedding: ``config.embedding_size`` is unused.
@@ -204,9 +260,10 @@ class HandwritingModel(nn.Module):
         self.config = config
         if config.rnn == "hrnn":
             raise InputError("model.rnn hrnn is told where words and lines of a text end; strokes have neither")
-        self.rnn = make_rnn(POINT_SIZE, config, engine, detectors)
+        self.rnn = make_rnn(POINT_SIZE + extra_size(config), config, engine, detectors)
+        self.context = make_context(config, self.rnn.hidden_sizes)
         self.output = make_output(self.rnn.hidden_sizes, config)
-        self.density = nn.Linear(config.output_size, head_size(config.mixtures))
+        self.density = nn.Linear(config.output_size, head_size(config.mixtures) + config.halt)
 
     def forward(
         self,
@@ -214,25 +271,38 @@ class HandwritingModel(nn.Module):
         state: State | None = None,
         lengths: Tensor | None = None,
         boundaries: Tensor | None = None,
-    ) -> tuple[StrokeMixture, Output, State]:
+        told: Told | None = None,
+    ) -> tuple[StrokeMixture | Halting, Output, State]:
         """The prediction (T, B) of the point that follows each one, the network's output and its state."""
+        told = self._told(told, points.shape[:2])
+        if self.context is not None:
+            state = self.context.initial_state(self.rnn, told, points.shape[1]) if state is None else state
+            points = self.context(points, told)
         out, state = self.rnn(points, state, lengths, boundaries)
         return self.expect(self.output(out.hidden)), out, state
 
     def predict(
-        self, points: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[StrokeMixture, Output, State]:
+        self,
+        points: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        told: Told | None = None,
+    ) -> tuple[StrokeMixture | Halting, Output, State]:
         """The same as :meth:`forward`."""
-        return self(points, state, lengths)
+        return self(points, state, lengths, told=told)
 
-    def expect(self, embedding: Tensor) -> StrokeMixture:
+    def expect(self, embedding: Tensor) -> StrokeMixture | Halting:
         """The prediction from an output embedding (..., output_size); in float32 under autocast, too."""
         with torch.autocast(embedding.device.type, enabled=False):
-            return StrokeMixture.from_vector(self.density(embedding.to(self.density.weight.dtype)))
+            vector = self.density(embedding.to(self.density.weight.dtype))
+            if self.config.halt:
+                return Halting(StrokeMixture.from_vector(vector[..., :-1]), vector[..., -1])
+            return StrokeMixture.from_vector(vector)
 
-    def step(self, points: Tensor, state: State) -> Step:
+    def step(self, points: Tensor, state: State, told: Told | None = None) -> Step:
         """Read one point per sequence (B, 3), without a gradient, as in ``eval()``."""
-        return self.rnn.step(points, state)
+        told = self._told(told, points.shape[:1])
+        return self.rnn.step(points if self.context is None else self.context(points[None], told)[0], state)
 
     def as_input(self, points: np.ndarray) -> Tensor:
         """Normalised points as the model reads them, in its dtype and on its device."""

@@ -7,9 +7,14 @@ from typing import Any, TypeAlias, cast
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.output_rnn import OutputRNN
+from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
+from hmrnn.nn.baselines.skip import SkipRNN
+from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.nn.baselines.two_way import TwoWay
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
@@ -36,6 +41,16 @@ def make_rnn(
             )
         case "leaky":
             return LeakyRNN(input_size, sizes, count, time_constant=config.time_constant, engine=engine)
+        case "peephole" | "coupled":
+            return PeepholeLSTM(input_size, sizes, count, coupled=config.rnn == "coupled", engine=engine)
+        case "skip":
+            return SkipRNN(input_size, sizes, count, delay=config.delay, engine=engine)
+        case "echo-state":
+            return EchoStateNetwork(input_size, sizes, count, spectral_radius=config.spectral_radius, engine=engine)
+        case "time-delay":
+            return TimeDelayNetwork(input_size, sizes, count, kernel=config.kernel, engine=engine)
+        case "output-rnn":
+            return OutputRNN(input_size, sizes, count, engine=engine)
         case "hm-lstm" | "hrnn":
             return HMLSTM(
                 input_size,

@@ -103,7 +103,7 @@ class _WithoutDraws(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_", "orthogonal"):
+        if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_", "orthogonal", "draw_reservoir"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -10,11 +11,16 @@ import torch
 
 from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
+from hmrnn.data.conditions import encode
+from hmrnn.errors import InputError
+from hmrnn.nn.context import Told
 from hmrnn.nn.models import describe
 from hmrnn.utils.devices import find_device
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 """A function that is told how much of how much is done."""
+Condition: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence[float]] | None
+"""A class, or numbers; or a list of these, one for each of several sequences."""
 M = TypeVar("M", bound="Model")
 
 
@@ -73,6 +79,17 @@ class Model:
         return finetune(
             self, data, out=out, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device, progress=progress
         )
+
+    def tell(self, condition: Condition, count: int = 1, steps: int | None = None) -> Told:
+        """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""
+        m, given = self.config.model, self.network.told.condition
+        if condition is not None:
+            each = not isinstance(condition, str) and not all(isinstance(one, Real) for one in condition)
+            rows: list[Any] = list(condition) if each else [condition]
+            if each and len(rows) != count:
+                raise InputError(f"expected one condition, or {count} in a list, one each; got {len(rows)}")
+            given = torch.from_numpy(encode(rows, m)).to(next(self.network.parameters()).device)
+        return Told(given, torch.tensor([steps]) if m.time == "left" and steps is not None else None)
 
     def to(self: M, device: str | torch.device) -> M:
         """Move the network; returns self."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +17,9 @@ from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.inference.sample import write
 from hmrnn.inference.segment import segment_many
-from hmrnn.nn.models import HandwritingModel
-from hmrnn.pretrained.model import Model, Progress
+from hmrnn.nn import checks
+from hmrnn.nn.models import HandwritingModel, telling
+from hmrnn.pretrained.model import Condition, Model, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,18 +44,21 @@ class StrokeModel(Model):
     def reads(self) -> Scale:
         return self.scale
 
-    def segment(self, line: np.ndarray, *, progress: Progress = None) -> Segmentation:
+    def segment(self, line: np.ndarray, *, condition: Condition = None, progress: Progress = None) -> Segmentation:
         """The segments that the detectors find in a line, at every level.
 
         A point is shown as o, the last point of a stroke as ^. A line is read in one piece: ``progress`` is not called.
         """
-        return self.segment_many([line])[0]
+        return self.segment_many([line], condition=condition)[0]
 
-    def segment_many(self, lines: Iterable[np.ndarray], *, batch: int = 32) -> list[Segmentation]:
+    def segment_many(
+        self, lines: Iterable[np.ndarray], *, batch: int = 32, condition: Condition = None
+    ) -> list[Segmentation]:
         """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side."""
         steps = [self._strokes(line)[0] for line in lines]
         shown = [self.scale.pieces(line) for line in steps]
-        return segment_many(self.network, [self.scale.encode(line) for line in steps], shown, batch=batch)
+        with telling(self.network, self.tell(condition)):
+            return segment_many(self.network, [self.scale.encode(line) for line in steps], shown, batch=batch)
 
     def generate(
         self,
@@ -63,9 +68,13 @@ class StrokeModel(Model):
         temperature: float = 1.0,
         prime: np.ndarray | None = None,
         seed: int | None = None,
+        condition: Condition = None,
     ) -> np.ndarray:
-        """A line (points, 3). With ``prime`` it continues that line and holds only the new points."""
-        return self.sheet(1, points, bias=bias, temperature=temperature, prime=prime, seed=seed)[0]
+        """A line (points, 3). With ``prime`` it continues that line and holds only the new points.
+
+        A model that was trained with ``model.halt`` ends the line by itself, after at most ``points``.
+        """
+        return self.sheet(1, points, bias=bias, temperature=temperature, prime=prime, seed=seed, condition=condition)[0]
 
     def sheet(
         self,
@@ -76,9 +85,11 @@ class StrokeModel(Model):
         temperature: float = 1.0,
         prime: np.ndarray | None = None,
         seed: int | None = None,
+        condition: Condition = None,
     ) -> list[np.ndarray]:
-        """Several lines, as :meth:`generate` gives one."""
+        """Several lines, as :meth:`generate` gives one; ``condition`` may be a list with one for each."""
         start = None if prime is None else self._strokes(prime)[0]
+        checks.numbers({"samples": samples, "points": points}, Integral)
         return write(
             self.network,
             self.scale,
@@ -88,11 +99,14 @@ class StrokeModel(Model):
             temperature=temperature,
             prime=start,
             seed=seed,
+            told=self.tell(condition, samples, (0 if start is None else len(start) - 1) + points),
         )
 
-    def score(self, lines: np.ndarray | Strokes) -> StrokeEvaluation:
+    def score(self, lines: np.ndarray | Strokes, *, condition: Condition = None) -> StrokeEvaluation:
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
-        return evaluate_strokes(self.network, lines if isinstance(lines, Strokes) else self._strokes(lines), self.scale)
+        strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
+        with telling(self.network, self.tell(condition, len(strokes))):
+            return evaluate_strokes(self.network, strokes, self.scale)
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""

@@ -6,13 +6,16 @@ import codecs
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+import torch
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus, load_corpus
+from hmrnn.data.text.lines import end_symbol
 from hmrnn.data.text.reading import Reading, Unknown, read_as
 from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
@@ -21,8 +24,9 @@ from hmrnn.inference.embed import Embedding, embed
 from hmrnn.inference.evaluate import Evaluation, evaluate
 from hmrnn.inference.sample import continue_all, stream
 from hmrnn.inference.segment import segment_many
-from hmrnn.nn.models import LanguageModel
-from hmrnn.pretrained.model import Model, Progress
+from hmrnn.nn import checks
+from hmrnn.nn.models import LanguageModel, telling
+from hmrnn.pretrained.model import Condition, Model, Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +48,9 @@ class TextModel(Model):
     Before a text or a prompt the model reads two line ends, as stood before the paragraphs of its training text, so
     that the first segments are found as well as later ones; they are no part of the result. ``primed=False`` starts
     from the zero state instead, as does the evaluation of a corpus. A model without line ends is never primed.
+
+    A model that was trained on lines (``data.format`` lines) reads one line end before a line, and what it generates
+    ends by itself at a line end. A model that was trained with a condition needs ``condition``: a class or numbers.
     """
 
     figures = ("4", "3", "segments", "timescales")
@@ -59,10 +66,17 @@ class TextModel(Model):
         return self.vocabulary
 
     def segment(
-        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        progress: Progress = None,
     ) -> Segmentation:
         """The segments that the detectors find in ``text``, at every level."""
-        return self._segment_all([self._read(text, "segment", unknown)], 1, primed, progress)[0]
+        with telling(self.network, self.tell(condition)):
+            return self._segment_all([self._read(text, "segment", unknown)], 1, primed, progress)[0]
 
     def segment_many(
         self,
@@ -97,6 +111,7 @@ class TextModel(Model):
         seed: int | None = ...,
         unknown: Unknown = ...,
         primed: bool = ...,
+        condition: Condition = ...,
     ) -> str: ...
 
     @overload
@@ -111,6 +126,7 @@ class TextModel(Model):
         seed: int | None = ...,
         unknown: Unknown = ...,
         primed: bool = ...,
+        condition: Condition = ...,
     ) -> list[str]: ...
 
     def generate(
@@ -124,20 +140,26 @@ class TextModel(Model):
         seed: int | None = None,
         unknown: Unknown = "replace",
         primed: bool = True,
+        condition: Condition = None,
     ) -> str | list[str]:
         """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
 
         Prompts of a list are continued side by side, with draws from one seed: ``[prompt] * 8`` gives eight different
-        texts. ``hmrnn generate`` prints the prompt before the continuation.
+        texts; ``condition`` may then be a list, too. A model of lines stops at a line end, after at most ``length``
+        symbols. ``hmrnn generate`` prints the prompt before the continuation.
         """
         how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         if not isinstance(prompt, list | tuple):
-            return "".join(self.stream(prompt, length, unknown=unknown, primed=primed, **how))
+            pieces = self.stream(prompt, length, unknown=unknown, primed=primed, condition=condition, **how)
+            return "".join(pieces)
         if not prompt:
             raise InputError("prompts must be one or more texts in a list; got an empty list")
         readings = [self._noted(self.reading(each, unknown, "a prompt")) for each in prompt]
         starts = [self._primed(reading.indices, primed) for reading in readings]
-        drawn = continue_all(self.network, starts, length, **how)
+        told = self.tell(condition, len(prompt))
+        if self.config.model.time == "left":
+            told = told._replace(clock=torch.tensor([len(start) - 1 + length for start in starts]))
+        drawn = continue_all(self.network, starts, length, stop=self.end, told=told, **how)
         return ["".join(self._pieces(iter(indices.tolist()))) for indices in drawn]
 
     def stream(
@@ -151,11 +173,17 @@ class TextModel(Model):
         seed: int | None = None,
         unknown: Unknown = "replace",
         primed: bool = True,
+        condition: Condition = None,
     ) -> Iterator[str]:
         """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
         start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
         start = self._primed(start, primed)
-        indices = stream(self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        checks.numbers({"length": length}, Integral)
+        told = self.tell(condition, steps=len(start) - 1 + length)
+        indices = stream(
+            self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=self.end,
+            told=told,
+        )  # fmt: skip
         return self._pieces(indices)
 
     def _pieces(self, indices: Iterator[int]) -> Iterator[str]:
@@ -170,11 +198,18 @@ class TextModel(Model):
         yield decoder.decode(b"", final=True)
 
     def score(
-        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, progress: Progress = None
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        progress: Progress = None,
     ) -> Evaluation:
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
         symbols = self._primed(self._read(text, "score", unknown).indices, primed)
-        return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
+        with telling(self.network, self.tell(condition, steps=len(symbols))):
+            return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
 
     def score_lines(
         self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True
@@ -228,9 +263,18 @@ class TextModel(Model):
 
     @property
     def prime(self) -> np.ndarray:
-        """The symbols that are read before a text: two line ends, or none if the model does not know them."""
+        """The symbols that are read before a text: two line ends, or none if the model does not know them.
+
+        Before a line only one, as in training.
+        """
         known = self.vocabulary.values
-        return np.full(PRIME, known.index(ord("\n"))) if ord("\n") in known else np.zeros(0, np.int64)
+        count = 1 if self.end is not None else PRIME
+        return np.full(count, known.index(ord("\n"))) if ord("\n") in known else np.zeros(0, np.int64)
+
+    @property
+    def end(self) -> int | None:
+        """The symbol that ends a sequence: the line end, of a model that was trained on lines; else None."""
+        return end_symbol(self.vocabulary) if self.config.data.format == "lines" else None
 
     def _primed(self, indices: np.ndarray, primed: bool) -> np.ndarray:
         return np.concatenate([self.prime, indices]) if primed else indices

@@ -12,6 +12,7 @@ from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.nn.sequences import SequenceModel
 from hmrnn.tasks.base import Task
 from hmrnn.tasks.labelled import LabelledTask
+from hmrnn.tasks.lines import LineTask
 from hmrnn.tasks.strokes import StrokeTask
 from hmrnn.tasks.text import TextTask
 
@@ -23,6 +24,8 @@ _TASKS: dict[str, type[TextTask | StrokeTask | LabelledTask]] = {
 def make_task(config: Config, data: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
     """The task that ``config.data.format`` asks for; its initial weights depend on ``train.seed`` alone."""
     torch.manual_seed(config.train.seed)
+    if config.data.format == "lines":
+        return LineTask(config, data, device, rank, world)
     modality = "strokes" if config.data.format in STROKE_FORMATS else "text"
     if config.data.is_labelled:
         modality = config.data.format

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
+from hmrnn.data.conditions import encode
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
-from hmrnn.inference.evaluate import evaluate_strokes, to_tensors
+from hmrnn.inference.evaluate import evaluate_strokes, to_tensors, unpack
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
 from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
@@ -30,7 +31,8 @@ class StrokeTask:
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
         self.reads: Reads = data.scale
         self.model = self.make_model(config, data.scale, t.engine).to(device)
-        self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed)
+        conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
+        self.batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions)
         self.chunks = len(self.batches)
         rows = t.batch_size // world
         self.rows = slice(rank * rows, (rank + 1) * rows)
@@ -38,7 +40,8 @@ class StrokeTask:
         self.symbols = points / self.chunks
         self.per_row = self.symbols / t.batch_size
         self.per_sequence = points / len(data.train)
-        self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
+        given = "".join(f"\n{row}" for row in data.conditions)
+        self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())
 
     @staticmethod
     def make_model(config: Config, scale: Scale, engine: str) -> HandwritingModel:
@@ -49,9 +52,9 @@ class StrokeTask:
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per point, by the mean number of points of a batch, so that every line counts as in the measure."""
-        inputs, targets, counted = batch
-        prediction, out, state = network(inputs)  # it reads the padding, too, which comes last: a GPU need not wait
-        active = torch.arange(len(inputs), device=inputs.device)[:, None] < counted  # (T, B)
+        inputs, targets, active, told = unpack(batch, self.config.model)
+        # it reads the padding, too, which comes last: a GPU need not wait
+        prediction, out, state = network(inputs, told=told)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
         d, count = self.config.detectors, self.per_row * active.shape[1]
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
+from hmrnn.data.conditions import fitted
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
@@ -44,6 +45,7 @@ class Trainer:
     ) -> None:
         """``start`` is the model that train.start_from names; not needed if a state is restored afterwards."""
         config.check()
+        config = fitted(config, getattr(data, "conditions", ()))
         t = config.train
         if t.batch_size % (world * t.accumulate):
             raise InputError(

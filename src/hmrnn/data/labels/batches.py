@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hmrnn.data.labels.corpus import Examples
-from hmrnn.data.strokes.batches import arrange, padded_length
+from hmrnn.data.plan import arrange, padded_length
 
 
 class Batch(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from hmrnn.config import STROKE_FORMATS, DataConfig
 from hmrnn.data.archives import Progress, count_progress
 from hmrnn.data.cache import SourceState, entry_names, folder, source_state, total_size, unusable
+from hmrnn.data.conditions import read_conditions
 from hmrnn.data.strokes import iamondb, synthetic
 from hmrnn.data.strokes.files import is_stroke_file, read_file, save_archive
 from hmrnn.data.strokes.strokes import FEWEST, Scale, StrokeCorpus, StrokeFile, Strokes, counted
@@ -29,6 +30,13 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
     ``progress`` is called with the bytes read so far and the total (of synthetic handwriting: lines).
     """
     file = read_collection(config, progress)
+    if config.condition:
+        rows = read_conditions(config.condition)
+        if len(rows) != len(file.strokes):
+            raise InputError(
+                f"data.condition has {len(rows)} rows for {counted(len(file.strokes), 'line')}; give one row per line"
+            )
+        file = dataclasses.replace(file, strokes=dataclasses.replace(file.strokes, conditions=rows))
     fewest = config.min_points or (300 if config.format == "iamondb" else FEWEST)
     kept = np.flatnonzero(file.strokes.lengths >= fewest)
     title = _title(config)

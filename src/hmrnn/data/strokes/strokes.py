@@ -46,6 +46,8 @@ class Strokes:
     names: tuple[str, ...]
     texts: tuple[str, ...] | None = None
     """What each sequence says, "" if unknown; None if unknown for all."""
+    conditions: tuple[str, ...] | None = None
+    """With data.condition: the condition of each sequence."""
 
     @staticmethod
     def of(sequences: Sequence[Any], names: Sequence[str] | None = None, texts: Sequence[str] | None = None) -> Strokes:
@@ -98,7 +100,8 @@ class Strokes:
         # The index in self.steps of every step of the new set.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         texts = None if self.texts is None else tuple(self.texts[i] for i in chosen)
-        return Strokes(offsets, self.steps[places], tuple(self.names[i] for i in chosen), texts)
+        conditions = None if self.conditions is None else tuple(self.conditions[i] for i in chosen)
+        return Strokes(offsets, self.steps[places], tuple(self.names[i] for i in chosen), texts, conditions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +190,11 @@ class StrokeCorpus:
     """Files that could not be read, each with the reason."""
     short: int = 0
     """Number of sequences left out because they have fewer points than ``data.min_points``."""
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions of all sequences; none without data.condition."""
+        return tuple(row for part in (self.train, self.valid, self.test) for row in part.conditions or ())
 
     def __str__(self) -> str:
         """A summary of a few lines."""

@@ -26,6 +26,7 @@ from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.config_io import from_json, to_json
 from hmrnn.data.archives import Progress, Report, count_progress
 from hmrnn.data.cache import entry_names, folder, source_state, total_size, unusable
+from hmrnn.data.conditions import read_conditions
 from hmrnn.data.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
 from hmrnn.data.text.vocabulary import Vocabulary, code_points, unseen_symbols
 from hmrnn.errors import InputError
@@ -50,6 +51,8 @@ class Corpus:
     """For each split, the number of symbols that the training part lacks; the unknown symbol replaces them."""
     spaces: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """With data.remove_spaces: for each split, 1 where spaces followed a symbol, else 0. Otherwise empty."""
+    conditions: tuple[str, ...] = ()
+    """With data.condition: the condition of every line of the text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +96,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
         for _ in range(_ATTEMPTS):
             if corpus := _open(entry):
                 _split(config, sources, [len(corpus.train), len(corpus.valid), len(corpus.test)], training)
-                return corpus
+                conditions = read_conditions(config.condition) if config.condition else ()
+                return dataclasses.replace(corpus, conditions=conditions)
             temporary = cache / f".{prefix}{uuid.uuid4().hex}"
             try:
                 temporary.mkdir(parents=True)
@@ -265,7 +269,9 @@ def _split(config: DataConfig, sources: Sequence[Path], counts: Sequence[int], t
 
 
 def _title(config: DataConfig) -> str:
-    title = config.format if config.format != "text" else ", ".join(Path(path).name for path in config.path)
+    title = (
+        config.format if config.format not in ("text", "lines") else ", ".join(Path(path).name for path in config.path)
+    )
     return f"{title} without spaces" if config.remove_spaces else title
 
 

@@ -64,7 +64,7 @@ def find_files(config: DataConfig) -> list[Path]:
     for path in (Path(os.path.expanduser(name)) for name in config.path):
         if not os.path.exists(path):
             raise InputError(f"there is no file {path}, or it cannot be reached; check the path")
-        if path.is_dir() and config.format == "text":
+        if path.is_dir() and config.format in ("text", "lines"):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _unpacked_name(p).endswith(".txt"))
             if not found:
                 raise InputError(f"{path} is a directory without .txt files; give the files to read as data.path")
@@ -99,7 +99,7 @@ def read_text(
 
 
 def _read_codes(path: Path, config: DataConfig, report: Report, plain: bool) -> Iterator[np.ndarray]:
-    if plain and (config.format != "text" or config.bytes):
+    if plain and (config.format not in ("text", "lines") or config.bytes):
         what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
         raise InputError(f"hmrnn.data.text.plain.plain is for text, and this model reads {what}; leave it out")
     if config.format in BUILT_IN_TEXTS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -30,12 +30,32 @@ class LayerInput(NamedTuple):
     draws: bool = False  # whether weight drop and zoneout are on
 
 
+def unroll(
+    fed: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None, step: Callable[..., tuple[Tensor, ...]]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Apply ``step(fed[t], *state)`` to each of T steps; the first part of the state is the output.
+
+    Returns the outputs (T, B, H), zero in the padding, and the state after the last step of each sequence.
+    """
+    active = None if lengths is None else (torch.arange(len(fed), device=fed.device)[:, None] < lengths)[..., None]
+    steps: list[Tensor] = []
+    for t in range(len(fed)):
+        new = step(fed[t], *state)
+        if active is not None:
+            new = tuple(torch.where(active[t], now, before) for now, before in zip(new, state))
+        state = new
+        steps.append(state[0])
+    hidden = torch.stack(steps)
+    return hidden if active is None else hidden * active, state
+
+
 class Baseline(nn.Module, ABC):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
     Inputs and outputs are those of :class:`hmrnn.HMLSTM`, except that packed sequences are not taken. As there are no
     detectors, ``boundaries``, ``probabilities`` and ``state.z`` have a last dimension of 0, and every operation is
-    UPDATE (COPY in the padding). ``state.c`` holds zeros if the network has no cell.
+    UPDATE (COPY in the padding). ``state.c`` holds zeros if the network has no cell, and what else it must remember
+    otherwise.
 
     Args:
         input_size: size of x at one time step.
@@ -85,6 +105,11 @@ class Baseline(nn.Module, ABC):
         return self.hidden_sizes
 
     @property
+    def cell_sizes(self) -> tuple[int, ...]:
+        """The sizes of ``state.c``, the lowest layer first."""
+        return self.hidden_sizes
+
+    @property
     def engine(self) -> str:
         """The implementation that runs."""
         return "torch"
@@ -97,7 +122,7 @@ class Baseline(nn.Module, ABC):
     def initial_state(self, batch_size: int) -> State:
         """The state at the start of a sequence: zeros."""
         p = self.parameter
-        h, c = (tuple(p.new_zeros(batch_size, size) for size in self.hidden_sizes) for _ in range(2))
+        h, c = (tuple(p.new_zeros(batch_size, n) for n in sizes) for sizes in (self.hidden_sizes, self.cell_sizes))
         return State(h, c, p.new_zeros(batch_size, 0))
 
     def forward(

@@ -1,0 +1,89 @@
+"""Conditions: what is known of each sequence beforehand, a class or numbers, read from a file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hmrnn.config import Config, ModelConfig
+from hmrnn.errors import InputError
+
+MOST_CLASSES = 10_000
+
+
+def read_conditions(spec: str) -> tuple[str, ...]:
+    """The rows of FILE, or of the column of that name for FILE:COLUMN; a line end at the very end adds no row."""
+    name, column = os.path.expanduser(spec), None
+    if not os.path.exists(name) and ":" in name:
+        name, column = name.rsplit(":", 1)
+    try:
+        text = Path(name).read_text("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"data.condition: cannot read {name}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"data.condition: {name} is not UTF-8 text; convert it to UTF-8") from error
+    if column is None:
+        return tuple(line.strip() for line in text.splitlines())
+    rows = list(csv.reader(text.splitlines(), delimiter="\t" if Path(name).suffix == ".tsv" else ","))
+    if not rows or column not in rows[0]:
+        header = ", ".join(rows[0]) if rows else "nothing"
+        raise InputError(f"data.condition: {name} has no column {column!r}; its first row holds {header}")
+    place = rows[0].index(column)
+    short = [number for number, row in enumerate(rows[1:], start=2) if len(row) <= place]
+    if short:
+        raise InputError(f"data.condition: row {short[0]} of {name} has no column {column!r}")
+    return tuple(row[place].strip() for row in rows[1:])
+
+
+def numbers(row: str | Sequence[float]) -> list[float] | None:
+    """The finite numbers of a row; None if it holds anything else."""
+    parts = re.split(r"[,\s]+", row.strip(", \t")) if isinstance(row, str) else row
+    try:
+        values = [float(part) for part in parts]
+    except (TypeError, ValueError):
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def fitted(config: Config, rows: Sequence[str]) -> Config:
+    """``config`` with the classes, or the number of numbers, of the conditions of all sequences.
+
+    Rows are numbers if all of them are and one has a decimal point or more than one number; else they are classes.
+    """
+    m = config.model
+    if not rows or m.conditioned:
+        return config
+    values = [numbers(row) for row in rows]
+    if None not in values and any("." in row or len(found or ()) > 1 for row, found in zip(rows, values)):
+        counts = {len(found or ()) for found in values}
+        if len(counts) > 1:
+            raise InputError(f"data.condition: every row must have as many numbers; got {sorted(counts)}")
+        return dataclasses.replace(config, model=dataclasses.replace(m, condition_numbers=counts.pop()))
+    classes = tuple(sorted(set(rows)))
+    if len(classes) > MOST_CLASSES:
+        raise InputError(f"data.condition has {len(classes)} different rows; at most {MOST_CLASSES} classes are taken")
+    return dataclasses.replace(config, model=dataclasses.replace(m, classes=classes))
+
+
+def encode(rows: Sequence[str | Sequence[float]], config: ModelConfig) -> np.ndarray:
+    """Conditions as a model takes them: indices (n,) of classes, or (n, numbers) float32."""
+    if not config.conditioned:
+        raise InputError("this model was trained without a condition; leave it out")
+    if config.classes:
+        places = {name: place for place, name in enumerate(config.classes)}
+        unknown = [row for row in rows if not isinstance(row, str) or row not in places]
+        if unknown:
+            some = ", ".join([*config.classes[:10], *["..."] * (len(config.classes) > 10)])
+            raise InputError(f"a condition must be one of the classes {some}; got {unknown[0]!r}")
+        return np.array([places[row] for row in rows], np.int64)  # type: ignore[index]
+    values = [numbers(row) for row in rows]
+    for row, found in zip(rows, values):
+        if found is None or len(found) != config.condition_numbers:
+            raise InputError(f"a condition must be {config.condition_numbers} finite numbers; got {row!r}")
+    return np.array(values, np.float32)

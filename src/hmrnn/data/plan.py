@@ -1,0 +1,56 @@
+"""Plan: which sequences of different lengths go into which batch of an epoch, and how batches are padded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hmrnn.errors import InputError
+
+_POOL = 32  # batches whose sequences are sorted by length together
+_FINEST = 16  # padded lengths are multiples of it
+
+
+class Plan:
+    """The batches of each epoch, all of ``batch_size`` rows.
+
+    Sequences are shuffled into pools, sorted by length within a pool and cut into batches, which are shuffled again;
+    ``seed`` and the epoch determine the order. Without a seed every epoch goes from the shortest sequence to the
+    longest. Sequences are spread evenly over the batches of an epoch.
+    """
+
+    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int | None = None) -> None:
+        if batch_size < 1:
+            raise InputError(f"a batch needs at least 1 row; got {batch_size}")
+        self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self._arranged: tuple[int, list[np.ndarray]] = (-1, [])
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def rows(self, epoch: int, index: int) -> np.ndarray:
+        """The sequences of batch ``index`` of an epoch, at most ``batch_size``."""
+        if not 0 <= index < len(self):
+            raise InputError(f"batches of an epoch go from 0 to {len(self) - 1}; got index {index}")
+        if self._arranged[0] != epoch:
+            self._arranged = (epoch, arrange(self.lengths, len(self), self.seed, epoch))
+        return self._arranged[1][index]
+
+
+def arrange(lengths: np.ndarray, batches: int, seed: int | None, epoch: int) -> list[np.ndarray]:
+    """The indices of the sequences of each batch of an epoch, as :class:`Plan` describes it."""
+    edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all sequences
+    if seed is None:
+        return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
+    random = np.random.default_rng([seed, epoch])
+    order = random.permutation(len(lengths))
+    for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
+        part = order[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
+        part[:] = part[np.argsort(lengths[part], kind="stable")]
+    arranged = np.split(order, edges[1:-1])
+    return [arranged[i] for i in random.permutation(batches)]
+
+
+def padded_length(length: int) -> int:
+    """``length`` rounded up to one of 8 values per power of two (320, 352, ... 512, 576, ...)."""
+    step = max(_FINEST, 1 << max(0, (length - 1).bit_length() - 4))
+    return -(-length // step) * step

@@ -1,0 +1,114 @@
+"""Lines of a text as sequences of their own, each ended by its line end, and padded batches of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from hmrnn.config import ModelConfig
+from hmrnn.data.conditions import encode
+from hmrnn.data.plan import Plan, padded_length
+from hmrnn.data.text.corpus import Corpus
+from hmrnn.data.text.sources import SPLITS
+from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lines:
+    """The lines of a part of a corpus that are not blank; each holds its symbols and the line end."""
+
+    symbols: np.ndarray
+    starts: np.ndarray
+    """(n,): the position of the first symbol of each line."""
+    ends: np.ndarray
+    """(n,): the position after its line end."""
+    conditions: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.ends - self.starts
+
+
+def end_symbol(vocabulary: Vocabulary) -> int:
+    """The index of the line end."""
+    if ord("\n") not in vocabulary.values:
+        raise InputError("data.format lines needs a text of several lines; there is no line end in its training part")
+    return vocabulary.values.index(ord("\n"))
+
+
+def split_lines(corpus: Corpus) -> dict[str, Lines]:
+    """The lines of each part; a line that a cut between two parts runs through belongs to neither."""
+    end, parts = end_symbol(corpus.vocabulary), {}
+    number, broken = 0, False  # of the line at the start of a part; whether it began in the part before
+    given = corpus.conditions
+    for name in SPLITS:
+        symbols: np.ndarray = getattr(corpus, name)
+        ends = np.flatnonzero(symbols == end) + 1
+        starts = np.concatenate([[0], ends])[: len(ends)]
+        numbers = number + np.arange(len(ends))
+        kept = ends - starts > 1
+        if broken:
+            kept[:1] = False
+        conditions = tuple(given[n] for n in numbers[kept]) if given and numbers.max(initial=0) < len(given) else None
+        if given and conditions is None:
+            raise InputError(
+                f"data.condition has {len(given)} rows, but the text has more lines; give one row per line"
+            )
+        if not kept.any():
+            raise InputError(f"{corpus.name}: no whole line is left for the {name} part; give more lines")
+        parts[name] = Lines(symbols, starts[kept], ends[kept], conditions)
+        number, broken = number + len(ends), bool(len(symbols)) and symbols[-1] != end
+    if given and len(given) != number + broken:
+        raise InputError(
+            f"data.condition has {len(given)} rows, but the text has {number + broken} lines; give one row per line"
+        )
+    return parts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LineBatch:
+    """Lines side by side, padded with zeros. A line is read after a line end, and predicted up to its own."""
+
+    inputs: np.ndarray
+    """(T, B) int64"""
+    targets: np.ndarray
+    """(T, B) int64"""
+    counted: np.ndarray
+    """(B,) int64: the symbols of each line, its line end included; 0 for a padding row."""
+    conditions: np.ndarray | None
+    """(B,) int64 or (B, numbers) float32; zeros in a padding row."""
+
+
+class LineBatches:
+    """The batches of each epoch; :class:`hmrnn.data.plan.Plan` arranges them."""
+
+    def __init__(self, lines: Lines, end: int, model: ModelConfig, batch_size: int, *, seed: int | None = None) -> None:
+        self.lines, self.end = lines, end
+        self.plan = Plan(lines.lengths, batch_size, seed)
+        if model.conditioned and lines.conditions is None:
+            raise InputError("this model is trained with a condition, and the lines have none; give data.condition")
+        self.conditions = encode(lines.conditions, model) if lines.conditions is not None else None
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def batch(self, epoch: int, index: int) -> LineBatch:
+        """Batch ``index`` of an epoch."""
+        chosen, B = self.plan.rows(epoch, index), self.plan.batch_size
+        counted = np.zeros(B, np.int64)
+        counted[: len(chosen)] = self.lines.lengths[chosen]
+        inputs, targets = np.zeros((2, padded_length(int(counted.max())), B), np.int64)
+        for b, line in enumerate(chosen):
+            symbols = self.lines.symbols[self.lines.starts[line] : self.lines.ends[line]]
+            inputs[: len(symbols), b] = np.concatenate([[self.end], symbols[:-1]])
+            targets[: len(symbols), b] = symbols
+        conditions = None
+        if self.conditions is not None:
+            conditions = np.zeros((B, *self.conditions.shape[1:]), self.conditions.dtype)
+            conditions[: len(chosen)] = self.conditions[chosen]
+        return LineBatch(inputs, targets, counted, conditions)

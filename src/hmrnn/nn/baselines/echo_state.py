@@ -1,0 +1,126 @@
+"""Echo state network: a fixed random reservoir of which only the output is trained, with the interface of HMLSTM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from hmrnn.errors import InputError
+from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+
+
+class EchoStateNetwork(Baseline):
+    r"""A reservoir whose weights are drawn and never trained (Jaeger, 2001).
+
+    .. math::
+        h_t = \tanh(U h_{t-1} + W x_t + b), \qquad \max |\lambda(U)| = \rho
+
+    ρ, the spectral radius, says how long the reservoir remembers. No gradient passes through it: neither to its weights
+    nor to its input. In a model the output module is trained by gradient, and the embedding stays as it was drawn;
+    :func:`ridge_regression` fits a linear output in closed form.
+
+    Args:
+        spectral_radius: ρ.
+
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Weights, for layer l counted
+    from 0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H); they are stored with the model.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 3,
+        *,
+        spectral_radius: float = 0.9,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        if not 0 < spectral_radius < float("inf"):
+            raise InputError(f"spectral_radius must be positive and finite; got {spectral_radius}")
+        self.spectral_radius = spectral_radius
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
+
+        def fixed(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, **made), requires_grad=False)
+
+        below = (self.input_size, *self.hidden_sizes[:-1])
+        self.U = nn.ParameterList(fixed(size, size) for size in self.hidden_sizes)
+        self.W = nn.ParameterList(fixed(*sizes) for sizes in zip(self.hidden_sizes, below))
+        self.b = nn.ParameterList(fixed(size) for size in self.hidden_sizes)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the reservoir: U normal with the spectral radius, W and b uniform."""
+        for U, W, b in zip(self.U, self.W, self.b):
+            draw_reservoir(U, self.spectral_radius)
+            nn.init.uniform_(W, -1, 1)
+            W.div_(W.shape[1] ** 0.5)
+            nn.init.uniform_(b, -0.1, 0.1)
+
+    @torch.no_grad()
+    def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
+        x, h, c, lengths, _, draws = given
+        U = self._dropped(self.U[l], draws)
+
+        def step(fed: Tensor, h: Tensor) -> tuple[Tensor]:
+            return (torch.tanh(F.linear(h, U).to(h.dtype) + fed),)
+
+        hidden, (h,) = unroll(F.linear(x, self.W[l]).to(h.dtype) + self.b[l], (h,), lengths, step)
+        return hidden, h, c
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, spectral_radius={self.spectral_radius:g}"
+
+
+@torch.no_grad()
+def draw_reservoir(U: Tensor, radius: float) -> None:
+    """Fill ``U`` with normal numbers, scaled so that the largest absolute eigenvalue is ``radius``.
+
+    A ``TorchFunctionMode`` may take its place, as in torch's own initialisations.
+    """
+    if has_torch_function_unary(U):
+        handle_torch_function(draw_reservoir, (U,), U, radius)
+        return
+    if U.is_meta:
+        return
+    drawn = torch.randn(U.shape, device=U.device, dtype=torch.float64)
+    largest = torch.linalg.eigvals(drawn.cpu()).abs().max().to(U.device)
+    U.copy_(drawn * (radius / largest))
+
+
+def ridge_regression(x: Tensor, y: Tensor, penalty: float = 1e-3) -> tuple[Tensor, Tensor]:
+    """The linear map with the least squared error plus ``penalty`` times its squared weights: W (K, D) and b (K,).
+
+    Args:
+        x: (..., D), such as h of all layers of a reservoir side by side, in the steps that count.
+        y: (..., K), what W x + b is to be.
+        penalty: at least 0; b has none.
+
+    Example::
+
+        >>> esn = hmrnn.nn.EchoStateNetwork(1, 50, 1)
+        >>> x = torch.randn(200, 1, 1)
+        >>> out, _ = esn(x)
+        >>> W, b = hmrnn.nn.ridge_regression(out.hidden[0][5:], x[3:-2])    # recall the input of two steps ago
+        >>> bool(((out.hidden[0][5:] @ W.T + b - x[3:-2]) ** 2).mean() < 0.1)
+        True
+    """
+    if x.shape[:-1] != y.shape[:-1]:
+        raise InputError(f"x and y must have as many rows; got {tuple(x.shape[:-1])} and {tuple(y.shape[:-1])}")
+    if not 0 <= penalty < float("inf"):
+        raise InputError(f"penalty must be at least 0 and finite; got {penalty}")
+    rows, wanted = x.detach().flatten(0, -2).double(), y.detach().flatten(0, -2).double()
+    mean, target = rows.mean(0), wanted.mean(0)
+    centred = rows - mean
+    gram = centred.T @ centred + penalty * torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    W = torch.linalg.lstsq(gram, centred.T @ (wanted - target)).solution.T
+    return W.to(x.dtype), (target - W @ mean).to(x.dtype)

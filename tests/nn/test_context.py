@@ -1,0 +1,145 @@
+"""Conditions, time and halts: what the network reads, step by step as in one piece, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from hmrnn import HandwritingModel, InputError, LanguageModel
+from hmrnn.config import ModelConfig
+from hmrnn.inference.read import Reader, read
+from hmrnn.nn.context import Told
+from hmrnn.nn.distributions import Halting
+from hmrnn.nn.models import telling
+
+T, B, SYMBOLS = 7, 3, 5
+SMALL = ModelConfig(embedding_size=3, hidden_size=(6, 5), num_layers=2, output_size=4, mixtures=2, condition_size=2)
+CLASSES = {"classes": ("a", "b")}
+NUMBERS = {"condition_numbers": 2}
+
+
+def text_model(**changes: Any) -> LanguageModel:
+    return LanguageModel(SYMBOLS, dataclasses.replace(SMALL, **changes)).double().eval()
+
+
+def told(changes: dict[str, Any], clock: list[int] | None = None) -> Told:
+    condition = None
+    if "classes" in changes:
+        condition = torch.tensor([0, 1, 1])
+    elif "condition_numbers" in changes:
+        condition = torch.randn(B, 2, dtype=torch.float64)
+    return Told(condition, None if clock is None else torch.tensor(clock))
+
+
+@pytest.mark.parametrize("where", ["input", "state", "both"])
+@pytest.mark.parametrize("kind", [CLASSES, NUMBERS])
+def test_a_condition_is_read_beside_the_input_and_sets_the_first_state(kind: dict[str, Any], where: str) -> None:
+    model, given = text_model(**kind, condition=where), told(kind)
+    symbols = torch.randint(SYMBOLS, (T, B))
+    logits, _, _ = model(symbols, told=given)
+    assert model.context is not None
+    assert given.condition is not None
+    encoder = model.context.embedding or model.context.linear
+    assert encoder is not None
+    v = encoder(given.condition)
+    x, start = model.embedding(symbols), model.rnn.initial_state(B)
+    if where != "state":
+        x = torch.cat([x, v.expand(T, -1, -1)], dim=-1)
+    if where != "input":
+        h = tuple(torch.tanh(v @ layer.weight.T + layer.bias) for layer in model.context.h)
+        c = tuple(v @ layer.weight.T + layer.bias for layer in model.context.c)
+        start = start._replace(h=h, c=c)
+    out, _ = model.rnn(x, start)
+    torch.testing.assert_close(logits, model.softmax(model.output(out.hidden)))
+    logits.pow(2).sum().backward()
+    used = [encoder, *model.context.h[:1], *model.context.c[:1]]
+    assert all(part.weight.grad is not None and part.weight.grad.any() for part in used)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{**CLASSES, "condition": "both"}, {**NUMBERS, "time": "elapsed"}, {"time": "left"}],
+    ids=["both", "numbers and time", "left"],
+)
+def test_step_by_step_and_in_chunks_as_in_one_piece(changes: dict[str, Any]) -> None:
+    model = text_model(**changes)
+    symbols = torch.randint(SYMBOLS, (T, B))
+    given = told(changes, [7, 9, 12] if changes.get("time") == "left" else None)
+    [whole] = read(model, [symbols], told=given)
+    want = whole.prediction.log_prob(symbols)
+    parts = [part.prediction for part in read(model, symbols.split(3), told=given)]
+    got = torch.cat([one.log_prob(chunk) for one, chunk in zip(parts, symbols.split(3))])
+    torch.testing.assert_close(got, want)
+    with telling(model, given):
+        [same] = read(model, [symbols])
+        torch.testing.assert_close(same.prediction.log_prob(symbols), want)
+    reader = Reader(model, B, given)
+    for row, expected in zip(symbols, want):
+        reader.read(row)
+        torch.testing.assert_close(reader.predict().log_prob(row), expected, check_dtype=False, atol=1e-6, rtol=1e-6)
+    assert model.told == Told()
+
+
+def test_time_is_the_logarithm_of_the_steps() -> None:
+    for time, clock, steps in (
+        ("elapsed", None, range(T)),
+        ("elapsed", [4], range(4, 4 + T)),
+        ("left", [5], range(5, -2, -1)),
+    ):
+        model = text_model(time=time)
+        assert model.context is not None
+        x = torch.zeros(T, B, 3, dtype=torch.float64)
+        got = model.context(x, Told(None, None if clock is None else torch.tensor(clock)))
+        want = torch.tensor([math.log1p(max(0, step)) for step in steps], dtype=torch.float64)
+        assert torch.equal(got[..., :3], x)
+        torch.testing.assert_close(got[..., 3], want[:, None].expand(T, B))
+
+
+def test_halts_are_a_bernoulli_beside_the_mixture() -> None:
+    plain, model = (HandwritingModel(dataclasses.replace(SMALL, halt=halt)).double() for halt in (False, True))
+    weights = dict(model.state_dict())
+    for name in ("density.weight", "density.bias"):
+        weights[name] = weights[name][:-1]
+    plain.load_state_dict(weights)
+    points = torch.randn(T, B, 3, dtype=torch.float64)
+    points[..., 2] = (points[..., 2] > 0).double()
+    last = torch.zeros(T, B, 1, dtype=torch.float64)
+    last[-1] = 1
+    (mixture, _, _), (found, out, _) = plain(points), model(points)
+    assert isinstance(found, Halting)
+    logits = (model.output(out.hidden) @ model.density.weight[-1]) + model.density.bias[-1]
+    p = torch.sigmoid(logits)
+    want = mixture.log_prob(points) + torch.where(last[..., 0] > 0, p, 1 - p).log()
+    torch.testing.assert_close(found.log_prob(torch.cat([points, last], dim=-1)), want)
+    torch.testing.assert_close(found.log_prob(points), mixture.log_prob(points))
+    torch.testing.assert_close(found.entropy(), mixture.entropy() - p * p.log() - (1 - p) * (1 - p).log())
+    many = Halting(*(part for part in (found.mixture, found.halt)))
+    drawn = torch.stack([many.sample(torch.Generator().manual_seed(k))[..., 3] for k in range(400)]).mean(0)
+    assert (drawn - p).abs().max() < 0.12
+    assert torch.equal(many.sample(temperature=0)[..., 3] > 0, logits > 0)
+
+
+def test_what_is_refused() -> None:
+    symbols = torch.randint(SYMBOLS, (T, B))
+    with pytest.raises(InputError, match=r"^this model takes neither a condition nor the time; leave them out$"):
+        text_model()(symbols, told=told(CLASSES))
+    with pytest.raises(InputError, match=r"^this model was trained with a condition; give one: one of a, b$"):
+        text_model(**CLASSES)(symbols)
+    with pytest.raises(InputError, match=r"^this model was trained without a condition; leave it out$"):
+        text_model(time="elapsed")(symbols, told=told(CLASSES))
+    with pytest.raises(
+        InputError, match=r"^condition must have shape \(3, 2\), 2 numbers for each sequence; got \(3,\)$"
+    ):
+        text_model(**NUMBERS)(symbols, told=told(CLASSES))
+    with pytest.raises(
+        InputError, match=r"^this model is told how many steps are left; give the length of the sequence$"
+    ):
+        text_model(time="left")(symbols)
+    with pytest.raises(InputError, match=r"^x must hold symbol indices \(int64 or int32\); got torch.float64$"):
+        text_model(**CLASSES)(symbols.double(), told=told(CLASSES))
+    with pytest.raises(InputError, match=r"^model.classes and model.condition_numbers exclude each other"):
+        dataclasses.replace(SMALL, **CLASSES, **NUMBERS).check()
