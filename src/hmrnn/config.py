@@ -434,7 +434,7 @@ class Config:
             _check_finite(name, section)
         if m.time != "none" and not self.data.has_sequences:
             raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
-        if m.halt and self.data.is_text:
+        if m.halt and self.data.format not in STROKE_FORMATS:
             raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
         if not self.data.is_text:
             if d.pull_to == "uncertainty" and d.pull_weight > 0:

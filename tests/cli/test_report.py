@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import tiny
 import tiny_strokes
 from hmrnn.cli import report
+from hmrnn.data import Strokes
 from hmrnn.errors import InputError
 from hmrnn.plots.lengths import timescales
 
@@ -81,7 +82,7 @@ def test_a_run_without_validation_has_no_report() -> None:
 
 def test_a_line_of_dots_is_said_to_show_nothing() -> None:
     dots = np.array([[0, 0, 1], [5, 5, 1], [5, 0, 1.0]])
-    corpus = SimpleNamespace(valid=[dots, *tiny_strokes.strokes(2)])
+    corpus = SimpleNamespace(valid=Strokes.of([dots, *tiny_strokes.strokes(2)]))
     parts = report._strokes(tiny_strokes.model(), corpus)  # type: ignore[arg-type]
     assert "line 1 would be an empty picture" in parts[0]
     assert "Timescales" in parts[1]

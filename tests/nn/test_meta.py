@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
-from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.output_rnn import OutputRNN
+from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
+from hmrnn.nn.baselines.skip import SkipRNN
+from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 
 T, B, INPUT, SIZES = 5, 3, 4, (8, 6)
 
@@ -42,12 +46,14 @@ def test_a_cell() -> None:
     assert shapes((h, c, z)) == [(B, 5), (B, 5), (B, 1)]
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU, LayerNormLSTM, LeakyRNN, lambda *a: ClockworkRNN(*a, modules=2)])
+@pytest.mark.parametrize(
+    "kind", [LSTM, GRU, LayerNormLSTM, LeakyRNN, SkipRNN, TimeDelayNetwork, PeepholeLSTM, OutputRNN, EchoStateNetwork]
+)
 def test_baselines(kind: Any) -> None:
     rnn = kind(INPUT, SIZES, 2).to("meta")
     out, state = rnn(torch.empty(T, B, INPUT, device="meta"))
     assert shapes(out.hidden) == [(T, B, size) for size in SIZES]
-    assert shapes((*state.h, *state.c)) == [(B, size) for size in SIZES * 2]
+    assert shapes((*state.h, *state.c)) == [(B, size) for size in (*SIZES, *rnn.cell_sizes)]
 
 
 def test_what_cannot_be_done_there_is_said() -> None:

@@ -21,9 +21,14 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read import Reader
 from hmrnn.inference.segment import segment
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.output_rnn import OutputRNN
+from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
+from hmrnn.nn.baselines.skip import SkipRNN
+from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import make_rnn
 from hmrnn.tasks.registry import make_model
@@ -37,6 +42,12 @@ KINDS = {
     "cw-rnn": ClockworkRNN,
     "leaky": LeakyRNN,
     "hrnn": hmrnn.HMLSTM,
+    "peephole": PeepholeLSTM,
+    "coupled": PeepholeLSTM,
+    "skip": SkipRNN,
+    "echo-state": EchoStateNetwork,
+    "time-delay": TimeDelayNetwork,
+    "output-rnn": OutputRNN,
 }
 WITHOUT_DETECTORS = [kind for kind, made in KINDS.items() if made is not hmrnn.HMLSTM]
 TEXT = "the cat sat\non the mat\n\nit was fat "
@@ -69,7 +80,8 @@ def config(kind: str, **changes: object) -> hmrnn.config.Config:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_settings_reach_the_network(kind: str) -> None:
-    settings = ModelConfig(rnn=kind, hidden_size=(8, 16), num_layers=2, modules=2, time_constant=9.0)
+    settings = ModelConfig(rnn=kind, hidden_size=(8, 16), num_layers=2, modules=2, time_constant=9.0, delay=5, kernel=6)
+    settings = dataclasses.replace(settings, spectral_radius=0.8)
     rnn = make_rnn(3, settings)
     assert type(rnn) is KINDS[kind]
     assert (rnn.input_size, rnn.hidden_sizes, rnn.num_layers) == (3, (8, 16), 2)
@@ -81,6 +93,10 @@ def test_settings_reach_the_network(kind: str) -> None:
         assert not plain.layer_norm
     if isinstance(rnn, LeakyRNN):
         assert rnn.time_constant == 9.0
+    for name in ("delay", "kernel", "spectral_radius"):
+        assert getattr(rnn, name, getattr(settings, name)) == getattr(settings, name)
+    if isinstance(rnn, PeepholeLSTM):
+        assert rnn.coupled == (kind == "coupled")
 
 
 def test_every_kind_is_here() -> None:

@@ -25,9 +25,9 @@ class OutputRNN(Baseline):
     Args:
         outputs: the size of o, in every layer; by default a quarter of the layer.
 
-    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`; ``state.c`` holds o. For layer l
-    counted from 0 the parameters are ``U.l`` (H, outputs), ``V.l`` (outputs, H), ``W.l`` (H, size below), ``b.l`` (H)
-    and ``d.l`` (outputs).
+    The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`; ``state.c`` holds o. For
+    layer l counted from 0 the parameters are ``U.l`` (H, outputs), ``V.l`` (outputs, H), ``W.l`` (H, size below),
+    ``b.l`` (H) and ``d.l`` (outputs).
     """
 
     def __init__(

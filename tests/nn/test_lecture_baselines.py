@@ -1,0 +1,189 @@
+"""Peepholes, coupled gates, delays, reservoirs, causal convolutions and recurrence from the output: their equations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tiny
+from hmrnn import InputError, checkpoint
+from hmrnn.nn import ridge_regression
+from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.echo_state import EchoStateNetwork
+from hmrnn.nn.baselines.output_rnn import OutputRNN
+from hmrnn.nn.baselines.peephole import PeepholeLSTM
+from hmrnn.nn.baselines.skip import SkipRNN
+from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
+
+T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]
+
+
+def sigmoid(s: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-s))
+
+
+def peephole(w: dict[str, np.ndarray], x: np.ndarray, coupled: bool = False) -> np.ndarray:
+    h = c = np.zeros(w["U"].shape[1])
+    n, hidden = len(h), []
+    for row in x:
+        s = w["U"] @ h + w["W"] @ row + w["b"]
+        i = sigmoid(s[:n] + w["p"][:n] * c)
+        f = 1 - i if coupled else sigmoid(s[3 * n :] + w["p"][2 * n :] * c)
+        c = f * c + i * np.tanh(s[2 * n : 3 * n])
+        h = sigmoid(s[n : 2 * n] + w["p"][n : 2 * n] * c) * np.tanh(c)
+        hidden.append(h)
+    return np.stack(hidden)
+
+
+def coupled(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    return peephole(w, x, coupled=True)
+
+
+def skip(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    hidden = [np.zeros(len(w["b"]))] * 3  # a delay of 3
+    for row in x:
+        hidden.append(np.tanh(w["U"] @ hidden[-1] + w["V"] @ hidden[-3] + w["W"] @ row + w["b"]))
+    return np.stack(hidden[3:])
+
+
+def echo(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    hidden = [np.zeros(len(w["b"]))]
+    for row in x:
+        hidden.append(np.tanh(w["U"] @ hidden[-1] + w["W"] @ row + w["b"]))
+    return np.stack(hidden[1:])
+
+
+def time_delay(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    read = np.concatenate([np.zeros((2, x.shape[1])), x])  # a kernel of 3
+    return np.stack([np.tanh(sum(w["K"][:, j] @ read[t + j] for j in range(3)) + w["b"]) for t in range(len(x))])
+
+
+def output_rnn(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    o, hidden = np.zeros(len(w["d"])), []
+    for row in x:
+        hidden.append(np.tanh(w["U"] @ o + w["W"] @ row + w["b"]))
+        o = w["V"] @ hidden[-1] + w["d"]
+    return np.stack(hidden)
+
+
+NETWORKS: list[tuple[Any, dict[str, Any], Callable[..., np.ndarray]]] = [
+    (PeepholeLSTM, {}, peephole),
+    (PeepholeLSTM, {"coupled": True}, coupled),
+    (SkipRNN, {"delay": 3}, skip),
+    (EchoStateNetwork, {}, echo),
+    (TimeDelayNetwork, {"kernel": 3}, time_delay),
+    (OutputRNN, {"outputs": 2}, output_rnn),
+]
+every_network = pytest.mark.parametrize(
+    ("kind", "options", "equations"), NETWORKS, ids=lambda v: getattr(v, "__name__", "")
+)
+
+
+def network(kind: Any, options: dict[str, Any]) -> Baseline:
+    rnn = kind(INPUT, SIZES, 2, **options).double()
+    with torch.no_grad():
+        for name, p in rnn.named_parameters():
+            if p.dim() == 1:
+                p.normal_()
+            assert p.requires_grad == (kind is not EchoStateNetwork), name
+    return rnn
+
+
+def inputs() -> Tensor:
+    return torch.randn(T, B, INPUT, dtype=torch.float64)
+
+
+@every_network
+def test_equations(kind: Any, options: dict[str, Any], equations: Callable[..., np.ndarray]) -> None:
+    rnn, x = network(kind, options), inputs()
+    padded = x.clone()
+    for b, length in enumerate(LENGTHS):
+        padded[length:, b] = torch.nan
+    out, _ = rnn(padded, lengths=LENGTHS)
+    weights = {name: p.detach().numpy() for name, p in rnn.named_parameters()}
+    for b, length in enumerate(LENGTHS):
+        below = x[:length, b].numpy()
+        for l in range(2):
+            below = equations({name[:-2]: p for name, p in weights.items() if name.endswith(f".{l}")}, below)
+            np.testing.assert_allclose(out.hidden[l][:length, b].detach().numpy(), below, rtol=0, atol=1e-12)
+            assert not out.hidden[l][length:, b].any()
+
+
+@every_network
+def test_the_state_is_all_that_is_carried(
+    kind: Any, options: dict[str, Any], equations: Callable[..., np.ndarray]
+) -> None:
+    rnn, x = network(kind, options), inputs()
+    whole, end = rnn(x)
+    first, state = rnn(x[:4])
+    second, same = rnn(x[4:], state)
+    torch.testing.assert_close(torch.cat([first.hidden[1], second.hidden[1]]), whole.hidden[1])
+    step = rnn.initial_state(B)
+    for row in x:
+        step = rnn.step(row, step).state
+    short, stop = rnn(x, lengths=[4] * B)  # the state at the end of shorter sequences
+    for states in (
+        zip(same.c, end.c),
+        zip(step.h, end.h),
+        zip(step.c, end.c),
+        zip(stop.c, state.c),
+        zip(stop.h, state.h),
+    ):
+        for got, want in states:
+            torch.testing.assert_close(got, want)
+    twin = copy.deepcopy(rnn)
+    torch.testing.assert_close(twin(x)[0].hidden[1], whole.hidden[1])
+    assert repr(rnn).startswith(f"{kind.__name__}(4, (6, 5), num_layers=2")
+    assert short.hidden[0].shape == (T, B, 6)
+
+
+def test_a_reservoir_has_its_spectral_radius_and_is_not_trained() -> None:
+    rnn = EchoStateNetwork(INPUT, 30, 2, spectral_radius=0.7).double()
+    for U in rnn.U:
+        assert torch.linalg.eigvals(U).abs().max().item() == pytest.approx(0.7, rel=1e-5)
+    x = inputs().requires_grad_()
+    out, _ = rnn(x)
+    assert not any(h.requires_grad for h in out.hidden)
+    with pytest.raises(InputError, match=r"^spectral_radius must be positive and finite; got 0$"):
+        EchoStateNetwork(INPUT, 30, 2, spectral_radius=0)
+
+
+def test_ridge_regression_is_its_closed_form() -> None:
+    x, y = torch.randn(40, 5, dtype=torch.float64), torch.randn(40, 2, dtype=torch.float64)
+    W, b = ridge_regression(x, y, 0.3)
+    wide = torch.cat([x, torch.ones(40, 1, dtype=torch.float64)], dim=1)
+    penalty = 0.3 * torch.diag(torch.tensor([1.0] * 5 + [0.0], dtype=torch.float64))
+    want = torch.linalg.solve(wide.T @ wide + penalty, wide.T @ y).T
+    torch.testing.assert_close(torch.cat([W, b[:, None]], dim=1), want)
+    exact, offset = ridge_regression(x.view(4, 10, 5), (x @ W.T + 3).view(4, 10, 2), 0.0)
+    torch.testing.assert_close(exact, W)
+    torch.testing.assert_close(offset, torch.full((2,), 3.0, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"^x and y must have as many rows; got \(40,\) and \(39,\)$"):
+        ridge_regression(x, y[1:])
+    with pytest.raises(InputError, match=r"^penalty must be at least 0 and finite; got -1$"):
+        ridge_regression(x, y, -1)
+
+
+@pytest.mark.parametrize("kind", ["peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn"])
+def test_each_is_trained_by_its_name(kind: str, tmp_path: Path) -> None:
+    trainer = tiny.trainer(tiny.config(rnn=kind, delay=3, kernel=3))
+    before = trainer.validate().measure
+    fixed = trainer.model.rnn.state_dict()["b.0"].clone()
+    for _ in range(trainer.task.chunks):
+        trainer.step()
+    assert trainer.validate().measure < before
+    assert torch.equal(fixed, trainer.model.rnn.state_dict()["b.0"]) == (kind == "echo-state")
+    other = tiny.trainer(tiny.config(rnn=kind, delay=3, kernel=3))
+    checkpoint.write(tmp_path / "now", trainer.snapshot(training=True))
+    other.restore(checkpoint.read(tmp_path / "now", training=True))
+    for run in (trainer, other):
+        run.step()
+    for name, p in trainer.model.state_dict().items():
+        assert torch.equal(p, other.model.state_dict()[name]), name
