@@ -40,8 +40,8 @@ class DataConfig:
 
     format: Format = "text"
     """novel: The Adventures of Sherlock Holmes, from the package that hmrnn[demo] installs. manual: the Python manual
-    inside every CPython. text: UTF-8 files. lines: UTF-8 files of which every line is a sequence by itself, and its line
-    end the symbol that ends it; blank lines are left out. ptb: Penn Treebank characters (symbols separated by spaces, _
+    inside every CPython. text: UTF-8 files. lines: UTF-8 files of which every line is a sequence, ended by its
+    line end; blank lines are left out. ptb: Penn Treebank characters (symbols separated by spaces, _
     for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz,
     .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each.
     tags: with a tag per token. pairs: sequences to be turned into others."""
