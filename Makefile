@@ -46,6 +46,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	sed 's/^torch==.*/torch==$(TORCH)/$(if $(filter $(PINNED),$(TORCH)),,; /^triton==/d)' constraints.txt > $(VENV)/constraints.txt
 	$(INSTALL) "torch==$(TORCH)"
 	$(INSTALL) -e ".[page]"
+	$(INSTALL) -e ".[demo]" || echo "the demo will read the Python manual, as its novel could not be installed"
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed

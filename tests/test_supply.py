@@ -13,7 +13,11 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOR_USERS = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
+FOR_USERS = [
+    *PROJECT["dependencies"],
+    *PROJECT["optional-dependencies"]["page"],
+    *PROJECT["optional-dependencies"]["demo"],
+]
 OTHERS = [*PROJECT["optional-dependencies"]["test"], *PROJECT["optional-dependencies"]["docs"]]
 FOR_TESTS = [line for line in OTHERS if not line.startswith("hmrnn[")]
 

@@ -42,7 +42,7 @@ _labelled_regularise = RegulariseConfig(dropout_output=0.2)
 
 PRESETS: dict[str, Config] = {
     "demo": Config(
-        DataConfig(format="manual"),
+        DataConfig(format="novel"),
         ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128),
         TrainConfig(
             epochs=3,

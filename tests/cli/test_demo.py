@@ -18,6 +18,7 @@ from hmrnn.training.trainer import Trainer
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("hmrnn.data.text.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
     run = tmp_path / "runs" / "demo-quick"
 
     with monkeypatch.context() as patch:  # Ctrl-C in the middle
@@ -30,7 +31,8 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 
         patch.setattr(Trainer, "step", interrupted)
         assert tiny.hmrnn("demo", "--quick") == 130
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "reading the Python manual in place of a novel, which pip install 'hmrnn[demo]' installs" in err
     assert out.endswith("at step 3; everything is saved. Resume with:\n  hmrnn demo --out runs/demo-quick --quick\n")
     assert "bits per character" not in out.lower()
 
@@ -48,6 +50,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         "level 1: ",
         "level 2: ",
         " layer updates instead of 810 (270 + ",
+        "Where the segments end, beside where words end",
         "A sample",
         "\nThe ",
     ):

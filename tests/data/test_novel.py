@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
+from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
 from hmrnn.data.text.novel import FILE, PACKAGE, novel, novel_file
+from hmrnn.presets import PRESETS
 
 BOOK = """Title: something
 
@@ -54,6 +56,13 @@ def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
     parts = (corpus.vocabulary.decode(part) for part in (corpus.train, corpus.valid, corpus.test))
     assert "".join(parts) == novel(package)
     assert corpus.name == "novel"
+
+
+def test_the_demo_reads_it(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert preset_for("demo") == ("demo", PRESETS["demo"])
+    package.unlink()
+    assert preset_for("demo") == ("demo", DEMO_OF_MANUAL)
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_another_file_is_refused(package: Path) -> None:

@@ -443,7 +443,7 @@ class BenchArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class DemoArguments(Arguments):
-    """Train on the Python manual, or on built-in handwriting, and show what the model found."""
+    """Train on a novel, or on built-in handwriting, and show what the model found."""
 
     handwriting: bool = False
     """Handwriting instead of text."""

