@@ -97,7 +97,7 @@ def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> s
     levels = [(row, row.scores[0]) for row in ends[: found.levels]]
     display.print_table(
         title, header,
-        [(row.name, f"{row.length:.1f}", *(f"{x:.3f}" for x in (s.precision, s.recall, s.f1))) for row, s in levels],
+        [(row.name[-1], f"{row.length:.1f}", *(f"{x:.3f}" for x in (s.precision, s.recall, s.f1))) for row, s in levels],
     )  # fmt: skip
     for name in ("3", "4"):
         save_figure(model.figure(name, found.text, found), folder / f"figure{name}.png")
