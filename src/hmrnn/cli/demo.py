@@ -94,11 +94,11 @@ def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> s
     ends = against_white_space(find(model.network, valid, streams=16, warmup=200), valid, corpus.vocabulary)
     title = "\nWhere the segments end, beside where words end (training was not shown to end segments there)"
     header = ("level", "characters per segment", "precision", "recall", "F1")
-    levels = [(row, row.scores[0]) for row in ends[: found.levels]]
-    display.print_table(
-        title, header,
-        [(row.name[-1], f"{row.length:.1f}", *(f"{x:.3f}" for x in (s.precision, s.recall, s.f1))) for row, s in levels],
-    )  # fmt: skip
+    lines = []
+    for level, row in enumerate(ends[: found.levels], start=1):
+        s = row.scores[0]
+        lines.append((f"{level}", f"{row.length:.1f}", *(f"{share:.3f}" for share in (s.precision, s.recall, s.f1))))
+    display.print_table(title, header, lines)
     for name in ("3", "4"):
         save_figure(model.figure(name, found.text, found), folder / f"figure{name}.png")
     print("\nA sample (temperature 0.7), after the prompt 'The ':\n")
