@@ -86,7 +86,7 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Iterator[tuple[st
         model.set_params(beam=4)
         return {**scores, "phoneme_error_beam_4": model.error_rate(X[:test], y[:test]), **facts(model)}
 
-    yield f"CMUdict, {count} words", ("hm-lstm", "hm-lstm, all steps", "lstm"), measure
+    yield f"CMUdict, {count} words", ("hm-lstm", "hm-lstm-steps", "lstm"), measure
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -107,19 +107,23 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--crf", action="store_true")
     parser.add_argument("--tokens", action="store_true", help="tags: a token is one symbol, not spelled out")
+    parser.add_argument("--rates", type=float, nargs="+", help="boundary rates of the levels; the default if not given")
+    parser.add_argument("--networks", nargs="+", help="the networks to train, all if not given; hm-lstm-steps: pairs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", help="a file to which results are appended, one JSON object per line")
     given = parser.parse_args()
     torch.set_num_threads(1)
     how = {name: getattr(given, name) for name in ("hidden_size", "num_layers", "epochs", "batch_size")}
     how["patience"] = given.epochs
+    if given.rates:
+        how["rates"] = tuple(given.rates)
     if given.task == "tags":
         how |= {"crf": given.crf, "spelled": False if given.tokens else None}
     for seed in given.seeds:
         for name, networks, measure in {"series": series, "tags": tags, "pairs": pairs}[given.task](
             given.what, seed, how
         ):
-            for rnn in networks:
+            for rnn in given.networks or networks:
                 before, began = os.times(), time.monotonic()
                 scores = measure(rnn)
                 took = {"cpu_seconds": round(os.times().user - before.user), "seconds": round(time.monotonic() - began)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from hmrnn.nn.crf import LinearChainCRF
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.models import make_output
 from hmrnn.nn.output import Output
-from hmrnn.nn.readouts import SequenceReadOut
+from hmrnn.nn.readouts import SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
 
 
@@ -31,17 +31,24 @@ class Judged(NamedTuple):
 class Encoded(NamedTuple):
     """What a network makes of sequences."""
 
-    features: Tensor
-    """(T, B, output_size): the gated output of all layers at every step."""
     out: Output
     state: Any
 
-    def as_layer(self) -> Output:
-        """The features as the output of a network of one layer, with the segments of the forward direction."""
-        out = self.out
-        z, likely, done = (a[..., 0] if out.boundaries.dim() == 4 else a
-                           for a in (out.boundaries, out.probabilities, out.operations))  # fmt: skip
-        return Output((self.features,), z, likely, done)
+
+class Segments(NamedTuple):
+    """What is read off a network: steps, segments, or whole sequences, S at most."""
+
+    features: Tensor
+    """(S, B, output_size): the gated output of all layers at the end of each; of the reverse direction at its start."""
+    ends: Tensor
+    """(S, B): the last step of each."""
+    counts: Tensor
+    """(B,): how many there are; the rest is padding."""
+
+    @property
+    def mask(self) -> Tensor:
+        """(S, B): False in the padding."""
+        return torch.arange(len(self.ends), device=self.ends.device)[:, None] < self.counts
 
 
 class SequenceModel(nn.Module):
@@ -74,12 +81,37 @@ class SequenceModel(nn.Module):
             out, state = self.rnn(drop_units(self.embedding(x), self.dropout_embedding), None, lengths)
         else:
             out, state = self.rnn(x, None, lengths, embedding=self.embedding.weight)
-        return Encoded(self.output(out.hidden), out, state)
+        return Encoded(out, state)
+
+    def features(self, out: Output, ends: Tensor, starts: Tensor) -> Tensor:
+        """(S, B, output_size): the gated output at steps ``ends`` (S, B); of the reverse direction at ``starts``."""
+        hidden = cast(tuple[Tensor, ...], out.hidden)
+        if not self.config.bidirectional:
+            return self.output([_at(h, ends) for h in hidden])
+        halves = [h.chunk(2, dim=-1) for h in hidden]
+        return self.output([torch.cat([_at(h, ends), _at(r, starts)], dim=-1) for h, r in halves])
+
+    def segments(self, out: Output, lengths: Tensor, level: int | None) -> Segments:
+        """All steps (``level`` 0), the segments of a level, or the whole sequences (None)."""
+        T, B = out.operations.shape[:2]
+        if level is None:
+            ends = (lengths - 1)[None]
+            return Segments(self.features(out, ends, torch.zeros_like(ends)), ends, torch.ones_like(lengths))
+        if level == 0:
+            steps = torch.arange(T, device=lengths.device)[:, None].expand(T, B)
+            return Segments(self.output(out.hidden), steps, lengths)
+        found = segment_states(out, level, lengths)
+        return Segments(self.features(out, found.ends, found.starts), found.ends, found.counts)
 
     @property
     def level(self) -> int:
         """The level whose segments attention chooses from; 0: it chooses from the steps."""
         return self.config.level if self.config.attend == "segments" else 0
+
+
+def _at(h: Tensor, steps: Tensor) -> Tensor:
+    """h (T, B, H) at steps (S, B)."""
+    return h.gather(0, steps[..., None].expand(-1, -1, h.shape[-1]))
 
 
 def flat_directions(out: Output) -> Output:
@@ -109,13 +141,15 @@ class ClassifierModel(SequenceModel):
         detectors: DetectorConfig | None = None,
     ) -> None:
         super().__init__(size, symbols, config, engine, detectors)
-        level = self.level if config.read_out == "attention" else 0
-        self.read_out = SequenceReadOut((config.output_size,), classes, pool=config.read_out, level=level)
+        self.read_out = SequenceReadOut((config.output_size,), classes, pool=config.read_out)
 
     def predict(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
         """Logits (B, classes), and the weight (T, B) of each step in them."""
         encoded = self.encode(x, lengths)
-        pooled, weights, found = self.read_out.pooled(encoded.as_layer(), lengths)
+        levels = {"attention": self.level, "last": None}
+        found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
+        none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
+        pooled, weights, _ = self.read_out.pooled(Output((found.features,), none, none, none), found.counts)
         return self.read_out.linear(pooled), on_steps(weights, found.ends, len(x)), encoded
 
     def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
@@ -125,7 +159,7 @@ class ClassifierModel(SequenceModel):
 
 
 class TaggerModel(SequenceModel):
-    """A tag per place: features of these steps, and a softmax or a linear-chain CRF."""
+    """A tag per place, the last step of a token: features there, and a softmax or a linear-chain CRF."""
 
     def __init__(
         self,
@@ -144,9 +178,8 @@ class TaggerModel(SequenceModel):
     def predict(self, x: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Encoded]:
         """Scores (N, B, tags) at ``places`` (N, B)."""
         encoded = self.encode(x, lengths)
-        size = encoded.features.shape[-1]
-        chosen = encoded.features.gather(0, places[..., None].expand(-1, -1, size))
-        return self.softmax(chosen).float(), encoded
+        starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
+        return self.softmax(self.features(encoded.out, places, starts)).float(), encoded
 
     def tags(self, scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest tags (N, B), and the probability of every tag (N, B, tags)."""

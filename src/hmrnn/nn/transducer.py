@@ -8,7 +8,6 @@ from torch import Tensor
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.decoder import AttentionDecoder, Memory
-from hmrnn.nn.readouts import segment_states
 from hmrnn.nn.sequences import Encoded, Judged, SequenceModel
 
 
@@ -31,8 +30,8 @@ class TransducerModel(SequenceModel):
     def read(self, x: Tensor, lengths: Tensor) -> tuple[Memory, Tensor, Encoded]:
         """What the decoder attends to, and the last step (S, B) of each state in it."""
         encoded = self.encode(x, lengths)
-        found = segment_states(encoded.as_layer(), self.level, lengths)
-        return Memory(found.states, found.mask), found.ends, encoded
+        found = self.segments(encoded.out, lengths, self.level)
+        return Memory(found.features, found.mask), found.ends, encoded
 
     def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
         memory, _, encoded = self.read(x, lengths)
