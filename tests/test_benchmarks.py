@@ -104,3 +104,16 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     for m in measured:
         assert 0 < m["first_s"] <= m["whole_s"]
         assert m["one_more_s"] > 0
+
+
+def test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row per network, with the scores of the held-out sentences."""
+    tasks = tiny.script(BENCHMARKS / "tasks.py")
+    (tmp_path / "tags.txt").write_text("the O\ncat Thing\nsat O\n. O\n" * 10)
+    small = ["--hidden-size", "4", "--num-layers", "2", "--epochs", "1", "--tokens", "--out", str(tmp_path / "rows")]
+    monkeypatch.setattr(sys, "argv", ["tasks", "tags", str(tmp_path / "tags.txt"), *small])
+    tasks.main()
+    assert "span_f1" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert [row["rnn"] for row in rows] == ["hm-lstm", "lstm"]
+    assert all(row["all_outside"] == 0.75 and 0 <= row["accuracy"] <= 1 for row in rows)

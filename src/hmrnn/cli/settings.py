@@ -101,8 +101,8 @@ def fit(config: C, preset: Config) -> C:
 
 def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:
     """The first ``count`` rates; missing ones continue in the ratio of the last two."""
-    if not rates:
-        return ()
+    if len(rates) < 2:
+        return rates[:count]
     ratio = rates[-1] / rates[-2]
     further = (round(rates[-1] * ratio**k, 4) for k in range(1, count - len(rates) + 1))
     return (*rates[:count], *further)

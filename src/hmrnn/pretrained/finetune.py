@@ -78,6 +78,8 @@ def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         raise InputError(
             f"{name} is a model of {reads.modality}, and the data are {kind}; start from a model of {kind}"
         )
+    if data.is_labelled:
+        raise InputError(f"fine-tuning is for models of text or strokes; {name} is a model of {reads.modality}")
     if not isinstance(reads, Vocabulary):
         return data
     if data.format in ("text", *BUILT_IN_TEXTS):
