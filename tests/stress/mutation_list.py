@@ -145,7 +145,7 @@ MUTATIONS = [
     M("kernel-backward-forced", "ops/cuda/kernels_backward.py", "test_kernels",
       "used = tl.where(given == given, 0.0, dz)",
       "used = dz"),
-    M("kernel-backward-norm", "ops/cuda/kernels_backward.py", "test_kernels",
+    M("kernel-backward-norm", "ops/cuda/kernels_norm.py", "test_kernels",
       "scale * (df - mean - xf * k), scale * (di",
       "scale * (df - mean), scale * (di"),
     M("nn-detector-bias", "nn", "test_hmlstm test_detectors",

@@ -9,12 +9,24 @@ dtype. Pointers are to the start of a buffer and ``t`` selects the step, so a ke
 import triton
 import triton.language as tl
 
-from hmrnn.ops.cuda import layer as cuda_layer
-from hmrnn.ops.reference import LAYER_NORM_EPS
-
-EPS = tl.constexpr(LAYER_NORM_EPS)
-STATS, MEANS = tl.constexpr(cuda_layer.STATS), tl.constexpr(cuda_layer.MEANS)
-OF_U, OF_V, OF_W, OF_C = (tl.constexpr(cuda_layer.OF_STATS[name]) for name in "UVWc")
+from hmrnn.ops.cuda.kernels_common import (
+    EPS,
+    OF_C,
+    STATS,
+    gelu_share,
+    load,
+    load4,
+    row_below,
+    share_kept,
+    shares,
+    sigmoid,
+    store4,
+    store_dot,
+    sum2,
+    sum3,
+    tanh,
+)
+from hmrnn.ops.cuda.kernels_norm import normalised
 
 
 def block(width: int, per_thread: int | None = None) -> dict[str, int]:
@@ -23,187 +35,6 @@ def block(width: int, per_thread: int | None = None) -> dict[str, int]:
     if per_thread is None:
         per_thread = 2 if size <= 512 else 4  # narrow programs are faster with more threads
     return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
-
-
-@triton.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + tl.exp(-x))
-
-
-@triton.jit
-def tanh(x):
-    return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
-
-
-@triton.jit
-def load(pointer, cols, mask):
-    return tl.load(pointer + cols, mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def load4(row, cols, mask, H: tl.constexpr):
-    """The slices f, i, o, g of a row of gates."""
-    return (
-        load(row, cols, mask),
-        load(row + H, cols, mask),
-        load(row + 2 * H, cols, mask),
-        load(row + 3 * H, cols, mask),
-    )
-
-
-@triton.jit
-def store4(row, f, i, o, g, one, two, cols, mask):
-    """Store f, i, o and g at the offsets 0, ``one``, ``two`` and ``one + two``."""
-    tl.store(row + cols, f, mask=mask)
-    tl.store(row + one + cols, i, mask=mask)
-    tl.store(row + two + cols, o, mask=mask)
-    tl.store(row + one + two + cols, g, mask=mask)
-
-
-# Several sums in one reduction: the threads of a program synchronise once instead of once per sum.
-
-
-@triton.jit
-def _add2(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
-def _add3(a, b, c, d, e, f):
-    return a + d, b + e, c + f
-
-
-@triton.jit
-def _add4(a, b, c, d, e, f, g, h):
-    return a + e, b + f, c + g, d + h
-
-
-@triton.jit
-def _add6(a, b, c, d, e, f, g, h, i, j, k, l):
-    return a + g, b + h, c + i, d + j, e + k, f + l
-
-
-@triton.jit
-def sum2(a, b):
-    return tl.reduce((a, b), 0, _add2)
-
-
-@triton.jit
-def sum3(a, b, c):
-    return tl.reduce((a, b, c), 0, _add3)
-
-
-@triton.jit
-def sum4(a, b, c, d):
-    return tl.reduce((a, b, c, d), 0, _add4)
-
-
-@triton.jit
-def sum6(a, b, c, d, e, f):
-    return tl.reduce((a, b, c, d, e, f), 0, _add6)
-
-
-@triton.jit
-def gelu_share(x):
-    """The factor of x in gelu(x): the standard normal distribution function."""
-    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
-
-
-@triton.jit
-def store_dot(pointer, h, weight, cols, mask):
-    """Store the product of h with a detector's row, summed in float32."""
-    tl.store(pointer, tl.sum(h * load(weight, cols, mask)))
-
-
-@triton.jit
-def _centred(f, i, o, g, mean, mask):
-    """Gates minus their mean; 0 outside the mask."""
-    return (
-        tl.where(mask, f - mean, 0.0),
-        tl.where(mask, i - mean, 0.0),
-        tl.where(mask, o - mean, 0.0),
-        tl.where(mask, g - mean, 0.0),
-    )
-
-
-@triton.jit
-def _scale(squares, H: tl.constexpr):
-    """1/deviation of 4H numbers, from the sum of their squared distances from the mean."""
-    return 1.0 / tl.sqrt(squares / (4 * H) + EPS)
-
-
-@triton.jit
-def _add_scaled(f, i, o, g, pf, pi, po, pg, scale, gain, cols, mask, H: tl.constexpr):
-    """f, i, o, g plus ``scale`` · ``gain`` times a centred contribution."""
-    gf, gi, go, gg = load4(gain, cols, mask, H)
-    return f + pf * scale * gf, i + pi * scale * gi, o + po * scale * go, g + pg * scale * gg
-
-
-@triton.jit
-def _normalised(
-    own, above, below, bias, gain_U, gain_V, gain_W, gate_V, gate_W, stats, row, cols, mask, H: tl.constexpr,
-):  # fmt: skip
-    """The sum of the bias and the layer-normalised contributions; stores their moments to ``stats``, if given."""
-    f, i, o, g = load4(bias, cols, mask, H)
-    uf, ui, uo, ug = load4(own, cols, mask, H)
-    wf, wi, wo, wg = load4(below, cols, mask, H)
-    if above is not None:
-        vf, vi, vo, vg = load4(above, cols, mask, H)
-        sum_U, sum_V, sum_W = sum3(uf + ui + uo + ug, vf + vi + vo + vg, wf + wi + wo + wg)
-        mean_V = sum_V / (4 * H)
-        vf, vi, vo, vg = _centred(vf, vi, vo, vg, mean_V, mask)
-    else:
-        sum_U, sum_W = sum2(uf + ui + uo + ug, wf + wi + wo + wg)
-    mean_U, mean_W = sum_U / (4 * H), sum_W / (4 * H)
-    uf, ui, uo, ug = _centred(uf, ui, uo, ug, mean_U, mask)
-    wf, wi, wo, wg = _centred(wf, wi, wo, wg, mean_W, mask)
-    square_U, square_W = uf * uf + ui * ui + uo * uo + ug * ug, wf * wf + wi * wi + wo * wo + wg * wg
-    if above is not None:
-        squares_U, squares_V, squares_W = sum3(square_U, vf * vf + vi * vi + vo * vo + vg * vg, square_W)
-        scale_V = _scale(squares_V, H)
-        f, i, o, g = _add_scaled(f, i, o, g, vf, vi, vo, vg, scale_V * gate_V, gain_V, cols, mask, H)
-        if stats is not None:
-            tl.store(stats + row * STATS + OF_V, mean_V)
-            tl.store(stats + row * STATS + OF_V + 1, scale_V)
-    else:
-        squares_U, squares_W = sum2(square_U, square_W)
-    scale_U, scale_W = _scale(squares_U, H), _scale(squares_W, H)
-    f, i, o, g = _add_scaled(f, i, o, g, uf, ui, uo, ug, scale_U, gain_U, cols, mask, H)
-    if stats is not None:
-        tl.store(stats + row * STATS + OF_U, mean_U)
-        tl.store(stats + row * STATS + OF_U + 1, scale_U)
-        tl.store(stats + row * STATS + OF_W, mean_W)
-        tl.store(stats + row * STATS + OF_W + 1, scale_W)
-    return _add_scaled(f, i, o, g, wf, wi, wo, wg, scale_W * gate_W, gain_W, cols, mask, H)
-
-
-@triton.jit
-def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
-    """The share of its old c that each unit keeps: 0 or 1 by the mask ``kept``, or ZONEOUT without a mask."""
-    if kept is not None:
-        return load(kept + row * H, cols, mask)
-    return tl.full(cols.shape, ZONEOUT, tl.float32)
-
-
-@triton.jit
-def shares(zp, zb, FLUSH: tl.constexpr):
-    """alpha, beta and gamma: the factors of the operations, given zˡ one step ago (zp) and zˡ⁻¹ (zb)."""
-    flush = zp
-    if not FLUSH:
-        flush = 0.0
-    return flush + (1 - flush) * zb, (1 - flush) * zb, (1 - flush) * (1 - zb)
-
-
-@triton.jit
-def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
-    """The address of the contribution from below: W·h of this step; in the first layer W·x or a row of its table."""
-    if LAYER > 0:
-        at = (step + 1) * below_step + b * below_row
-    elif index is not None:
-        at = tl.load(index + step * B + b).to(tl.int64) * below_row
-    else:
-        at = step * below_step + b * below_row
-    return below + at
 
 
 @triton.jit(do_not_specialize=["t"])
@@ -269,7 +100,7 @@ def cell_forward(
             gate_V = tl.load(gate + row * D + LAYER)
     below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
     if gain_U is not None:
-        f, i, o, g = _normalised(
+        f, i, o, g = normalised(
             own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, H
         )
     else:

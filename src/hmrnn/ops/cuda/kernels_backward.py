@@ -4,8 +4,7 @@
 import triton
 import triton.language as tl
 
-from hmrnn.ops.cuda.kernels import (
-    MEANS,
+from hmrnn.ops.cuda.kernels_common import (
     OF_C,
     OF_U,
     OF_V,
@@ -24,51 +23,10 @@ from hmrnn.ops.cuda.kernels import (
     sum6,
     tanh,
 )
+from hmrnn.ops.cuda.kernels_norm import add_standardised, by_gain, standardised, unnormalise
 from hmrnn.ops.estimators import MARGIN
 
 NEAREST = tl.constexpr(MARGIN)
-
-
-@triton.jit
-def _standardised(row, stats, cols, mask, H: tl.constexpr):
-    """x̂ of a contribution: minus its mean, divided by its deviation, both from the forward pass."""
-    mean, scale = tl.load(stats), tl.load(stats + 1)
-    f, i, o, g = load4(row, cols, mask, H)
-    return (f - mean) * scale, (i - mean) * scale, (o - mean) * scale, (g - mean) * scale
-
-
-@triton.jit
-def _add_standardised(f, i, o, g, row, gain, gate, stats, cols, mask, H: tl.constexpr):
-    """f, i, o, g plus ``gate`` · ``gain`` · x̂ of a contribution."""
-    pf, pi, po, pg = _standardised(row, stats, cols, mask, H)
-    gf, gi, go, gg = load4(gain, cols, mask, H)
-    return f + gate * pf * gf, i + gate * pi * gi, o + gate * po * go, g + gate * pg * gg
-
-
-@triton.jit
-def _by_gain(df, di, do, dg, gain, cols, mask, H: tl.constexpr):
-    """The gradient of x̂ of a contribution without the factor of its gate, from the gradient of the gates."""
-    gf, gi, go, gg = load4(gain, cols, mask, H)
-    return df * gf, di * gi, do * go, dg * gg
-
-
-@triton.jit
-def _unnormalise(
-    out, one, two,  # output: the gradient, with offsets as in store4
-    df, di, do, dg,  # d, the result of _by_gain
-    xf, xi, xo, xg,  # x̂
-    total, along,  # the sums of d and of d·x̂
-    gate, stats, cols, mask, H: tl.constexpr,
-):  # fmt: skip
-    """Layer norm backward: store the gradient of a contribution to ``out``, the means of d and d·x̂ to ``stats``."""
-    mean, k = total / (4 * H), along / (4 * H)
-    tl.store(stats + MEANS, mean)
-    tl.store(stats + MEANS + 1, k)
-    if out is not None:
-        scale = tl.load(stats + 1) * gate
-        df, di = scale * (df - mean - xf * k), scale * (di - mean - xi * k)
-        do, dg = scale * (do - mean - xo * k), scale * (dg - mean - xg * k)
-        store4(out, df, di, do, dg, one, two, cols, mask)
 
 
 @triton.jit
@@ -166,10 +124,10 @@ def cell_backward(
             above_at = above + step * above_step + b * above_row
         below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
         f, i, o, g = load4(bias, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments + OF_U, cols, mask, H)
+        f, i, o, g = add_standardised(f, i, o, g, own_at, gain_U, 1.0, moments + OF_U, cols, mask, H)
         if above is not None:
-            f, i, o, g = _add_standardised(f, i, o, g, above_at, gain_V, gate_V, moments + OF_V, cols, mask, H)
-        f, i, o, g = _add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, mask, H)
+            f, i, o, g = add_standardised(f, i, o, g, above_at, gain_V, gate_V, moments + OF_V, cols, mask, H)
+        f, i, o, g = add_standardised(f, i, o, g, below_at, gain_W, zb, moments + OF_W, cols, mask, H)
     else:
         f, i, o, g = load4(s + row * s_row, cols, mask, H)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
@@ -320,15 +278,15 @@ def cell_backward(
     # the contributions
     tl.debug_barrier()  # ds may overwrite s; d_h, d_c and d_before are changed in place
     if NORM:
-        xuf, xui, xuo, xug = _standardised(own_at, moments + OF_U, cols, mask, H)
-        duf, dui, duo, dug = _by_gain(df, di, do, dg, gain_U, cols, mask, H)
-        xwf, xwi, xwo, xwg = _standardised(below_at, moments + OF_W, cols, mask, H)
-        dwf, dwi, dwo, dwg = _by_gain(df, di, do, dg, gain_W, cols, mask, H)
+        xuf, xui, xuo, xug = standardised(own_at, moments + OF_U, cols, mask, H)
+        duf, dui, duo, dug = by_gain(df, di, do, dg, gain_U, cols, mask, H)
+        xwf, xwi, xwo, xwg = standardised(below_at, moments + OF_W, cols, mask, H)
+        dwf, dwi, dwo, dwg = by_gain(df, di, do, dg, gain_W, cols, mask, H)
         all_U, all_W = duf + dui + duo + dug, dwf + dwi + dwo + dwg
         by_U, by_W = duf * xuf + dui * xui + duo * xuo + dug * xug, dwf * xwf + dwi * xwi + dwo * xwo + dwg * xwg
         if above is not None:
-            xvf, xvi, xvo, xvg = _standardised(above_at, moments + OF_V, cols, mask, H)
-            dvf, dvi, dvo, dvg = _by_gain(df, di, do, dg, gain_V, cols, mask, H)
+            xvf, xvi, xvo, xvg = standardised(above_at, moments + OF_V, cols, mask, H)
+            dvf, dvi, dvo, dvg = by_gain(df, di, do, dg, gain_V, cols, mask, H)
             by_V = dvf * xvf + dvi * xvi + dvo * xvo + dvg * xvg
             total_U, along_U, total_V, along_V, total_W, along_W = sum6(
                 all_U, by_U, dvf + dvi + dvo + dvg, by_V, all_W, by_W
@@ -338,7 +296,7 @@ def cell_backward(
         tl.debug_barrier()  # gradients may overwrite the contributions
         out = slots + b * slot_row
         if above is not None:
-            _unnormalise(
+            unnormalise(
                 out, slot_one, slot_two, dvf, dvi, dvo, dvg, xvf, xvi, xvo, xvg, total_V, along_V,
                 gate_V, moments + OF_V, cols, mask, H,
             )  # fmt: skip
@@ -347,7 +305,7 @@ def cell_backward(
                 d_gate_V += ds_z * tl.load(dot_above + at_z)
             out += slot_step
         if LAYER > 0:
-            _unnormalise(
+            unnormalise(
                 out, slot_one, slot_two, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
                 zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
@@ -359,11 +317,11 @@ def cell_backward(
             at_x = ds_x
             if ds_x is not None:
                 at_x = ds_x + row * ds_x_row
-            _unnormalise(
+            unnormalise(
                 at_x, H, 2 * H, dwf, dwi, dwo, dwg, xwf, xwi, xwo, xwg, total_W, along_W,
                 zb, moments + OF_W, cols, mask, H,
             )  # fmt: skip
-        _unnormalise(
+        unnormalise(
             out, slot_one, slot_two, duf, dui, duo, dug, xuf, xui, xuo, xug, total_U, along_U,
             1.0, moments + OF_U, cols, mask, H,
         )  # fmt: skip

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from hmrnn.ops.cuda.kernels import MEANS, OF_U, OF_V, OF_W, STATS, load
+from hmrnn.ops.cuda.kernels_common import MEANS, OF_U, OF_V, OF_W, STATS, load
 
 
 @triton.jit

@@ -1,0 +1,131 @@
+# mypy: allow-untyped-defs
+"""Functions that the Triton kernels of the cuda engine share; see :mod:`hmrnn.ops.cuda.kernels`."""
+
+import triton
+import triton.language as tl
+
+from hmrnn.ops.cuda import layer as cuda_layer
+from hmrnn.ops.reference import LAYER_NORM_EPS
+
+EPS = tl.constexpr(LAYER_NORM_EPS)
+STATS, MEANS = tl.constexpr(cuda_layer.STATS), tl.constexpr(cuda_layer.MEANS)
+OF_U, OF_V, OF_W, OF_C = (tl.constexpr(cuda_layer.OF_STATS[name]) for name in "UVWc")
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
+
+
+@triton.jit
+def load(pointer, cols, mask):
+    return tl.load(pointer + cols, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load4(row, cols, mask, H: tl.constexpr):
+    """The slices f, i, o, g of a row of gates."""
+    return (
+        load(row, cols, mask),
+        load(row + H, cols, mask),
+        load(row + 2 * H, cols, mask),
+        load(row + 3 * H, cols, mask),
+    )
+
+
+@triton.jit
+def store4(row, f, i, o, g, one, two, cols, mask):
+    """Store f, i, o and g at the offsets 0, ``one``, ``two`` and ``one + two``."""
+    tl.store(row + cols, f, mask=mask)
+    tl.store(row + one + cols, i, mask=mask)
+    tl.store(row + two + cols, o, mask=mask)
+    tl.store(row + one + two + cols, g, mask=mask)
+
+
+# Several sums in one reduction: the threads of a program synchronise once instead of once per sum.
+
+
+@triton.jit
+def _add2(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _add3(a, b, c, d, e, f):
+    return a + d, b + e, c + f
+
+
+@triton.jit
+def _add4(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
+
+
+@triton.jit
+def _add6(a, b, c, d, e, f, g, h, i, j, k, l):
+    return a + g, b + h, c + i, d + j, e + k, f + l
+
+
+@triton.jit
+def sum2(a, b):
+    return tl.reduce((a, b), 0, _add2)
+
+
+@triton.jit
+def sum3(a, b, c):
+    return tl.reduce((a, b, c), 0, _add3)
+
+
+@triton.jit
+def sum4(a, b, c, d):
+    return tl.reduce((a, b, c, d), 0, _add4)
+
+
+@triton.jit
+def sum6(a, b, c, d, e, f):
+    return tl.reduce((a, b, c, d, e, f), 0, _add6)
+
+
+@triton.jit
+def gelu_share(x):
+    """The factor of x in gelu(x): the standard normal distribution function."""
+    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def store_dot(pointer, h, weight, cols, mask):
+    """Store the product of h with a detector's row, summed in float32."""
+    tl.store(pointer, tl.sum(h * load(weight, cols, mask)))
+
+
+@triton.jit
+def share_kept(kept, row, cols, mask, H: tl.constexpr, ZONEOUT: tl.constexpr):
+    """The share of its old c that each unit keeps: 0 or 1 by the mask ``kept``, or ZONEOUT without a mask."""
+    if kept is not None:
+        return load(kept + row * H, cols, mask)
+    return tl.full(cols.shape, ZONEOUT, tl.float32)
+
+
+@triton.jit
+def shares(zp, zb, FLUSH: tl.constexpr):
+    """alpha, beta and gamma: the factors of the operations, given zˡ one step ago (zp) and zˡ⁻¹ (zb)."""
+    flush = zp
+    if not FLUSH:
+        flush = 0.0
+    return flush + (1 - flush) * zb, (1 - flush) * zb, (1 - flush) * (1 - zb)
+
+
+@triton.jit
+def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
+    """The address of the contribution from below: W·h of this step; in the first layer W·x or a row of its table."""
+    if LAYER > 0:
+        at = (step + 1) * below_step + b * below_row
+    elif index is not None:
+        at = tl.load(index + step * B + b).to(tl.int64) * below_row
+    else:
+        at = step * below_step + b * below_row
+    return below + at
