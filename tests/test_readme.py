@@ -96,7 +96,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory where every command and example of the README has been run, with what other pages name, too."""
     place = tmp_path_factory.mktemp("readme")
     (place / "book.txt").write_text(TEXT)
-    (place / "more.txt").write_text(TEXT[:200])
+    for name in ("more.txt", "names.txt"):
+        (place / name).write_text(TEXT[:200])
     save_strokes(tiny_strokes.strokes(40), place / "lines.npz")
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(place):
         patch.setenv("HMRNN_CACHE", str(place / "cache"))

@@ -18,7 +18,7 @@ class TimeDelayNetwork(Baseline):
     r"""A stack of causal convolutions over time (Lang and Hinton, 1988), without recurrence.
 
     .. math::
-        h_t = \tanh\Big(\sum_{j=0}^{k-1} K_j x_{t-j} + b\Big)
+        h_t = \tanh\left(\sum_{j=0}^{k-1} K_j x_{t-j} + b\right)
 
     L layers see the last L(k - 1) + 1 steps.
 
