@@ -30,7 +30,7 @@ Network = Literal[
     "hm-lstm", "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "hrnn",
     "peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn",
 ]  # fmt: skip
-PullTo = Literal["rise", "uncertainty"]
+PullTo = Literal["rise", "uncertainty", "segments"]
 LARGEST = 2**31 - 1
 
 
@@ -251,7 +251,8 @@ class DetectorConfig:
     brings back detectors that never fire, which the prior cannot."""
     pull_to: PullTo = "rise"
     """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
-    uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only."""
+    uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
+    segments: the lowest detector to where the segmental head expects the ends of words (segments.size)."""
     pull_weight: float = 0.0
     """Weight of a loss that pulls each detector to those steps, as many as its target rate says. 0: no pull."""
     pull_delay: Literal[0, 1] = 0
@@ -302,6 +303,29 @@ class DetectorConfig:
             raise InputError(
                 "detectors.start_at_rates sets the biases that detectors.bias gives; leave one of them out"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentConfig:
+    """The segmental head: the text as words, summed over all ways to cut it. Text only."""
+
+    size: int = 0
+    """Units of the decoder that spells a word. 0: no segmental head."""
+    longest: int = 0
+    """Most symbols of a word. 0: learned from the text before the first update, as are detectors.rates if
+    detectors.pull_to is segments."""
+    lexicon: int = 0
+    """Most words of the lexicon that is learned from the text and mixed with the decoder. 0: no lexicon."""
+    weight: float = 1.0
+    """Weight of the head's loss, in nats per symbol, beside that of the next symbol."""
+    dropout: float = 0.25
+    """Share of the context and of the decoder's units that are dropped in training."""
+
+    def check(self) -> None:
+        """Raise InputError if a value cannot work."""
+        _not_negative("segments", self, "size longest lexicon weight")
+        _limited("segments", self, "size longest lexicon")
+        _shares("segments", self, "dropout")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -413,6 +437,7 @@ class Config:
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
     detectors: DetectorConfig = dataclasses.field(default_factory=DetectorConfig)
+    segments: SegmentConfig = dataclasses.field(default_factory=SegmentConfig)
 
     def check(self) -> None:
         """Raise InputError if a value cannot work, alone or together with the others."""
@@ -436,6 +461,10 @@ class Config:
             raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
         if m.halt and self.data.format not in STROKE_FORMATS:
             raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
+        if d.pull_to == "segments" and d.pull_weight > 0 and not self.segments.size:
+            raise InputError("detectors.pull_to segments needs a segmental head; set segments.size, such as 64")
+        if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
+            raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
         if not self.data.is_text:
             if d.pull_to == "uncertainty" and d.pull_weight > 0:
                 raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")

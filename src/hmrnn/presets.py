@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import (
+    Config,
+    DataConfig,
+    DetectorConfig,
+    ModelConfig,
+    RegulariseConfig,
+    SegmentConfig,
+    TrainConfig,
+)
 
 _wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
@@ -63,6 +71,34 @@ PRESETS: dict[str, Config] = {
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
         TrainConfig(epochs=20, batch_size=32),
         detectors=_words,
+    ),
+    "words": Config(
+        DataConfig(format="text", remove_spaces=True),
+        ModelConfig(
+            embedding_size=48, hidden_size=(96,), num_layers=2, output_size=96, flush=False, top_down="pending"
+        ),
+        TrainConfig(
+            epochs=8,
+            batch_size=32,
+            learning_rate=0.006,
+            cool_down=0.8,
+            patience=_no_plateau,
+            threads=1,
+            skip_nonfinite=True,
+            log_every=20,
+        ),
+        RegulariseConfig(shift=True, dropout_output=0.1),
+        DetectorConfig(
+            rates=(0.2,),
+            start_at_rates=True,
+            rate_weight=0.0,
+            rate_control=0.02,
+            pull_to="segments",
+            pull_weight=0.3,
+            pull_margin=1.0,
+            pull_delay=1,
+        ),
+        SegmentConfig(size=64, lexicon=4096, dropout=0.4),
     ),
     "handwritten": Config(
         DataConfig(format="handwritten", lines=1200),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from hmrnn.analysis.render import LINE_ENDS
 from hmrnn.analysis.scores import TOLERANCES, BoundaryScores, Row, compare, ends_of, score
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.data.text.vocabulary import LINE_ENDS, Vocabulary
 from hmrnn.errors import InputError
 
 BEFORE, AFTER = "before the space", "after the space"
@@ -32,6 +32,8 @@ class Found(NamedTuple):
     """(T,) float32: bits of each symbol given those before it; NaN for the first."""
     expected: np.ndarray
     """(T,) float32: entropy of the prediction of each symbol, in bits; NaN for the first."""
+    words: np.ndarray | None = None
+    """(T,) bool: whether a word of the segmental head ends after the symbol; None if the model has no such head."""
 
 
 def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabulary) -> list[Row]:
@@ -60,6 +62,8 @@ def against_removed_spaces(found: Found, symbols: np.ndarray, spaces: np.ndarray
         [found.surprise[line] for line in lines],
         [found.expected[line] for line in lines],
         words=True,
+        head=None if found.words is None else [ends_of(found.words[line]) for line in lines],
+        symbols=[symbols[line] for line in lines],
     )
 
 
@@ -118,7 +122,9 @@ def read_ends(path: str | Path, length: int) -> np.ndarray:
 def _compare(found: Found, gold: dict[str, np.ndarray]) -> list[Row]:
     levels = [[ends_of(level)] for level in found.boundaries.T]
     length = len(found.surprise)
-    return compare(levels, {name: [ends] for name, ends in gold.items()}, [length], [found.surprise], [found.expected])
+    right: dict[str, Sequence[ArrayLike]] = {name: [ends] for name, ends in gold.items()}
+    head = None if found.words is None else [ends_of(found.words)]
+    return compare(levels, right, [length], [found.surprise], [found.expected], head=head)
 
 
 def _are(vocabulary: Vocabulary, kind: Callable[[str], bool]) -> np.ndarray:

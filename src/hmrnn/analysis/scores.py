@@ -173,6 +173,8 @@ class Row:
     """F1 of as many random ends, by tolerance; the mean of ``DRAWS`` draws."""
     words: BoundaryScores | None = None
     """Scores of segments with both ends right, at tolerance 0; None if not asked for."""
+    types: BoundaryScores | None = None
+    """Scores of the different segments: one is found if it is among the gold ones anywhere; None if not asked for."""
 
     def to_dict(self) -> dict[str, object]:
         """The row as plain data for JSON."""
@@ -181,8 +183,9 @@ class Row:
             for tolerance, scores in self.scores.items()
         }
         words = None if self.words is None else self.words.to_dict()
+        types = None if self.types is None else self.types.to_dict()
         return {"name": self.name, "convention": self.convention, "symbols_per_segment": _plain(self.length),
-                "tolerance": by_tolerance, "words": words}  # fmt: skip
+                "tolerance": by_tolerance, "words": words, "types": types}  # fmt: skip
 
 
 def compare(
@@ -193,6 +196,8 @@ def compare(
     expected: Sequence[ArrayLike] | None = None,
     *,
     words: bool = False,
+    head: Sequence[ArrayLike] | None = None,
+    symbols: Sequence[np.ndarray] | None = None,
     seed: int = 1,
 ) -> list[Row]:
     """A row for every level, then one for every baseline, over one or more sequences.
@@ -205,9 +210,13 @@ def compare(
         surprises: -log p of each symbol of each sequence; without it there are no baselines of surprise.
         expected: the entropy of each prediction of each sequence; without it there is no baseline of uncertainty.
         words: also score whole segments.
+        head: the ends of each sequence by a segmental head, for a row of its own.
+        symbols: the symbols of each sequence; with them the different segments are scored, too, with ``words``.
         seed: of the random baselines.
     """
-    for what, sequences in [*((f"level {l}", ends) for l, ends in enumerate(levels, 1)), *gold.items()]:
+    named = {} if head is None else {"head": head}
+    named |= {f"level {l}": ends for l, ends in enumerate(levels, start=1)}
+    for what, sequences in [*named.items(), *gold.items()]:
         if len(sequences) != len(lengths):
             raise InputError(f"{what}: ends of {len(lengths)} sequences were expected, one per length; "
                              f"got {len(sequences)}")  # fmt: skip
@@ -218,7 +227,7 @@ def compare(
     count = len(next(iter(right.values())))
     rate = count / max(1, len(whole.positions))
     candidates: dict[str, list[np.ndarray]] = {
-        **{f"level {l}": [whole.join(ends)] for l, ends in enumerate(levels, start=1)},
+        **{name: [whole.join(ends)] for name, ends in named.items()},
         "every position": [whole.positions],
         "fixed length": [whole.positions[fixed_length(len(whole.positions) + 1, rate) - 1]],  # from line to line
         "random": whole.draws(count),
@@ -228,20 +237,28 @@ def compare(
         candidates["surprise rises most"] = [whole.join(surprise_rises_most(surprises, rate))]
         if expected is not None:
             candidates["most uncertain"] = [whole.join(most_uncertain(surprises, expected, rate))]
-    return [_row(name, draws, right, whole, words) for name, draws in candidates.items()]
+    content = None if symbols is None else whole.content(symbols)
+    return [_row(name, draws, right, whole, words, content) for name, draws in candidates.items()]
 
 
 def table(rows: Sequence[Row], tolerance: int) -> str:
     """The rows as a table, in 80 columns if they fit; "chance" is F1 by chance, "over" the over-segmentation."""
     conventions = len({row.convention for row in rows}) > 1
     words = tolerance == 0 and all(row.words is not None for row in rows)
-    names = ("length", "prec.", "recall", "F1", "chance", "R", "over") + ("word F1",) * words + ("gold",) * conventions
+    types = words and all(row.types is not None for row in rows)
+    names = (
+        ("length", "prec.", "recall", "F1", "chance", "R", "over")
+        + ("word F1",) * words
+        + ("type F1",) * types
+        + ("gold",) * conventions
+    )
     lines = [["", *names]]
     for row in rows:
         s = row.scores[tolerance]
         cells = [f"{row.length:.1f}", *map(_cell, (s.precision, s.recall, s.f1, row.chance[tolerance], s.r_value))]
         cells.append("-" if math.isnan(s.over_segmentation) else f"{round(s.over_segmentation, 2) + 0.0:+.0%}")
         cells += [_cell(row.words.f1)] if words and row.words else []
+        cells += [_cell(row.types.f1)] if types and row.types else []
         cells += [row.convention.split()[0]] if conventions else []
         lines.append([row.name, *cells])
     first, *widths = (max(map(len, column)) for column in zip(*lines))
@@ -277,14 +294,39 @@ class _Joined:
         numbers = edges[:-1] * (self.starts[-1] + self.lengths[-1] + 1) + edges[1:]
         return numbers[~np.isin(edges[1:], starts)]  # a gap between two sequences is no segment
 
+    def content(self, symbols: Sequence[np.ndarray]) -> np.ndarray:
+        """The symbols of all sequences, with zeros in the gaps."""
+        joined = np.zeros(int(self.starts[-1] + self.lengths[-1]), np.int32)
+        for start, part in zip(self.starts.tolist(), symbols):
+            joined[start : start + len(part)] = part
+        return joined
 
-def _row(name: str, draws: list[np.ndarray], gold: dict[str, np.ndarray], whole: _Joined, words: bool) -> Row:
+    def types(self, ends: np.ndarray, content: np.ndarray) -> set[bytes]:
+        """The different segments."""
+        first, last = np.divmod(self.segments(ends), self.starts[-1] + self.lengths[-1] + 1)
+        return {content[start:end].tobytes() for start, end in zip(first.tolist(), last.tolist())}
+
+
+def _row(
+    name: str,
+    draws: list[np.ndarray],
+    gold: dict[str, np.ndarray],
+    whole: _Joined,
+    words: bool,
+    content: np.ndarray | None,
+) -> Row:
     """A row from the mean of ``draws``: several sets of ends for the random baseline, one for all others."""
     plain = {convention: _mean_scores(draws, ends, 0) for convention, ends in gold.items()}
     convention = max(plain, key=lambda name: np.nan_to_num(plain[name].f1))
     right = gold[convention]
     random = draws if len(draws) > 1 else whole.draws(len(draws[0]))
     segments = _mean_scores([whole.segments(ends) for ends in draws], whole.segments(right), 0) if words else None
+    types = None
+    if words and content is not None:
+        known = whole.types(right, content)
+        each = [whole.types(ends, content) for ends in draws]
+        found, hits = np.mean([[len(one), len(one & known)] for one in each], axis=0).tolist()
+        types = BoundaryScores(found, len(known), hits)
     return Row(
         name,
         convention,
@@ -292,6 +334,7 @@ def _row(name: str, draws: list[np.ndarray], gold: dict[str, np.ndarray], whole:
         {tolerance: _mean_scores(draws, right, tolerance) for tolerance in TOLERANCES},
         {tolerance: _mean_scores(random, right, tolerance).f1 for tolerance in TOLERANCES},
         segments,
+        types,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable
@@ -232,6 +233,24 @@ class Segmentation:
     def segments(self, level: int) -> list[str]:
         """The text of each segment of a level."""
         return ["".join(self.symbols[start:end]) for start, end in self.spans(level)]
+
+    def words(self, level: int = 1) -> list[str]:
+        """The segments of a level without the white space at their edges, and without those that are white space."""
+        return [word for word in (segment.strip() for segment in self.segments(level)) if word]
+
+    def lexicon(self, level: int = 1) -> list[tuple[str, int]]:
+        """The different words of a level and how often each occurs, the most frequent first."""
+        return sorted(collections.Counter(self.words(level)).items(), key=lambda entry: (-entry[1], entry[0]))
+
+    def spaced(self, level: int = 1) -> str:
+        """The text with one space between the words of a level; line ends stay."""
+        lines: list[list[str]] = [[]]
+        for segment in self.segments(level):
+            for k, part in enumerate(segment.split("\n")):
+                if k > 0:
+                    lines.append([])
+                lines[-1] += [part.strip()] if part.strip() else []
+        return "\n".join(" ".join(line) for line in lines)
 
     @property
     def nested(self) -> bool:

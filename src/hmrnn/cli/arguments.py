@@ -214,6 +214,13 @@ class SegmentArguments(TextArguments):
     """Handwriting: the line of --file, or of the validation part, by its name or number; the first if not given."""
     json: bool = False
     """Print JSON: segment ends per level, operations, probabilities, norms."""
+    by: Literal["head", "detectors"] | None = option(None, reads="text")
+    """Where the words (level 1) of a model trained by the preset words come from: its segmental head, which reads the
+    whole text and is the default, or its detectors, which read left to right, as --stream does."""
+    format: Literal["levels", "words", "spaced"] = option("levels", reads="text")
+    """levels: all levels; words: the segments of level 1, one per line; spaced: the text with a space between them."""
+    lexicon: bool = option(False, reads="text")
+    """Print the segments of level 1 with their counts, the most frequent first."""
     width: int = option(0, "N", reads="text")
     """Characters per line; 0 takes the width of the terminal."""
     stream: tuple[str, ...] = option((), "FILE", file=True, reads="text")
@@ -231,6 +238,8 @@ class SegmentArguments(TextArguments):
         super().check()
         if self.width < 0:
             raise InputError(f"--width must be 0 or more; got {self.width}")
+        if self.json + self.lexicon + (self.format != "levels") > 1:
+            raise InputError("--json, --lexicon and --format each print something else; give one of them")
         if not self.stream:
             return
         if self.out is None or self.text is not None or self.file is not None:
@@ -238,7 +247,7 @@ class SegmentArguments(TextArguments):
         if self.unknown == "skip":
             raise InputError("--unknown skip would move the segment ends of --stream; use replace or refuse")
         for field in self.given():
-            if field.name in ("line", "json", "width"):
+            if field.name in ("line", "json", "width", "by", "format", "lexicon"):
                 raise InputError(f"{flag(field.name)} has no effect with --stream; leave it out")
 
 

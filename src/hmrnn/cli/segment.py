@@ -19,9 +19,14 @@ def run(arguments: SegmentArguments) -> int:
         return _stream(model, arguments)
     given = inputs.read(model, arguments)
     show = display.reading_progress("segmenting", len(given), "hmrnn segment --stream FILE --out FOLDER")
-    found = model.segment(given, progress=show, **inputs.how_to_read(model, arguments))
+    how = {"by": arguments.by} if arguments.by else {}
+    found = model.segment(given, progress=show, **inputs.how_to_read(model, arguments), **how)
     if arguments.json:
         print(found.to_json())
+    elif arguments.lexicon:
+        print("\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
+    elif arguments.format != "levels":
+        print(found.spaced() if arguments.format == "spaced" else "\n".join(found.words()))
     elif model.reads.modality == "text":
         print(display.segmentation(found, arguments.width))
     else:

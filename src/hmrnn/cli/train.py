@@ -21,6 +21,7 @@ from hmrnn.data.labels.corpus import LabelCorpus
 from hmrnn.data.labels.files import load_labelled
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import locate
+from hmrnn.tasks.text import settled
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.processes import processes
@@ -52,6 +53,7 @@ def run_to_end(
     config.check()
     run.check(resume=resume, overwrite=overwrite)
     if resume:
+        config = _as_settled(run.config(), config)
         _check_resumable(run.config(), config)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
@@ -59,6 +61,8 @@ def run_to_end(
     with processes(device) as (rank, world):
         corpus = _first_of_all(rank, world, lambda: _load_data(config))
         run.writer = rank == 0
+        if isinstance(corpus, Corpus):
+            config = settled(config, corpus)
         source = config.train.start_from
         start = None if source is None or resume else checkpoint.read(locate(source))
         trainer = Trainer(config, corpus, device, rank, world, start)
@@ -105,6 +109,17 @@ def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
     if rank == 0 and world > 1:
         torch.distributed.barrier()
     return result
+
+
+def _as_settled(stored: Config, wanted: Config) -> Config:
+    """``wanted`` with the settings that the text has decided when the run began."""
+    if not wanted.segments.size or wanted.segments.longest:
+        return wanted
+    d = wanted.detectors
+    if d.pull_to == "segments":
+        d = dataclasses.replace(d, rates=stored.detectors.rates)
+    segments = dataclasses.replace(wanted.segments, longest=stored.segments.longest)
+    return dataclasses.replace(wanted, segments=segments, detectors=d)
 
 
 def _check_resumable(stored: Config, wanted: Config) -> None:

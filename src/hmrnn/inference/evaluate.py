@@ -19,6 +19,7 @@ from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.data.text.lines import LineBatch, LineBatches, Lines
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Model, Read, read
+from hmrnn.inference.words import HeadScores
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import HandwritingModel, LanguageModel
@@ -218,6 +219,7 @@ def find(
     if levels == 0:
         raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
     found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
+    head = None if model.segments is None else HeadScores(model, symbols)
     for at, counted, targets, here in read_text(model, symbols, streams=streams, warmup=warmup, progress=progress):
         found.boundaries[at[counted]] = here.boundaries.cpu().numpy()[counted]
         for bits, nats in (
@@ -225,7 +227,9 @@ def find(
             (found.expected, here.prediction.entropy()),
         ):
             bits[at[counted] + 1] = nats.cpu().numpy()[counted] / math.log(2)
-    return found
+        if head is not None:
+            head.add(here.output.hidden, at, counted)  # type: ignore[arg-type]
+    return found if head is None else found._replace(words=head.words())
 
 
 def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -12,7 +13,12 @@ from torch import Tensor
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Model, read
+from hmrnn.inference.words import HeadScores
 from hmrnn.nn.cost import multiply_adds
+from hmrnn.nn.models import LanguageModel
+
+By: TypeAlias = Literal["detectors", "head"]
+"""What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
 
 
 def segment(
@@ -45,11 +51,16 @@ def segment_many(
     batch: int = 32,
     chunk: int = 512,
     prime: Sequence[int] | np.ndarray = (),
+    by: By = "detectors",
+    late: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
     """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side.
 
-    ``prime`` are symbols that are read before every sequence, and are not part of the result.
+    ``prime`` are symbols that are read before every sequence, and are not part of the result. ``by`` "head" takes the
+    segments of level 1 from the segmental head: the most probable ones, and the probability of each end. ``late`` is
+    the number of symbols (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved
+    back by as many.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
@@ -67,6 +78,7 @@ def segment_many(
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         following = steps.roll(-1, dims=0)  # nothing follows the last
+        heads = [HeadScores(_language(model), each.cpu().numpy(), first) for each in group] if by == "head" else []
         parts = []
         left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
         told = model.told._replace(clock=left)
@@ -78,6 +90,10 @@ def segment_many(
                 multiply_adds(model, out, found_here.before),
             )  # fmt: skip
             parts.append([a.cpu() for a in part])
+            for b, head in enumerate(heads):
+                at = np.arange((k - 1) * chunk, (k - 1) * chunk + len(nats))[:, None]
+                mine = [cast(Tensor, h)[:, b : b + 1] for h in out.hidden]
+                head.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
             if progress is not None:
                 progress(done + sum(max(0, min(k * chunk, len(sequence)) - first) for sequence in group), total)
         done += sum(len(sequence) - first for sequence in group)
@@ -86,10 +102,20 @@ def segment_many(
             # Padding comes last: nothing before it depends on it.
             T = len(inputs[place])
             bits = np.concatenate([np.full(1, np.nan, np.float32), whole[4][: T - 1, b] / math.log(2)])[first:]
-            boundaries, probabilities, operations, norms, _, products = (a[first:T, b] for a in whole)
+            boundaries, probabilities, operations, norms, _, products = (a[first:T, b].copy() for a in whole)
+            if heads:
+                boundaries[:, 0], probabilities[:, 0] = heads[b].words()[first:], heads[b].chances()[first:]
+            elif late:
+                boundaries[:-1, 0], probabilities[:-1, 0] = boundaries[1:, 0], probabilities[1:, 0].copy()
             shown = tuple(symbols[place])
             found[place] = Segmentation(shown, boundaries, probabilities, operations, norms, bits, products)
     return [found[place] for place in range(len(inputs))]
+
+
+def _language(model: Model) -> LanguageModel:
+    if not isinstance(model, LanguageModel):
+        raise InputError("a segmental head is for models of text; use the detectors of this one")
+    return model
 
 
 def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config import DetectorConfig, ModelConfig, SegmentConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_values
 from hmrnn.nn.context import NOTHING, Context, Told, extra_size, make_context
@@ -19,6 +19,7 @@ from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture, head_siz
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
 from hmrnn.nn.registry import make_rnn
+from hmrnn.nn.segmental import Scores, SegmentalHead
 from hmrnn.ops import State
 from hmrnn.ops.streaming import Step
 
@@ -121,6 +122,8 @@ class LanguageModel(ToldModel):
         given: (num_symbols, num_layers - 1) the boundaries that each symbol brings with it, NaN where the detector
             decides (``Vocabulary.boundaries``); needed by "hrnn".
         detectors: how the detectors of "hm-lstm" and "hrnn" decide.
+        segments: the segmental head; none by default.
+        rules: (num_symbols, num_symbols): where the head must cut and must not (``data.text.joints.rules``).
 
     Example::
 
@@ -143,6 +146,8 @@ class LanguageModel(ToldModel):
         engine: str = "auto",
         given: np.ndarray | None = None,
         detectors: DetectorConfig | None = None,
+        segments: SegmentConfig | None = None,
+        rules: np.ndarray | None = None,
     ) -> None:
         super().__init__()
         self.num_symbols = num_symbols
@@ -158,6 +163,17 @@ class LanguageModel(ToldModel):
         self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
         self.output = make_output(self.rnn.hidden_sizes, config)
         self.softmax = nn.Linear(config.output_size, num_symbols)
+        self.segments: SegmentalHead | None = None
+        if segments is not None and segments.size:
+            self.segments = SegmentalHead(
+                num_symbols,
+                sum(self.rnn.hidden_sizes),
+                longest=segments.longest,
+                size=segments.size,
+                rules=rules,
+                lexicon=segments.lexicon,
+                dropout=segments.dropout,
+            )
 
     def forward(
         self,
@@ -212,6 +228,17 @@ class LanguageModel(ToldModel):
     def expect(self, embedding: Tensor) -> Categorical:
         """The prediction from an output embedding (..., output_size)."""
         return Categorical(self.softmax(embedding))
+
+    def score_segments(self, hidden: Sequence[Tensor], following: Tensor) -> Scores:
+        """The segmental head's scores (T, K, B) of segments that begin after each step.
+
+        Args:
+            hidden: h of all layers, L tensors (T, B, H_l).
+            following: (T, K + 1, B): the symbols after each step, from :func:`hmrnn.nn.segmental.windows`.
+        """
+        if self.segments is None:
+            raise InputError("this model has no segmental head; train one with segments.size, as the preset words does")
+        return cast(Scores, self.segments(torch.cat(list(hidden), dim=-1), following))
 
     def step(self, symbols: Tensor, state: State, told: Told | None = None) -> Step:
         """Read one symbol per sequence (B,), without a gradient, as in ``eval()``."""

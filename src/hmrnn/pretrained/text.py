@@ -23,7 +23,7 @@ from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.embed import Embedding, embed
 from hmrnn.inference.evaluate import Evaluation, evaluate
 from hmrnn.inference.sample import continue_all, stream
-from hmrnn.inference.segment import segment_many
+from hmrnn.inference.segment import By, segment_many
 from hmrnn.nn import checks
 from hmrnn.nn.models import LanguageModel, telling
 from hmrnn.pretrained.model import Condition, Model, Progress
@@ -65,6 +65,12 @@ class TextModel(Model):
     def reads(self) -> Vocabulary:
         return self.vocabulary
 
+    @property
+    def late(self) -> int:
+        """Symbols by which the lowest detector fires after the end of a word: 1 if it was trained so, else 0."""
+        d = self.config.detectors
+        return d.pull_delay if d.pull_to == "segments" else 0
+
     def segment(
         self,
         text: str,
@@ -72,11 +78,16 @@ class TextModel(Model):
         unknown: Unknown = "replace",
         primed: bool = True,
         condition: Condition = None,
+        by: By | None = None,
         progress: Progress = None,
     ) -> Segmentation:
-        """The segments that the detectors find in ``text``, at every level."""
+        """The segments of ``text``, at every level.
+
+        ``by`` "head" takes those of level 1 from the segmental head of a model that has one, which is the default
+        there; "detectors" takes what the detectors found reading left to right.
+        """
         with telling(self.network, self.tell(condition)):
-            return self._segment_all([self._read(text, "segment", unknown)], 1, primed, progress)[0]
+            return self._segment_all([self._read(text, "segment", unknown)], 1, primed, by, progress)[0]
 
     def segment_many(
         self,
@@ -85,18 +96,24 @@ class TextModel(Model):
         batch: int = 32,
         unknown: Unknown = "replace",
         primed: bool = True,
+        by: By | None = None,
         progress: Progress = None,
     ) -> list[Segmentation]:
         """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side."""
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
-        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, primed, progress)
+        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, primed, by, progress)
 
-    def _segment_all(self, readings: list[Reading], batch: int, primed: bool, progress: Progress) -> list[Segmentation]:
+    def _segment_all(
+        self, readings: list[Reading], batch: int, primed: bool, by: By | None, progress: Progress
+    ) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
         prime = self.prime if primed else ()
-        found = segment_many(self.network, indices, shown, batch=batch, prime=prime, progress=progress)
+        by = by or ("detectors" if self.network.segments is None else "head")
+        found = segment_many(
+            self.network, indices, shown, batch=batch, prime=prime, by=by, late=self.late, progress=progress
+        )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
     @overload

@@ -54,6 +54,10 @@ class Loss(NamedTuple):
     """(T, B, units): h of all layers before each step, without a gradient; None if no setting needs it."""
     divisor: float = 1.0
     """``value`` is the sum of ``surprise`` over this number."""
+    more: Tensor | None = None
+    """A scalar that an update minimises beside ``value``, in nats; None if there is none."""
+    segments: Tensor | None = None
+    """(T, B): the segmental head's probability that a segment ends after each step; None without such a head."""
 
     def weight(self) -> Tensor:
         """The weight of this part's rates among those of other parts: its number of steps, or 1 without padding."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
 from collections.abc import Callable
@@ -15,11 +16,15 @@ from torch import Tensor
 from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.data.text.corpus import Corpus
+from hmrnn.data.text.joints import rules, separators
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate
 from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.lexicon import Lexicon, learn_lexicon
 from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Output
+from hmrnn.nn.segmental import sum_segmentations, windows
 from hmrnn.ops import State
 from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
 
@@ -68,6 +73,9 @@ class TextTask:
         self.reads: Reads = data.vocabulary
         self.per = self.symbol = data.vocabulary.unit
         self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
+        if self.model.segments is not None and config.segments.lexicon:
+            words, shares = lexicon_of(data).shares(config.segments.lexicon, config.segments.longest)
+            self.model.segments.set_lexicon(words, shares)
         rows = t.batch_size // world
         self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
         self.chunks = self.streams.chunks
@@ -78,7 +86,15 @@ class TextTask:
     def make_model(config: Config, vocabulary: Vocabulary, engine: str) -> LanguageModel:
         model = config.model
         given = vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None
-        return LanguageModel(len(vocabulary), model, engine=engine, given=given, detectors=config.detectors)
+        return LanguageModel(
+            len(vocabulary),
+            model,
+            engine=engine,
+            given=given,
+            detectors=config.detectors,
+            segments=config.segments,
+            rules=rules(vocabulary) if config.segments.size else None,
+        )
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         if self.config.regularise.shift:
@@ -90,16 +106,37 @@ class TextTask:
         inputs, targets = batch
         d, before = self.config.detectors, state
         logits, out, state = network(inputs, state)
-        surprise = expected = None
-        if d.pull_weight > 0 or d.scores:
+        surprise = expected = more = segments = None
+        if d.pull_weight > 0 or d.scores or self.model.segments is not None:
             prediction = Categorical(logits.detach())
             surprise = -prediction.log_prob(targets)
             expected = prediction.entropy() if d.pull_to == "uncertainty" else None
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        if self.model.segments is not None and surprise is not None:
+            more, segments = self._segments(out, targets, surprise)
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None
         hidden = hidden_before(out, before) if d.scores else None
         z = boundaries(out, likely, d)
-        return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel())
+        return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel(), more, segments)
+
+    def _segments(self, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.
+
+        A chunk begins and ends within words: symbols before its first boundary, which is one of the first K, are left
+        to the prediction of the next symbol, and its last segment need not be complete.
+        """
+        assert self.model.segments is not None
+        T, K = len(targets), self.model.segments.longest
+        scores = self.model.score_segments(out.hidden, windows(targets, K))  # type: ignore[arg-type]
+        place = (
+            torch.arange(T, device=targets.device)[:, None, None]
+            + torch.arange(1, K + 1, device=targets.device)[:, None]
+        )
+        nats = F.pad(surprise.cumsum(0), (0, 0, 1, 0))  # (T + 1, B)
+        late = torch.arange(T + 1, device=targets.device)[:, None] >= K
+        first = (-nats).masked_fill(late, -1e30) - math.log(K)
+        sums = sum_segmentations(torch.where(place == T, scores.open, scores.closed), first)
+        return -self.config.segments.weight * sums.total.sum() / targets.numel(), sums.boundaries()
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
@@ -115,3 +152,22 @@ class TextTask:
     def describe(self) -> str:
         corpus = self.corpus
         return f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct"
+
+
+def lexicon_of(corpus: Corpus) -> Lexicon:
+    """The lexicon that is learned from the training part."""
+    return learn_lexicon(corpus.train, rules(corpus.vocabulary), separators(corpus.vocabulary))
+
+
+def settled(config: Config, corpus: Corpus) -> Config:
+    """``config`` with the settings that the text decides: the longest segment, and the rates of the detectors."""
+    if not config.segments.size or config.segments.longest:
+        return config
+    lexicon = lexicon_of(corpus)
+    d = config.detectors
+    if d.pull_to == "segments":
+        d = dataclasses.replace(
+            d, rates=tuple(round(1 / lexicon.mean / 4**l, 4) for l in range(config.model.detectors))
+        )
+    segments = dataclasses.replace(config.segments, longest=lexicon.longest)
+    return dataclasses.replace(config, segments=segments, detectors=d)

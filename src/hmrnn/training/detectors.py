@@ -82,13 +82,40 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
 
 def pull(loss: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
     """What the detectors' targets add to the loss."""
-    total = rate_prior(rates, d.rates, d.rate_weight)
-    if d.pull_weight > 0:
+    total = rate_prior(rates, targets(loss, d), d.rate_weight)
+    if d.pull_weight > 0 and d.pull_to == "segments":
+        total = total + d.pull_weight * segment_pull(loss, d.pull_delay, d.pull_margin)
+    elif d.pull_weight > 0:
         total = total + d.pull_weight * surprise_pull(loss, d.rates, d.pull_delay, d.pull_to, d.pull_margin)
     return total
 
 
-def rate_prior(rates: Tensor, targets: Sequence[float], weight: float) -> Tensor:
+def targets(loss: Loss, d: DetectorConfig) -> list[float | Tensor]:
+    """The target rate of each detector: that of the settings, or for the lowest the rate of the head's segments."""
+    if d.pull_to != "segments" or loss.segments is None:
+        return list(d.rates)
+    return [loss.segments.mean(), *d.rates[1:]]
+
+
+def segment_pull(loss: Loss, delay: int, margin: float = 0.0) -> Tensor:
+    """A loss that pulls the lowest detector to the ends of segments that the segmental head expects.
+
+    The head knows what follows; the detector has to do without, or with ``delay`` 1 with one symbol of it. ``margin``
+    is the weight of a pull beyond the threshold, as in :func:`surprise_pull`.
+    """
+    assert loss.segments is not None
+    wanted, z = loss.segments.detach(), loss.boundaries[..., 0]
+    if delay:
+        wanted, z = wanted[:-1], z[1:]
+    errors = (z - wanted) ** 2
+    if margin > 0:
+        assert loss.chances is not None
+        error = loss.chances[delay:, :, 0].detach() - (0.1 + 0.8 * wanted)
+        errors = errors + margin * (error**2 + 2 * error * (z - z.detach()))
+    return errors.mean()
+
+
+def rate_prior(rates: Tensor, targets: Sequence[float | Tensor], weight: float) -> Tensor:
     """A loss that pulls rates (detectors,) to their targets; its gradient reaches the detectors through z."""
     return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
@@ -130,7 +157,7 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
 
 
 @torch.no_grad()
-def lacking_bias(loss: Loss, targets: Sequence[float], rnn: HMLSTM) -> Tensor:
+def lacking_bias(loss: Loss, targets: Sequence[float | Tensor], rnn: HMLSTM) -> Tensor:
     """(detectors,): what must be added to each detector's bias to reach its target rate on this batch.
 
     With "step" a detector fires where its pre-activation is positive. So the bias lacks the negative of the value that

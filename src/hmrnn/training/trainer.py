@@ -122,6 +122,7 @@ class Trainer:
                 loss = self.task.loss(self.network, part, state)
                 rates = loss.rates()
                 pull = detectors.pull(loss, rates, d) if d.rates else 0.0
+                pull = pull if loss.more is None else pull + loss.more
                 if self.baseline is not None:
                     terms, change = self.baseline.terms(loss, d)
                     pull, learned = pull + terms, learned + change / t.accumulate
@@ -133,7 +134,7 @@ class Trainer:
             steps += weight
             fired += rates.detach() * weight
             if d.rate_control > 0:
-                lacking += detectors.lacking_bias(loss, d.rates, self.model.rnn) * weight
+                lacking += detectors.lacking_bias(loss, detectors.targets(loss, d), self.model.rnn) * weight
         if d.rate_control > 0:
             detectors.leave_to_control(self.model.rnn)
         if loss.active is not None:  # with padding, parts and processes hold different numbers of steps

@@ -19,6 +19,7 @@ Unseen = Literal["error", "replace"]
 LEVELS = (" \n", "\n")
 """The symbols that end a segment of each level: words, then lines."""
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,247 @@
+"""SegmentalHead: the probability of a text as the sum over all its segmentations into segments of at most K symbols.
+
+    log α(t) = logsumexp over k ≤ K of  log α(t-k) + log p(the k symbols before t are a segment | context(t-k))
+
+A segment is spelt by a small decoder, symbol by symbol, from the context before it; a lexicon of frequent segments may
+be mixed in. A segment's score depends on its own symbols and the context alone, so all starts are computed at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hmrnn.errors import InputError
+from hmrnn.nn.checks import positive
+from hmrnn.nn.dropout import probability
+
+NONE = -1
+"""Stands for a symbol before the start or after the end of a text."""
+BROKEN = 20.0
+"""Nats that a segmentation loses where it cuts between symbols that belong together, or does not cut where it must."""
+_IMPOSSIBLE = -1e30
+_FACTOR, _OFFSET = 6364136223846793005, 1442695040888963407
+
+
+class Sums(NamedTuple):
+    """The result of :func:`sum_segmentations`."""
+
+    total: Tensor
+    """(B,): log of the sum over all segmentations; its gradient reaches the scores."""
+    segments: Tensor
+    """(T, K, B): the posterior of each segment, by its start and its length - 1; no gradient."""
+
+    def boundaries(self) -> Tensor:
+        """(T, B): the posterior of a segment that starts before each symbol."""
+        return self.segments.sum(1)
+
+
+class _Sum(torch.autograd.Function):
+    """Forward and backward sums in double precision; the gradient of the total is the posterior of each segment."""
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+        T, K, B = scores.shape
+        s = scores.double()
+        # by_end[e, j] is the segment that ends before e + 1 and has K - j symbols; it starts at e + 1 - (K - j)
+        padded = torch.cat([s.new_full((K - 1, K, B), _IMPOSSIBLE), s])
+        by_end = torch.stack([padded[j : j + T, K - 1 - j] for j in range(K)], dim=1)  # (T, K, B)
+        before = s.new_full((K + T + 1, B), _IMPOSSIBLE)  # log α, K places later
+        before[K - 1 : K + T] = first
+        for t in range(T):
+            ways = torch.cat([before[t : t + K] + by_end[t], first[t + 1 : t + 2]])
+            torch.logsumexp(ways, 0, out=before[K + t])
+        after = s.new_full((T + K, B), _IMPOSSIBLE)  # log β
+        after[T] = 0.0
+        for t in range(T - 1, -1, -1):
+            torch.logsumexp(after[t + 1 : t + 1 + K] + s[t], 0, out=after[t])
+        alpha = before[K - 1 : K + T]  # (T + 1, B)
+        total = alpha[T]
+        ends = after.unfold(0, K, 1)[1 : T + 1].movedim(-1, 1)  # (T, K, B): log β at the end of each segment
+        posterior = (alpha[:T, None] + s + ends - total).exp().to(scores.dtype)
+        ctx.save_for_backward(posterior)
+        ctx.mark_non_differentiable(posterior)
+        return total.to(scores.dtype), posterior
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor, _: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (posterior,) = ctx.saved_tensors
+        return posterior * gradient, None
+
+
+def sum_segmentations(scores: Tensor, first: Tensor | None = None) -> Sums:
+    """The exact sum over all segmentations of T symbols.
+
+    Args:
+        scores: (T, K, B): the log-probability of the segment of k + 1 symbols that starts at t; segments that reach
+            beyond T are not counted, whatever their scores.
+        first: (T + 1, B): the log-weight of segmentations that begin at t; by default all begin at 0.
+    """
+    T, K, B = scores.shape
+    scores = scores.masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE)
+    if first is None:
+        first = torch.full((T + 1, B), _IMPOSSIBLE, dtype=torch.float64, device=scores.device)
+        first[0] = 0.0
+    return Sums(*_Sum.apply(scores, first.double()))
+
+
+def best_segmentation(scores: Tensor) -> list[list[int]]:
+    """The most probable segmentation (Viterbi) by ``scores`` (T, K, B): the ends of each sequence, the last one T."""
+    T, K, B = scores.shape
+    s = scores.detach().masked_fill(_beyond(T, K, scores.device)[..., None], _IMPOSSIBLE).double().cpu().numpy()
+    best = np.full((K + T + 1, B), _IMPOSSIBLE)  # K places later
+    best[K] = 0.0
+    length = np.zeros((T + 1, B), np.int64)
+    lengths = np.arange(1, K + 1)
+    for t in range(1, T + 1):
+        starts = t - lengths
+        ways = best[starts + K] + np.where(starts[:, None] >= 0, s[np.maximum(starts, 0), lengths - 1], _IMPOSSIBLE)
+        length[t] = ways.argmax(0) + 1
+        best[t + K] = ways.max(0)
+    result = []
+    for b in range(B):
+        ends, t = [], T
+        while t > 0:
+            ends.append(t)
+            t -= int(length[t, b])
+        result.append(ends[::-1])
+    return result
+
+
+def _beyond(T: int, K: int, device: torch.device) -> Tensor:
+    """(T, K): whether the segment of k + 1 symbols from t reaches beyond T."""
+    return torch.arange(T, device=device)[:, None] + torch.arange(1, K + 1, device=device) > T
+
+
+def windows(symbols: Tensor, longest: int) -> Tensor:
+    """(T, K + 1, B): each of the symbols (T, B) and the K that follow it; NONE after the end."""
+    padded = F.pad(symbols, (0, 0, 0, longest), value=NONE)
+    return padded.unfold(0, longest + 1, 1).movedim(-1, 1)
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of segments (T, K, B), by their start and their length - 1."""
+
+    closed: Tensor
+    """Of the segment and of its end."""
+    open: Tensor
+    """Of the symbols so far, whether the segment ends after them or not; the lexicon is not mixed in."""
+
+
+class SegmentalHead(nn.Module):
+    """Scores of segments from the context before them.
+
+    Args:
+        num_symbols: size of the vocabulary.
+        context_size: size of the context.
+        longest: K, the most symbols of a segment.
+        size: units of the decoder.
+        rules: (num_symbols, num_symbols) of 1 where two symbols must be cut apart, -1 where they must not, else 0.
+        lexicon: most entries of the lexicon; 0: none. :meth:`set_lexicon` fills it.
+        dropout: share of the context and of the decoder's units that are dropped in training.
+
+    Example::
+
+        >>> head = SegmentalHead(27, 64, longest=8, size=32)
+        >>> symbols, context = torch.randint(27, (50, 4)), torch.randn(50, 4, 64)
+        >>> scores = head(context, windows(symbols, 8))
+        >>> sum_segmentations(scores.closed).total.shape, len(best_segmentation(scores.closed))
+        (torch.Size([4]), 4)
+    """
+
+    def __init__(
+        self,
+        num_symbols: int,
+        context_size: int,
+        *,
+        longest: int,
+        size: int,
+        rules: np.ndarray | None = None,
+        lexicon: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_symbols, self.longest = positive("num_symbols", num_symbols), positive("longest", longest)
+        self.dropout = probability("dropout", dropout)
+        self.start = nn.Linear(context_size, positive("size", size))
+        self.embedding = nn.Embedding(num_symbols + 1, size)  # the last one begins a segment
+        self.decoder = nn.GRU(size, size)
+        self.spell = nn.Linear(size, num_symbols)
+        self.end = nn.Linear(size, 1)
+        if rules is not None and rules.shape != (num_symbols, num_symbols):
+            raise InputError(f"rules must have shape {(num_symbols, num_symbols)}; got {rules.shape}")
+        table = np.zeros((num_symbols + 1, num_symbols + 1), np.int8)  # the last row and column are for NONE
+        if rules is not None:
+            table[:-1, :-1] = rules
+        self.register_buffer("rules", torch.from_numpy(table), persistent=False)
+        self.gate = nn.Linear(size, 1) if lexicon else None
+        self.register_buffer("words", torch.full((lexicon, longest), float(NONE)) if lexicon else None)
+        self.register_buffer("shares", torch.full((lexicon,), _IMPOSSIBLE) if lexicon else None)
+
+    def forward(self, context: Tensor, following: Tensor) -> Scores:
+        """Scores (T, K, B) of all segments.
+
+        Args:
+            context: (T, B, context_size): what was read before each symbol.
+            following: (T, K + 1, B): the symbols from each step on, from :func:`windows`.
+        """
+        T, B, _ = context.shape
+        K = self.longest
+        inside = following[:, :-1].movedim(1, 0).reshape(K, T * B)  # (K, N)
+        symbols = inside.clamp(min=0)
+        hidden = torch.tanh(self.start(F.dropout(context, self.dropout, self.training))).reshape(1, T * B, -1)
+        x = torch.cat([self.embedding.weight[-1:].expand(T * B, -1)[None], self.embedding(symbols[:-1])])
+        out, _ = self.decoder(F.dropout(x, self.dropout, self.training), hidden.contiguous())
+        out = F.dropout(out, self.dropout, self.training)  # (K, N, size)
+        spelt = -F.cross_entropy(self.spell(out).flatten(0, 1).float(), symbols.flatten(), reduction="none")
+        stop = self.end(out[1:]).squeeze(-1).float()  # (K-1, N): whether it ends after 1 .. K-1 symbols
+        ends, goes_on = F.logsigmoid(stop), F.logsigmoid(-stop)
+        nothing = torch.zeros_like(spelt.reshape(K, -1)[:1])
+        prefix = spelt.reshape(K, -1).cumsum(0) + torch.cat([nothing, goes_on]).cumsum(0)
+        closed = prefix + torch.cat([ends, nothing])  # after K symbols it ends in any case
+        if self.gate is not None:
+            share = self.gate(hidden[0]).squeeze(-1).float()
+            closed = torch.logaddexp(closed + F.logsigmoid(-share), self.known(inside) + F.logsigmoid(share))
+        broken = self._broken(following).movedim(1, 0).reshape(K, T * B)
+        return Scores(*((part - broken).reshape(K, T, B).movedim(0, 1) for part in (closed, prefix)))
+
+    def _broken(self, following: Tensor) -> Tensor:
+        """(T, K, B): what a segment loses by cuts inside it that must be, and by its end where no cut may be."""
+        rule = self.rules[following[:, :-1], following[:, 1:]]  # type: ignore[index]  # (T, K, B): at the end of k + 1 symbols
+        missing = (rule > 0).cumsum(1) - (rule > 0).long()
+        return BROKEN * (missing + (rule < 0)).float()
+
+    def set_lexicon(self, words: list[tuple[int, ...]], shares: np.ndarray) -> None:
+        """Fill the lexicon with words, as symbols, and the share of each among all segments (they add up to 1)."""
+        assert isinstance(self.words, Tensor)
+        assert isinstance(self.shares, Tensor)
+        self.words.fill_(float(NONE))
+        self.shares.fill_(_IMPOSSIBLE)
+        for k, word in enumerate(words):
+            self.words[k, : len(word)] = torch.tensor(word, dtype=self.words.dtype)
+        self.shares[: len(words)] = torch.from_numpy(np.log(shares)).to(self.shares)
+
+    def known(self, inside: Tensor) -> Tensor:
+        """(K, N): the log of the lexicon's share of the first k + 1 of the symbols (K, N); very low if it has none."""
+        words = cast(Tensor, self.words).long()  # (words, K)
+        lengths = (words >= 0).sum(1)
+        keys = hashes(words.T)[(lengths - 1).clamp(min=0), torch.arange(len(words), device=words.device)]
+        keys, order = torch.where(lengths > 0, keys, torch.iinfo(torch.int64).max).sort()
+        asked = hashes(inside)
+        place = torch.searchsorted(keys, asked).clamp(max=len(keys) - 1)
+        found = (keys[place] == asked) & (inside >= 0).cumprod(0).bool()
+        return torch.where(found, cast(Tensor, self.shares)[order[place]].float(), _IMPOSSIBLE)
+
+
+def hashes(symbols: Tensor) -> Tensor:
+    """(K, N) int64: a hash of the first k + 1 of the symbols (K, N)."""
+    result, h = [], torch.zeros_like(symbols[0])
+    for row in symbols:
+        h = h * _FACTOR + (row + 2) * _OFFSET  # wraps around
+        h = h ^ (h >> 29)
+        result.append(h)
+    return torch.stack(result)

@@ -1,0 +1,43 @@
+"""A lexicon learned from a text without spaces."""
+
+import numpy as np
+import pytest
+
+from hmrnn.nn.lexicon import learn_lexicon
+
+WORDS = ["the", "dog", "cat", "sees", "barn", "under", "green"]
+LETTERS = sorted(set("".join(WORDS)) | {"\n"})
+
+
+def learn(count=1500, lines=True):
+    drawn = np.random.default_rng(1).choice(WORDS, count)
+    text = "".join(word + "\n" * (lines and k % 9 == 8) for k, word in enumerate(drawn))
+    symbols = np.array([LETTERS.index(c) for c in text])
+    rules = np.zeros((len(LETTERS),) * 2, np.int8)
+    rules[0], rules[:, 0] = 1, 1
+    return learn_lexicon(symbols, rules, np.array([0]))
+
+
+def spell(word):
+    return "".join(LETTERS[k] for k in word)
+
+
+def test_the_words_of_a_text_are_found():
+    found = learn()
+    assert {spell(word) for word in found.words[: len(WORDS)]} == set(WORDS)
+    assert found.counts[: len(WORDS)].sum() > 0.7 * found.total  # the others are pairs of them
+    assert 5 <= found.longest <= 12
+    assert np.mean([len(word) for word in WORDS]) < found.mean < 6
+
+
+def test_a_text_without_line_ends_is_cut_into_pieces():
+    assert {spell(word) for word in learn(lines=False).words[: len(WORDS)]} == set(WORDS)
+
+
+def test_shares_are_of_the_words_that_fit():
+    found = learn()
+    words, shares = found.shares(4, 4)
+    assert len(words) == 4
+    assert max(map(len, words)) <= 4
+    assert shares.sum() == pytest.approx(1)
+    assert (np.diff(shares) <= 0).all()

@@ -1,0 +1,145 @@
+"""Runs with a segmental head: what the text decides, the pull, exact resumption, and words from the command line."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from hmrnn.config import Config, SegmentConfig
+from hmrnn.data import load_corpus
+from hmrnn.errors import InputError
+from hmrnn.presets import PRESETS
+from hmrnn.pretrained.load import load_text
+from hmrnn.tasks.base import Loss
+from hmrnn.tasks.text import settled
+from hmrnn.training.detectors import segment_pull, targets
+
+WORDS = ["abc", "de", "fgh", "hhg", "cab", "edge"]
+
+
+def book(path, lines=40):
+    draw = np.random.default_rng(4)
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 8)) for _ in range(lines)) + "\n")
+    return path
+
+
+def words_config(**changes) -> Config:
+    """A tiny run of the preset words on the text of :func:`book`."""
+    return tiny.changed(
+        PRESETS["words"], embedding_size=6, hidden_size=(12,), output_size=12, epochs=1, batch_size=4, length=20,
+        size=10, lexicon=64, log_every=4, checkpoint_every=1e9, device="cpu", learning_rate=0.02, **changes,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run directory, made by the command."""
+    folder = tmp_path_factory.mktemp("words")
+    with tiny.story(folder):
+        book(folder / "book.txt")
+        config = words_config()
+        flags = [*tiny.flags(config), "--segments.size", "10", "--segments.lexicon", "64"]
+        assert tiny.hmrnn("train", "words", folder / "book.txt", "--out", folder / "run", *flags) == 0
+        yield folder
+
+
+def test_the_text_decides_the_longest_segment_and_the_rate(tmp_path, monkeypatch):
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    config = words_config()
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, path=(str(book(tmp_path / "book.txt")),))
+    )
+    corpus = load_corpus(config.data)
+    found = settled(config, corpus)
+    assert 4 <= found.segments.longest <= 12
+    assert 0.15 < found.detectors.rates[0] < 0.5
+    assert settled(found, corpus) == found
+    without = dataclasses.replace(config, segments=SegmentConfig())
+    assert settled(without, corpus) is without
+
+
+def test_pull_and_rate_follow_the_segments_one_symbol_late():
+    posterior = torch.tensor([[1.0], [0.0], [0.8]])
+    z = torch.tensor([[0.3], [0.9], [0.2]], requires_grad=True)
+    loss = Loss(torch.zeros(()), z[..., None], None, chances=z[..., None].detach(), segments=posterior)
+    expected = ((0.9 - 1) ** 2 + (0.2 - 0) ** 2) / 2
+    assert segment_pull(loss, 1).item() == pytest.approx(expected)
+    beyond = ((0.9 - 0.9) ** 2 + (0.2 - 0.1) ** 2) / 2
+    assert segment_pull(loss, 1, 2.0).item() == pytest.approx(expected + 2 * beyond)
+    [gradient] = torch.autograd.grad(segment_pull(loss, 1, 2.0), z)
+    assert gradient[0] == 0
+    assert gradient[2].item() == pytest.approx(0.2 + 2 * 0.1)
+    d = words_config().detectors
+    assert targets(loss, d)[0].item() == pytest.approx(0.6)
+
+
+def test_the_pull_needs_a_head():
+    config = dataclasses.replace(words_config(), segments=SegmentConfig())
+    with pytest.raises(InputError, match=r"detectors.pull_to segments needs a segmental head; set segments.size"):
+        config.check()
+
+
+def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    data = dataclasses.replace(words_config().data, path=(str(book(tmp_path / "book.txt")),))
+    config = dataclasses.replace(words_config(), data=data)
+    corpus = load_corpus(data)
+    config = settled(config, corpus)
+    tiny.run(tmp_path / "whole", config, text=corpus)
+    tiny.run(
+        tmp_path / "parts", config, text=corpus, stop=lambda event: event["event"] == "step" and event["step"] == 7
+    )
+    tiny.run(tmp_path / "parts", config, text=corpus, resume=True)
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    best = [name for name in whole if name.endswith("model.safetensors")]
+    assert best
+    assert all(whole[name] == parts[name] for name in best)
+
+
+def test_segments_by_the_head_and_by_the_detectors(trained):
+    model = load_text(trained / "run")
+    text = "abcdefgh\nhhgcab"
+    by_head, by_detectors = model.segment(text), model.segment(text, by="detectors")
+    assert by_head.text == by_detectors.text == text
+    assert {8, 9} <= set(by_head.ends(1))
+    assert by_head.probabilities[7, 0] == pytest.approx(1, abs=1e-4)
+    many = model.segment_many([text, "abcde"])
+    assert many[0].ends(1) == by_head.ends(1)
+    assert model.late == 1
+
+
+def test_detectors_that_fire_late_are_moved_back(trained):
+    from hmrnn.inference.segment import segment_many
+
+    model = load_text(trained / "run")
+    indices = model.vocabulary.encode("abcdefghhhgcab")
+    shown = [model.vocabulary.pieces(indices)]
+    [raw], [moved] = (segment_many(model.network, [indices], shown, late=late) for late in (0, 1))
+    np.testing.assert_array_equal(moved.boundaries[:-1], raw.boundaries[1:])
+
+
+def test_a_model_without_a_head_says_so(tmp_path):
+    model = tiny.saved_model(tmp_path / "model")
+    with pytest.raises(InputError, match="this model has no segmental head"):
+        model.segment("abc", by="head")
+
+
+def test_words_lexicon_and_spaces_from_the_command_line(trained, capsys):
+    text = "abc de fgh\nhhg cab"
+    run = trained / "run"
+    assert tiny.hmrnn("segment", text, "-m", run, "--format", "words") == 0
+    words = capsys.readouterr().out.splitlines()
+    assert "".join(words) == "abcdefghhhgcab"
+    assert tiny.hmrnn("segment", text, "-m", run, "--format", "spaced") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.replace(" ", "") for line in lines] == ["abcdefgh", "hhgcab"]
+    assert list(itertools.chain(*map(str.split, lines))) == words
+    assert tiny.hmrnn("segment", text, "-m", run, "--lexicon") == 0
+    entries = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert sum(int(count) for count, _ in entries) == len(words)
+    assert tiny.hmrnn("segment", text, "-m", run, "--by", "detectors", "--format", "words") == 0
+    assert "".join(capsys.readouterr().out.split()) == "abcdefghhhgcab"
+    assert tiny.hmrnn("segment", text, "-m", run, "--json", "--lexicon") == 2
