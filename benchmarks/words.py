@@ -103,8 +103,6 @@ def main() -> None:
         data=dataclasses.replace(config.data, path=tuple(given.path)),
         train=dataclasses.replace(config.train, seed=given.seed),
     )
-    if given.plain:
-        config = dataclasses.replace(config, detectors=DetectorConfig(), segments=SegmentConfig())
     torch.set_num_threads(config.train.threads or 1)
     corpus = load_corpus(config.data)
     began = time.monotonic()
@@ -113,6 +111,9 @@ def main() -> None:
     if given.seconds:
         epochs = max(1, int(given.seconds / (seconds_per_update(trainer) * trainer.task.chunks)))
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
+    if given.plain:
+        config = dataclasses.replace(config, detectors=DetectorConfig(), segments=SegmentConfig())
+    if given.seconds or given.plain:
         trainer = prepared(config, corpus, given.uncaptured)
     steps = given.steps or config.train.epochs * trainer.task.chunks
     print(
