@@ -67,6 +67,7 @@ class Copies:
         needed = np.take_along_axis(needed, next_copy, axis=0)  # a step without COPY takes the row of the next COPY
         changed = np.concatenate([needed[:-1] != needed[1:], np.zeros((1, call.B), dtype=bool)])
         counts = changed.sum(axis=1).tolist()
+        self.counts = counts
         self.rows = events.index(changed.nonzero()[1]).split(counts)
         self.numbers = events.index(needed[changed]).split(counts)
         self.now = self.differences.index_select(0, events.index(needed[-1]))  # (B, 3H)
@@ -80,6 +81,6 @@ class Copies:
 
         Steps must be asked for in descending order.
         """
-        if len(self.rows[t]):
+        if self.counts[t]:
             self.now.index_copy_(0, self.rows[t], self.differences.index_select(0, self.numbers[t]))
         return self.parts

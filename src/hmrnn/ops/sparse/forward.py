@@ -153,15 +153,15 @@ def _forward(
     hidden_steps, s_z_steps = [a.unbind() for a in hidden], [a.unbind() for a in s_z]
     z = np.zeros((T + 1, B, top), dtype=bool)
     z[0] = (state.z > 0).cpu().numpy()
-    gate = z  # gate of the top-down input
-    if options.gate == "pending":
+    gate, top_down = z, options.gate  # gate of the top-down input, and what it follows
+    if top_down == "pending":
         assert state.pending is not None
         gate = np.zeros_like(z)
         gate[0] = (state.pending > 0).cpu().numpy()
-    elif options.gate == "always":
+    elif top_down == "always":
         gate = np.ones_like(z)
-    open_on_copy = options.gate == "always" or (options.gate != "none" and not options.flush)
-    by_boundary = options.gate in ("boundary", "pending")
+    open_on_copy = top_down == "always" or (top_down != "none" and not options.flush)
+    by_boundary = top_down in ("boundary", "pending")
     decided = np.zeros((T, B, top), dtype=bool)
     everyone, no_one = np.ones(B, dtype=bool), np.zeros(B, dtype=bool)
     active = None if call.active is None else call.active.cpu().numpy()
@@ -179,7 +179,7 @@ def _forward(
             elif l < top and by_boundary:
                 marked = gate[t, :, l] & fed
             move = Move.of(fed, marked, options, like.device)
-            from_above = layers[l + 1].downward if l < top and options.gate != "none" else None
+            from_above = layers[l + 1].downward if l < top and top_down != "none" else None
             if move is not None:
                 share = call.share_kept(l, t, like.dtype) if call.zones_out else None
                 layer.change(move, below, from_above, share)
@@ -202,7 +202,7 @@ def _forward(
             if call.forced is not None and free is not None:
                 decision = np.where(free[t, :, l], decision, call.forced[t, :, l] > 0)
             z[t + 1, :, l] = np.where(here, decision, z[t, :, l])
-            if options.gate == "pending":
+            if top_down == "pending":
                 still_open = gate[t, :, l] & ~(fed & here)
                 gate[t + 1, :, l] = np.where(here, decision | still_open, gate[t, :, l])
             fed = decision & here if options.copy else here
@@ -217,7 +217,7 @@ def _forward(
             a.masked_fill_(padding, 0)
     last_z = torch.from_numpy(z[T]).to(probabilities)
     h, c = [layer.h.clone() for layer in layers], [layer.hc[:, layer.H :].clone() for layer in layers]
-    gates = [torch.from_numpy(gate[T]).to(probabilities)] if options.gate == "pending" else []
+    gates = [torch.from_numpy(gate[T]).to(probabilities)] if top_down == "pending" else []
     return (*hidden, boundaries, probabilities, last_z, *h, *c, *gates), s, [layer.log for layer in layers]
 
 

@@ -60,7 +60,7 @@ class Layer:
                 part.copy_(given)
         self.dz = states.new_zeros(B)  # of z at the current step
         self.d_gate = states.new_zeros(B)  # of the pending gate after the current step
-        self.options = call.options
+        self.options, self.top_down = call.options, call.options.gate
         self.detects = False
         self.ds_z = self.z_below = self.gate = states.new_empty(0)  # (T, B) if the layer has a detector
         if d_hidden is not None and call.active is not None:
@@ -71,7 +71,7 @@ class Layer:
         self.U = Matrix(w.U[: 4 * H], self.lower)
         self.W = Matrix(w.W[: 4 * H], self.lower)
         # if V is read on FLUSH only, its rows of f (the first H) have no gradient
-        self.v = H if w.gain_V is None and self.options.flush and self.options.gate == "boundary" else 0
+        self.v = H if w.gain_V is None and self.options.flush and self.top_down == "boundary" else 0
         self.V = None if w.V is None else Matrix(w.V[self.v : 4 * H], self.lower)
         self.d_norm = {name: torch.zeros_like(a) for name, a in w._asdict().items() if name in NORM and a is not None}
 
@@ -94,7 +94,7 @@ class Layer:
         """Compute the factors (T, B) in the gradient of z that do not depend on later steps, for all steps at once."""
         call, w, l, above, below = self.call, self.w, self.l, self.above, self.below
         assert above is not None
-        flush, copy, gate = call.options.flush, call.options.copy, call.options.gate
+        flush, copy = call.options.flush, call.options.copy
         self.detects = call.traces_z or d_probabilities is not None
         self.s_z, self.ds_z, self.d_forced = s_z, torch.zeros_like(s_z), torch.zeros_like(s_z)
         if d_z is not None:
@@ -128,7 +128,7 @@ class Layer:
             self.to_s *= flushed + (1 - flushed) * self.z_below
             decided = free * mask(call.decided[..., l])
             self.hold_z, self.hold_below = decided * (1 - self.z_below) * flush, decided * (1 - flushed)
-        if gate == "pending":
+        if self.top_down == "pending":
             # new gate = z + (1 - z)·(1 - z_below)·gate
             closed, still = 1 - mask(call.z[1:, :, l]), 1 - self.z_below
             self.gate_to_z, self.gate_to_below = active * (1 - still * self.gate), -active * closed * self.gate
@@ -139,11 +139,14 @@ class Layer:
             self.to_rows = aten.gelu_backward(w.D2.expand_as(hidden), hidden).unflatten(0, (call.T, call.B))
         # the derivatives of s_z by the gates of V·h and W·h
         gates = 4 * self.H
+        self.U_z, self.W_z = w.U[gates:], w.W[gates:]
+        self.gate_rows, self.z_below_rows = (a[..., None].unbind() for a in (self.gate, self.z_below))  # T of (B, 1)
         if w.V is not None:
-            self.above_z = self._along(above.events, above.events.current[:-1], w.V[gates:])
-            self.reads_above = [bool(row.any()) for row in call.gate[:-1, :, l]]
+            self.V_z = w.V[gates:]
+            self.above_z = self._along(above.events, above.events.current[:-1], self.V_z)
+            self.reads_above = list(map(bool, call.gate[:-1, :, l].any(axis=1)))
         if below is not None and copy:
-            self.below_z = self._along(below.events, below.events.current[1:], w.W[gates:])
+            self.below_z = self._along(below.events, below.events.current[1:], self.W_z)
 
     def _along(self, source: Events, current: np.ndarray, rows: Tensor) -> Tensor:
         """(T, B): the derivative of s_z along the product of the detector's ``rows`` with h of the events ``current``.
@@ -196,7 +199,7 @@ class Layer:
         if self.call.traces_z and below is not None and self.options.copy:
             moved = events.states[B + here.start : B + here.stop] - old
             read = below.events.h(self.below_events[here]) if self.w.gain_W is None else None
-        if self.call.traces_z and above is not None and self.options.gate in ("boundary", "pending"):
+        if self.call.traces_z and above is not None and self.top_down in ("boundary", "pending"):
             down = above.events.downward[:, : 4 * H].index_select(0, self.above_events[here])
         tensors = (*derivatives, moved, read, down)
         parts = [[None] * len(counts) if a is None else a.split(counts) for a in tensors]
@@ -216,17 +219,17 @@ class Layer:
         if move is not None:
             self._change(t, move, self.block[t - self.block_start])
         if self.detects:
-            d, gates = self.d_rows(t), 4 * self.H
-            self.dh.addmm_(d, w.U[gates:])
+            d = self.d_rows(t)
+            self.dh.addmm_(d, self.U_z)
             if above is not None and w.V is not None and self.reads_above[t]:
-                above.dh.addmm_(d * self.gate[t, :, None], w.V[gates:])
+                above.dh.addmm_(d * self.gate_rows[t], self.V_z)
             if below is not None and move is not None:
-                below.dh.addmm_(d * self.z_below[t, :, None], w.W[gates:])
+                below.dh.addmm_(d * self.z_below_rows[t], self.W_z)
 
     def _detector(self, t: int) -> None:
         """Compute ``ds_z`` of step t, and turn ``dz`` into that of step t - 1, except for the choice of operation."""
         ds_z, dz, d_gate = self.ds_z[t], self.dz, self.d_gate
-        pending = self.options.gate == "pending"
+        pending = self.top_down == "pending"
         if self.call.traces_z:
             if pending:
                 dz = dz + d_gate * self.gate_to_z[t]
@@ -238,7 +241,7 @@ class Layer:
             ds_z += self.from_probabilities[t]
         if not self.call.traces_z:
             return
-        through_V = ds_z * self.above_z[t] if self.options.gate in ("boundary", "pending") else torch.zeros_like(ds_z)
+        through_V = ds_z * self.above_z[t] if self.top_down in ("boundary", "pending") else torch.zeros_like(ds_z)
         if pending:
             self.d_gate, through_V = d_gate * self.gate_to_gate[t] + through_V, torch.zeros_like(ds_z)
             if self.below is not None:
@@ -341,7 +344,7 @@ class Layer:
             add(self.dz, move.rows, to_z)
         if product is not None:
             to_gate = vecdot(ds, product) if gain is None else dot_normalised(ds, product, gain)
-            add(self.d_gate if self.options.gate == "pending" else self.dz, move.rows, to_gate)
+            add(self.d_gate if self.top_down == "pending" else self.dz, move.rows, to_gate)
         if move.gated is not None and self.V is not None:
             dV = pick(ds[:, self.v :], move.gated)
             if gain is not None:

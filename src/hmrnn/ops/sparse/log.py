@@ -77,13 +77,14 @@ class Move(NamedTuple):
             if len(host_rows) == 0:
                 return None
             rows = marked_rows = index_tensor(host_rows, device)
-            if len(plain) < len(rows):
-                where, marked_rows = slice(len(plain), len(rows)), rows[len(plain) :]
-        gates: dict[str, tuple[slice | Tensor | None, Tensor | None]] = {
-            "always": (slice(None), rows), "none": (None, None)
-        }  # fmt: skip
-        gated = gates.get(options.gate, (where, marked_rows))
-        return Move(rows, host_rows, count, where if options.flush else None, *gated)
+            if len(plain) < len(host_rows):
+                where, marked_rows = slice(len(plain), len(host_rows)), rows[len(plain) :]
+        flushed = where if options.flush else None
+        if options.top_down == "always":
+            where, marked_rows = slice(None), rows
+        elif options.top_down == "none":
+            where = marked_rows = None
+        return Move(rows, host_rows, count, flushed, where, marked_rows)
 
 
 class Rows:
