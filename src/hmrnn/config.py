@@ -352,6 +352,11 @@ class TrainConfig:
     """Smallest improvement of a validation that counts, in bits per symbol or nats per sequence of strokes."""
     clip_norm: float = 1.0
     """Largest norm of the gradient; 0: no clipping."""
+    clip_value: float = 0.0
+    """Largest absolute value of a number of the gradient, clipped before its norm; 0: no clipping."""
+    scheduled_sampling: tuple[float, float] = (0.0, 0.0)
+    """Share of the inputs that are drawn from the model's own predictions, in the first epoch and in the last, linear
+    in between. Not for labels, tags and pairs."""
     validate_every: int = 0
     """Updates between validations; 0: at the end of each epoch."""
     validation_symbols: int = 0
@@ -386,8 +391,12 @@ class TrainConfig:
         _counts("train", self, counts)
         _limited("train", self, f"{counts} threads")
         _positive("train", self, "learning_rate divide_rate_by")
-        _not_negative("train", self, "clip_norm min_improvement cool_down divisions validate_every validation_symbols")
+        _not_negative(
+            "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"
+        )
         _not_negative("train", self, "threads checkpoint_every recurrent_gain")
+        if not all(0 <= share <= 1 for share in self.scheduled_sampling):
+            raise InputError(f"train.scheduled_sampling must lie between 0 and 1; got {self.scheduled_sampling}")
         if self.validation_symbols == 1:
             raise InputError("train.validation_symbols must be 0, for all, or at least 2; got 1")
         if not self.cool_down <= 1:
@@ -459,6 +468,8 @@ class Config:
             _check_finite(name, section)
         if m.time != "none" and not self.data.has_sequences:
             raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
+        if any(self.train.scheduled_sampling) and self.data.is_labelled:
+            raise InputError("train.scheduled_sampling is for text and strokes, which predict their own inputs")
         if m.halt and self.data.format not in STROKE_FORMATS:
             raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
         if d.pull_to == "segments" and d.pull_weight > 0 and not self.segments.size:

@@ -7,10 +7,10 @@ import torch
 
 from hmrnn.ops.estimators import (
     annealed_slope,
-    annealed_temperature,
     decide,
     discounted_sums,
     hard_sigmoid,
+    linear,
     relaxed,
     relaxed_gradient,
     score_function,
@@ -127,5 +127,5 @@ def test_score_function_at_certain_draws_is_finite() -> None:
 
 
 def test_the_temperature_goes_linearly_from_the_first_epoch_to_the_last() -> None:
-    assert [annealed_temperature(epoch, 5, 1.0, 0.5) for epoch in (0, 1, 4, 9)] == [1.0, 0.875, 0.5, 0.5]
-    assert annealed_temperature(0, 1, 2.0, 0.5) == 2.0
+    assert [linear(epoch, 5, 1.0, 0.5) for epoch in (0, 1, 4, 9)] == [1.0, 0.875, 0.5, 0.5]
+    assert linear(0, 1, 2.0, 0.5) == 2.0

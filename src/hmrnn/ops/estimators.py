@@ -121,6 +121,6 @@ def annealed_slope(epoch: float, rate: float, maximum: float) -> float:
     return min(maximum, 1.0 + rate * epoch)
 
 
-def annealed_temperature(epoch: int, epochs: int, start: float, end: float) -> float:
-    """The temperature of "gumbel": from ``start`` in the first of ``epochs`` to ``end`` in the last, linearly."""
+def linear(epoch: int, epochs: int, start: float, end: float) -> float:
+    """A schedule, such as the temperature of "gumbel": from ``start`` in the first epoch to ``end`` in the last."""
     return start + (end - start) * min(1.0, epoch / max(1, epochs - 1))

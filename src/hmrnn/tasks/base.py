@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.checkpoint import Reads
-from hmrnn.config import DetectorConfig
+from hmrnn.config import Config, DetectorConfig
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 from hmrnn.ops.estimators import straight_through
@@ -89,6 +89,11 @@ def hidden_before(out: Output, state: State | None) -> Tensor:
     return torch.cat([first, hidden[:-1]])
 
 
+def own_share(config: Config, device: torch.device) -> Tensor | None:
+    """A place for the share of inputs that are the model's own, which the trainer sets; None if they never are."""
+    return torch.zeros((), device=device) if any(config.train.scheduled_sampling) else None
+
+
 class Task(Protocol):
     """Data, model, loss and measure of a run, on one device; each process of a group has its own share of the data."""
 
@@ -110,6 +115,9 @@ class Task(Protocol):
     """True: the state is carried from chunk to chunk within an epoch. False: every sequence starts at zero."""
     checksum: int
     """CRC-32 of the training and validation data: a run is resumed only with the same data."""
+
+    own_share: Tensor | None
+    """The share of the inputs that are drawn from the model's predictions; None if they never are."""
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         """This process's part of an update, on its device; it depends on epoch, chunk and seed alone.

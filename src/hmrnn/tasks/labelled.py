@@ -30,6 +30,7 @@ class LabelledTask:
 
     unit = "nats"
     carries_state = False
+    own_share: Tensor | None = None
 
     def __init__(self, config: Config, data: LabelCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train

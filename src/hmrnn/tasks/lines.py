@@ -17,7 +17,8 @@ from hmrnn.data.text.lines import LineBatches, end_symbol, split_lines
 from hmrnn.inference.evaluate import evaluate_lines, to_tensors, unpack
 from hmrnn.nn.distributions import Categorical
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
+from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before, own_share
+from hmrnn.tasks.sampling import with_own_inputs
 from hmrnn.tasks.text import TextTask
 
 
@@ -31,6 +32,7 @@ class LineTask:
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
+        self.own_share = own_share(config, device)
         self.reads: Reads = data.vocabulary
         self.per = self.symbol = data.vocabulary.unit
         self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
@@ -51,6 +53,8 @@ class LineTask:
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per symbol, by the mean number of symbols of a batch, so that every symbol counts as in the measure."""
         inputs, targets, active, told = unpack(batch, self.config.model)
+        if self.own_share is not None:
+            inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
         logits, out, state = network(inputs, told=told)
         prediction = Categorical(logits)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)

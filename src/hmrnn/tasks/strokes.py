@@ -17,7 +17,8 @@ from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.inference.evaluate import evaluate_strokes, to_tensors, unpack
 from hmrnn.nn.models import HandwritingModel
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
+from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before, own_share
+from hmrnn.tasks.sampling import with_own_inputs
 
 
 class StrokeTask:
@@ -29,6 +30,7 @@ class StrokeTask:
     def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
+        self.own_share = own_share(config, device)
         self.reads: Reads = data.scale
         self.model = self.make_model(config, data.scale, t.engine).to(device)
         conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
@@ -53,6 +55,8 @@ class StrokeTask:
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Nats per point, by the mean number of points of a batch, so that every line counts as in the measure."""
         inputs, targets, active, told = unpack(batch, self.config.model)
+        if self.own_share is not None:
+            inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
         # it reads the padding, too, which comes last: a GPU need not wait
         prediction, out, state = network(inputs, told=told)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)

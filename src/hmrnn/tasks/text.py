@@ -26,7 +26,8 @@ from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
 from hmrnn.nn.segmental import sum_segmentations, windows
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before
+from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before, own_share
+from hmrnn.tasks.sampling import with_own_inputs
 
 
 class Streams:
@@ -70,6 +71,7 @@ class TextTask:
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
+        self.own_share = own_share(config, device)
         self.reads: Reads = data.vocabulary
         self.per = self.symbol = data.vocabulary.unit
         self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
@@ -105,6 +107,8 @@ class TextTask:
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
         d, before = self.config.detectors, state
+        if self.own_share is not None:
+            inputs = with_own_inputs(self.model, inputs, self.own_share, state)
         logits, out, state = network(inputs, state)
         surprise = expected = more = segments = None
         if d.pull_weight > 0 or d.scores or self.model.segments is not None:

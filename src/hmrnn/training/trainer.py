@@ -18,7 +18,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, choose_engine, states
-from hmrnn.ops.estimators import annealed_slope, annealed_temperature
+from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
 from hmrnn.training import detectors
@@ -148,6 +148,9 @@ class Trainer:
         self.epoch += torch.cat([good[None], sums[1:]])
         if self.state is not None:
             states.copy(self.state, states.join(carried), good)
+        if t.clip_value > 0:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), t.clip_value)
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         if t.clip_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), t.clip_norm, norm)
         if self.device.type == "cuda":
@@ -317,12 +320,15 @@ class Trainer:
             p.end_if_done(t)
 
     def _set_schedules(self) -> None:
-        """Set slope and temperature of the detectors for this epoch."""
+        """Set slope and temperature of the detectors, and the share of own inputs, for this epoch."""
         epoch, d, rnn = self.progress.epoch, self.config.detectors, self.model.rnn
+        if self.task.own_share is not None:
+            t = self.config.train
+            self.task.own_share.fill_(linear(epoch, t.epochs, *t.scheduled_sampling))
         if self.config.train.start_from is None or d.slope[0] > 0:  # otherwise it stays as in the model to start from
             rnn.slope = annealed_slope(epoch, *d.slope)
         if isinstance(rnn, HMLSTM) and rnn.tau is not None:
-            rnn.temperature = annealed_temperature(epoch, self.config.train.epochs, *d.temperature)
+            rnn.temperature = linear(epoch, self.config.train.epochs, *d.temperature)
 
     def _set_rate(self) -> None:
         for group in self.optimizer.param_groups:
