@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Callable
@@ -158,8 +159,9 @@ class TextTask:
         return f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct"
 
 
+@functools.lru_cache(maxsize=1)
 def lexicon_of(corpus: Corpus) -> Lexicon:
-    """The lexicon that is learned from the training part."""
+    """The lexicon that is learned from the training part; it is needed for the settings and for the model."""
     return learn_lexicon(corpus.train, rules(corpus.vocabulary), separators(corpus.vocabulary))
 
 
