@@ -7,15 +7,19 @@ from typing import Any
 import msgspec
 
 from hmrnn.analysis.decision import Decision, shown_answer
-from hmrnn.cli import inputs
+from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
+from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
 from hmrnn.data.labels.files import Labelled, decoded, parse
+from hmrnn.data.labels.sequences import sequences
 from hmrnn.errors import InputError
 from hmrnn.pretrained.labelled import LabelledModel, PairModel
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 
+AT_ONCE = 512
+"""Sequences that are answered before the next lines are printed."""
 WRONG = {"labels": "labels", "tags": "tags", "pairs": "sequences"}
 
 
@@ -28,18 +32,26 @@ def run(arguments: PredictArguments) -> int:
     if arguments.beam > 1 and not isinstance(model, PairModel):
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
     given = _given(arguments.file, model)
+    answers = None if given.answers is None else _checked(given, model)
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
-    for sequence, decision in zip(given.sequences, model.explain(given.sequences, **how)):
-        if arguments.json:
-            say(msgspec.json.encode(decision.to_dict()).decode())
-        elif arguments.explain:
-            say(f"{_shown(sequence, decision)}\n{decision.render()}\n")
-        else:
-            say("\t".join([shown_answer(decision.answer), *_sure(decision), _shown(sequence, decision)]))
-    if given.answers is not None:
-        answers: list[Any] = [_typed(one, model) for one in given.answers]
-        right = model.score(given.sequences, answers, **how)
-        warn(f"{right:.2%} of the {WRONG[model.reads.modality]} are right")
+    show = display.show_progress("predicting")
+    right = total = 0
+    for start in range(0, len(given.sequences), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        for sequence, decision in zip(given.sequences[part], found := model.explain(given.sequences[part], **how)):
+            if arguments.json:
+                say(msgspec.json.encode(decision.to_dict()).decode())
+            elif arguments.explain:
+                say(f"{_shown(sequence, decision)}\n{decision.render()}\n")
+            else:
+                say("\t".join([shown_answer(decision.answer), *_sure(decision), _shown(sequence, decision)]))
+        for decision, wanted in zip(found, [] if answers is None else answers[part]):
+            got = decision.answer if model.reads.modality == "tags" else [decision.answer]
+            right += sum(a == b for a, b in zip(got, wanted))
+            total += len(wanted)
+        show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
+    if answers is not None:
+        warn(f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right")
     return 0
 
 
@@ -54,12 +66,22 @@ def _given(path: str, model: LabelledModel) -> Labelled:
     return found
 
 
-def _typed(answer: Any, model: LabelledModel) -> Any:
-    """An answer from a table, where all are strings, as one of the model's classes if these are numbers."""
-    known = {str(label): label for label in model.reads.classes}
-    if model.reads.modality == "labels":
-        return known.get(str(answer), answer)
-    return [known.get(str(tag), tag) for tag in answer] if model.reads.modality == "tags" else answer
+def _checked(given: Labelled, model: LabelledModel) -> list[list[Any]]:
+    """The right answers of each sequence, as the model gives them; InputError if it knows one of them not."""
+    reads = model.reads
+    known = {str(label): label for label in reads.classes}  # in a table all answers are strings
+    items = sequences(given.sequences)
+    if reads.modality == "pairs":
+        written = check_pairs(given.answers, len(items))
+        return [["".join(one) if reads.text else list(one)] for one in written]
+    if reads.modality == "labels":
+        rows = [[label] for label in check_labels(given.answers, len(items))]
+    else:
+        rows = check_tags(given.answers, items)
+    typed = [[known.get(str(label), label) for label in row] for row in rows]
+    for row in typed:
+        reads.class_indices(row, "the file")
+    return typed
 
 
 def _sure(decision: Decision) -> list[str]:
