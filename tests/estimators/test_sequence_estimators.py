@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,24 @@ def test_the_same_seed_gives_the_same_model_and_leaves_torch_alone() -> None:
     one, same = (hmrnn.HMClassifier(**SMALL, random_state=3).fit(X, y).predict_proba(X) for _ in range(2))
     np.testing.assert_array_equal(one, same)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_interrupted_fit_raises_and_changes_nothing(
+    classifier: hmrnn.HMClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copy.copy(classifier)
+    monkeypatch.setattr(model, "_show", lambda event: signal.raise_signal(signal.SIGINT), raising=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(TEXTS, LABELS)
+    assert model.model_ is classifier.model_
+
+
+def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = series()
+    hmrnn.HMClassifier(**SMALL, verbose=True).fit(X, y)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert "boundary rates" in lines[0]
 
 
 def test_sequences_of_weight_0_have_no_influence() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import sys
 import typing
@@ -121,7 +122,7 @@ class SequenceEstimator(Estimator):
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             trainer = Trainer(config, corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []
-            for event in train(trainer, RunDirectory(Path("memory"), writer=False)):
+            for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
                 if event["event"] == "valid":
                     curve.append(event["nats"])
                     if event["best"]:

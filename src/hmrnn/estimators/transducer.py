@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hmrnn.analysis.decision import Decision
 from hmrnn.estimators.sequences import SequenceEstimator
 from hmrnn.pretrained.labelled import PairModel
 
@@ -118,6 +119,12 @@ class HMTransducer(SequenceEstimator):
         """The share of sequences that are written without an error."""
         self._check_fitted()
         return float(self.model_.score(X, y, sample_weight, beam=self.beam))
+
+    def explain(self, X: Any) -> list[Decision]:
+        """What is written for each sequence, the segments found in it, and their weights for each symbol written."""
+        self._check_fitted()
+        found: list[Decision] = self.model_.explain(X, beam=self.beam)
+        return found
 
     def error_rate(self, X: Any, y: Any) -> float:
         """Edits (insertions, deletions, substitutions) per symbol of y."""
