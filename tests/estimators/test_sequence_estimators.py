@@ -269,3 +269,16 @@ def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer:
         hmrnn.HMClassifier().predict(["ab"])
     with pytest.raises(InputError, match="no parameter 'size'"):
         hmrnn.HMClassifier().set_params(size=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+def test_estimators_train_on_a_gpu(kind: str) -> None:
+    how: Any = {**SMALL, "device": "cuda", "attend": "segments"}
+    if kind == "labels":
+        assert hmrnn.HMClassifier(**how).fit(TEXTS, LABELS).predict(TEXTS[:2]).shape == (2,)
+    elif kind == "tags":
+        del how["attend"]
+        assert len(hmrnn.HMTagger(**how, crf=True).fit(SENTENCES, TAGS).predict(SENTENCES[:2])) == 2
+    else:
+        assert len(hmrnn.HMTransducer(**how, beam=2).fit(WORDS, SOUNDS).predict(WORDS[:2])) == 2

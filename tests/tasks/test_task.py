@@ -32,6 +32,7 @@ class Words:
     """Padded sequences of symbols with their lengths: a batch is (T, B), (T, B), (B,)."""
 
     unit, per, symbol = "nats", "sequence", "letter"
+    capturable = True
     carries_state = False
     chunks, checksum, symbols = 3, 77, 24.0
     reads = tiny.VOCABULARY

@@ -111,6 +111,8 @@ class Task(Protocol):
     """Updates of an epoch."""
     symbols: float
     """Symbols read in an update, by all processes together; the mean if updates differ."""
+    capturable: bool
+    """Whether an update can be captured in a CUDA graph: the host never waits for a value from the GPU."""
     carries_state: bool
     """True: the state is carried from chunk to chunk within an epoch. False: every sequence starts at zero."""
     checksum: int

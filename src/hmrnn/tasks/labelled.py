@@ -29,6 +29,7 @@ class LabelledTask:
     """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag or symbol to write."""
 
     unit = "nats"
+    capturable = False  # the number of segments decides shapes
     carries_state = False
     own_share: Tensor | None = None
 
@@ -41,7 +42,7 @@ class LabelledTask:
         seen = counts(data.reads, data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)
         self.batches = LabelBatches(
-            data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world, rounded=device.type == "cuda",
+            data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world,
             unknown=unknown,
         )  # fmt: skip
         self.chunks = len(self.batches)

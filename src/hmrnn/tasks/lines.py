@@ -26,6 +26,7 @@ class LineTask:
     """A :class:`hmrnn.tasks.base.Task` measured in bits per symbol, line ends included."""
 
     unit = "bits"
+    capturable = True
     carries_state = False
     make_model = staticmethod(TextTask.make_model)
 

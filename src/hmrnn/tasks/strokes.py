@@ -25,6 +25,7 @@ class StrokeTask:
     """A :class:`hmrnn.tasks.base.Task` measured in nats per sequence: the paper's log-likelihood, negated."""
 
     unit, per, symbol = "nats", "sequence", "point"
+    capturable = True
     carries_state = False
 
     def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:

@@ -67,6 +67,7 @@ class TextTask:
     """A :class:`hmrnn.tasks.base.Task` measured in bits per symbol."""
 
     unit = "bits"
+    capturable = True
     carries_state = True
 
     def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:

@@ -67,7 +67,8 @@ class Trainer:
         if on_gpu:  # the fused step does nothing while this is 1
             self.optimizer.found_inf = torch.zeros((), device=device)  # type: ignore[attr-defined]
         self.watch = Watch(self.model, device)
-        self.captured = CapturedUpdate(self.update) if device.type == "cuda" and world == 1 else None
+        captures = device.type == "cuda" and world == 1 and self.task.capturable
+        self.captured = CapturedUpdate(self.update) if captures else None
         rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hmrnn.data.labels.corpus import Examples
-from hmrnn.data.plan import arrange, padded_length
+from hmrnn.data.plan import arrange
 
 
 class Batch(NamedTuple):
@@ -30,9 +30,8 @@ class Batch(NamedTuple):
 class LabelBatches:
     """The batches of each epoch: sequences of similar length together, in an order that ``seed`` and epoch determine.
 
-    The rows of a batch are a multiple of ``multiple``. With ``rounded`` lengths are rounded up to few values, so that a
-    GPU captures few graphs. ``unknown`` (symbols,) is the probability with which each input symbol is read as the one
-    for all others, the last; without it that one would never be trained.
+    The rows of a batch are a multiple of ``multiple``. ``unknown`` (symbols,) is the probability with which each input
+    symbol is read as the one for all others, the last; without it that one would never be trained.
     """
 
     def __init__(
@@ -42,11 +41,10 @@ class LabelBatches:
         *,
         seed: int | None = None,
         multiple: int = 1,
-        rounded: bool = False,
         unknown: np.ndarray | None = None,
     ) -> None:
         self.examples, self.batch_size, self.seed, self.multiple = examples, batch_size, seed, multiple
-        self.rounded, self.unknown = rounded, unknown
+        self.unknown = unknown
         self._plan: tuple[int, list[np.ndarray]] = (-1, [])
 
     def __len__(self) -> int:
@@ -57,18 +55,17 @@ class LabelBatches:
         if self._plan[0] != epoch:
             self._plan = (epoch, arrange(self.examples.lengths, len(self), self.seed, epoch))
         chosen = self._plan[1][index]
-        batch = pad(self.examples, chosen, self.multiple, self.rounded)
+        batch = pad(self.examples, chosen, self.multiple)
         if self.unknown is not None:
             draws = np.random.default_rng([self.seed or 0, epoch, index]).random(batch.inputs.shape)
             batch.inputs[draws < self.unknown[batch.inputs]] = len(self.unknown) - 1
         return batch
 
 
-def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, rounded: bool = False) -> Batch:
+def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1) -> Batch:
     """The chosen sequences side by side."""
     e, B = examples, -(-len(chosen) // multiple) * multiple
     T, N = (max(len(many[k]) for k in chosen) for many in (e.inputs, e.targets))
-    T = padded_length(T) if rounded else T
     first = e.inputs[0]
     inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
     targets, places = np.zeros((2, N, B), np.int64)
