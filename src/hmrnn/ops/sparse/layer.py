@@ -144,7 +144,7 @@ class Layer:
         if w.V is not None:
             self.V_z = w.V[gates:]
             self.above_z = self._along(above.events, above.events.current[:-1], self.V_z)
-            self.reads_above = list(map(bool, call.gate[:-1, :, l].any(axis=1)))
+            self.reads_above: list[bool] = np.any(call.gate[:-1, :, l], axis=1).tolist()
         if below is not None and copy:
             self.below_z = self._along(below.events, below.events.current[1:], self.W_z)
 
