@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -143,3 +144,22 @@ def test_words_lexicon_and_spaces_from_the_command_line(trained, capsys):
     assert tiny.hmrnn("segment", text, "-m", run, "--by", "detectors", "--format", "words") == 0
     assert "".join(capsys.readouterr().out.split()) == "abcdefghhhgcab"
     assert tiny.hmrnn("segment", text, "-m", run, "--json", "--lexicon") == 2
+
+
+def test_a_stream_has_the_ends_of_the_detectors_moved_back(trained):
+    run, text = trained / "run", trained / "other.txt"
+    text.write_text("abcdefghhhgcab" * 30)
+    assert tiny.hmrnn("segment", "-m", run, "--stream", text, "--out", trained / "ends", "--streams", "1") == 0
+    lines = [json.loads(line) for line in (trained / "ends" / "other.txt.jsonl").read_text().splitlines()]
+    found = load_text(run).segment(text.read_text(), by="detectors", primed=False)
+    assert [end for line in lines for end in line["ends"][0]] == found.ends(1)
+
+
+def test_evaluation_scores_the_head_words_and_types(trained, capsys):
+    assert tiny.hmrnn("evaluate", "-m", trained / "run", "--boundaries", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["boundaries"]}
+    assert list(rows)[:2] == ["head", "level 1"]
+    assert rows["head"]["tolerance"]["0"]["f1"] > 0.8
+    assert rows["head"]["types"]["gold"] == len(WORDS)
+    assert 0 < rows["head"]["types"]["f1"] <= 1
+    assert rows["head"]["words"]["f1"] <= rows["head"]["tolerance"]["0"]["f1"]

@@ -41,7 +41,8 @@ def _stream(model: TextModel, arguments: SegmentArguments) -> int:
     given = {"streams": arguments.streams, "warmup": arguments.warmup}
     job = Job(
         model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
-        unknown=arguments.unknown, share=(rank, world), **{name: n for name, n in given.items() if n is not None},
+        unknown=arguments.unknown, share=(rank, world), late=model.late,
+        **{name: n for name, n in given.items() if n is not None},
     )  # fmt: skip
     stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
     if stopped is not None:

@@ -67,6 +67,7 @@ class Job:
         unknown: "replace" reads symbols that training never showed as others, one for one (see
             :func:`hmrnn.data.text.reading.index_alike`); "refuse" raises InputError.
         share: (rank, world) of this process.
+        late: symbols by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Job:
         chunk: int = 256,
         unknown: Unknown = "replace",
         share: tuple[int, int] = (0, 1),
+        late: int = 0,
     ) -> None:
         if network.rnn.num_boundaries == 0:
             raise InputError("this model has no boundary detectors, so it finds no segments; train hm-lstm instead")
@@ -100,7 +102,7 @@ class Job:
         self.files = every if self._share[1] > 1 else every[rank::world]
         self.joins = self._share[0] == 0  # whether this process writes the final results
         self.network, self.vocabulary, self.out = network, vocabulary, out
-        self.streams, self.warmup, self.chunk, self.unknown = streams, warmup, chunk, unknown
+        self.streams, self.warmup, self.chunk, self.unknown, self.late = streams, warmup, chunk, unknown, late
         self.work = out / f".work-{rank}"
         self._plan = self.work / "plan.json"
         self.targets = [out / f"{path.name}.jsonl" for path in self.files]
@@ -271,6 +273,8 @@ class Job:
                 continue
             T = after - first
             ends = [(np.flatnonzero(level) + first + 1).tolist() for level in boundaries[:T, b].T]
+            if self.late:  # the first end of a chunk may lie in the one before
+                ends[0] = [e - self.late for e in ends[0] if e > self.late]
             if part.last and after == part.stop:
                 ends = [[*(e for e in level if e < after), after] for level in ends]
             line = {
