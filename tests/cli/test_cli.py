@@ -334,21 +334,15 @@ def test_a_run_whose_output_nobody_reads_stops_and_loses_nothing(work: Path, tmp
     """As under | head."""
     config = tiny.config(epochs=1000, log_every=1, length=10, batch_size=16)
     command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(tmp_path), *tiny.flags(config)]
-    process = subprocess.Popen(
-        command,
-        cwd=work,
-        env=tiny.environment(work / "cache"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    while "bits/char" not in (line := process.stdout.readline()):
-        assert line, process.communicate()[1]
-    process.stdout.close()
-    why, stopped, again = process.stderr.read().splitlines()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    how = {"cwd": work, "env": tiny.environment(work / "cache"), "text": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while "bits/char" not in (line := process.stdout.readline()):
+            assert line, process.communicate()[1]
+        process.stdout.close()
+        why, stopped, again = process.stderr.read().splitlines()
+        assert process.wait(60) == 128 + signal.SIGTERM
     assert why == "hmrnn: the output cannot be written (Broken pipe), so training stops"
     step = RunDirectory(tmp_path).newest_progress()["step"]
     assert stopped == f"stopped by SIGTERM at step {step}; everything is saved. Resume with:"

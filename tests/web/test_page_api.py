@@ -187,7 +187,7 @@ def test_a_drawing_is_brought_to_the_size_of_the_data(shelf: Shelf) -> None:
     assert np.sqrt((down**2).mean()) == pytest.approx(np.sqrt(np.square(scale.deviation).mean()), rel=1e-5)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("size", [1e-160, 1e-300, 5e-324])
 def test_a_tiny_drawing_is_read_or_refused_without_a_warning(client: TestClient, shelf: Shelf, size: float) -> None:
     tiny_steps = [[0, 0, 0], [3 * size, 0, 0], [0, -4 * size, 1]]
