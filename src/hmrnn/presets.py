@@ -68,7 +68,7 @@ PRESETS: dict[str, Config] = {
     ),
     "text": Config(
         DataConfig(format="text"),
-        ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256),
+        ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, flush=False, top_down="pending"),
         TrainConfig(epochs=20, batch_size=32),
         detectors=_words,
     ),
