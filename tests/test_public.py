@@ -54,6 +54,7 @@ def test_operations_are_numbered() -> None:
         hmrnn.nn.ReadOut,
         hmrnn.nn.SequenceReadOut,
         hmrnn.nn.Stack,
+        hmrnn.nn.TreeReadOut,
         hmrnn.nn.ridge_regression,
         hmrnn.nn.segment_states,
     ],

@@ -14,3 +14,4 @@ from hmrnn.nn.heads import ReadOut as ReadOut
 from hmrnn.nn.readouts import SegmentStates as SegmentStates
 from hmrnn.nn.readouts import SequenceReadOut as SequenceReadOut
 from hmrnn.nn.readouts import segment_states as segment_states
+from hmrnn.nn.tree import TreeReadOut as TreeReadOut

@@ -1,0 +1,58 @@
+"""TreeReadOut against a recursion over Segmentation.tree(cut=True)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hmrnn import HMLSTM, InputError, Segmentation
+from hmrnn.nn import TreeReadOut
+
+T, SIZES, LENGTHS = 12, (6, 4, 3), [12, 7, 1]
+
+
+def test_it_is_the_recursion_over_the_tree() -> None:
+    rnn = HMLSTM(5, SIZES, 3).double()
+    forced = torch.rand(T, 3, 2) < torch.tensor([0.5, 0.3])
+    out, _ = rnn(torch.randn(T, 3, 5, dtype=torch.float64), lengths=LENGTHS, boundaries=forced)
+    read_out = TreeReadOut(rnn.output_sizes, 4, 2).double()
+    found = read_out(out, LENGTHS)
+
+    def gated(s: Tensor, memory: Tensor | float) -> tuple[Tensor, Tensor]:
+        i, o, u = s.split(4)
+        c = i.sigmoid() * u.tanh() + memory
+        return o.sigmoid() * c.tanh(), c
+
+    for b, length in enumerate(LENGTHS):
+        states = torch.cat([h[:, b] for h in out.hidden], dim=-1)
+        symbols = tuple(chr(97 + t) for t in range(length))
+        z = out.boundaries[:length, b].detach().numpy()
+        p = np.zeros((length, 2), np.float32)
+        tree = Segmentation(symbols, z > 0.5, p, np.zeros((length, 3), int), np.zeros((length, 3)), p[:, 0]).tree(
+            cut=True
+        )
+
+        def value(node: Any, states: Tensor = states) -> tuple[Tensor, Tensor]:
+            if isinstance(node, str):
+                return gated(read_out.leaf(states[ord(node[-1]) - 97]), 0.0)
+            children = [value(child, states) for child in node]
+            memory = sum(torch.sigmoid(read_out.forget(h)) * c for h, c in children)
+            return gated(read_out.node(sum(h for h, _ in children)), memory)
+
+        torch.testing.assert_close(found[b], read_out.linear(value(tree)[0]))
+    found.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
+
+
+def test_what_is_refused() -> None:
+    read_out = TreeReadOut(SIZES, 4, 2)
+    both, _ = HMLSTM(5, SIZES, 3, bidirectional=True)(torch.randn(T, 2, 5))
+    with pytest.raises(InputError, match=r"^a tree needs boundaries \(T, B, L-1\) of a network of one direction"):
+        read_out(both)
+    other, _ = HMLSTM(5, 6, 2)(torch.randn(T, 2, 5))
+    with pytest.raises(InputError, match=r"^the layers must be tensors of the sizes \(6, 4, 3\), rnn.output_sizes$"):
+        read_out(other)
