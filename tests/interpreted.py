@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from against_reference import Case, evaluate, expected, make, worst
+from against_reference import Case, Engine, evaluate, expected, make, worst
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.layer import Spec
 
@@ -14,10 +14,10 @@ interpreted = pytest.mark.usefixtures("interpreter")
 TOLERANCE = 2e-5  # float32 against float64, ‖difference‖ / ‖expected‖
 
 
-def check(case: Case) -> None:
+def check(case: Case, engine: Engine = cuda.hmlstm) -> None:
     """Outputs, final state and every gradient are those of the reference."""
     given = make(case)
-    error, name = worst(evaluate(cuda.hmlstm, given, torch.float32), expected(given))
+    error, name = worst(evaluate(engine, given, torch.float32), expected(given))
     assert error < TOLERANCE, f"{name}: {error}"
 
 

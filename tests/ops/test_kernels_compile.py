@@ -15,10 +15,11 @@ import tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-# two of the sixteen, as each takes 15 seconds: every kernel, and every option with and without
+# three of the 32, as each takes 15 seconds: every kernel, and every option with and without
 CASES = {
-    "1101": "layer norm, bfloat16, hidden layers of detectors, reinforce",
-    "0010": "float32, dropout between layers, gumbel",
+    "11010": "layer norm, bfloat16, hidden layers of detectors, reinforce",
+    "00100": "float32, dropout between layers, gumbel",
+    "01001": "bfloat16, reinforce, rows",
 }
 
 COMPILE = """
@@ -51,14 +52,14 @@ from hmrnn.nn.hmlstm import HMLSTM
 
 cuda.why_not = lambda device, dtype: None
 for case in sys.argv[1:]:
-    layer_norm, half, dropout, hidden = (letter == "1" for letter in case)
-    boundary, units, layers = "reinforce" if half else "gumbel", 24 if hidden else 0, 2 if hidden else 3
+    layer_norm, half, dropout, hidden, rows = (letter == "1" for letter in case)
+    boundary, units, layers = "reinforce" if half else "gumbel", 24 if hidden else 0, 2 if hidden or rows else 3
     rnn = HMLSTM(8, 16, layers, layer_norm=layer_norm, boundary=boundary, detector_hidden=units)
     x, noise = torch.randn(1, 2, 8, requires_grad=True), torch.rand(1, 2, layers - 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
         seen = [torch.ones(2, 16)] * 2 if dropout else None
         given = rnn.layers(), rnn.initial_state(2), rnn.options()
-        hidden = cuda.hmlstm(x, *given, noise=noise, seen=seen).hidden
+        hidden = cuda.hmlstm(x, *given, noise=noise, seen=seen, rows=rows).hidden
     torch.autograd.backward(hidden, [torch.ones_like(h) for h in hidden])
     print(*(f"{case} {name} {len(sizes)} {min(sizes)}" for name, sizes in sorted(compiled.items())), sep="\\n")
     compiled.clear()
@@ -77,7 +78,8 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
         wanted = {"cell_forward", "cell_backward", "start", "finish", "weigh", "column_sums"}
         wanted |= {"apply_gain"} if "layer norm" in name else set()
         wanted |= {"row_dots"} if "hidden" not in name else set()
+        wanted |= {"list_rows", "list_readers", "multiply_rows", "sum_products"} if "rows" in name else set()
         assert set(found) == wanted, name
-        layers = 2 if "hidden" in name else 3
+        layers = 2 if "hidden" in name or "rows" in name else 3
         assert found["cell_forward"][0] == found["cell_backward"][0] == layers, name  # one for each layer
         assert all(size > 1000 for _, size in found.values()), name

@@ -33,7 +33,7 @@ def run(arguments: BenchArguments) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     given = [(int(b), int(h)) for b, h in (size.split("x") for size in arguments.sizes)]
     norms = [False, True] if arguments.layer_norm else [False]
-    engines = ["cuda" if device == "cuda" else "sparse", "reference"]
+    engines = [*(("cuda", "cuda-rows") if device == "cuda" else ("sparse",)), "reference"]
     console = Console(highlight=False, markup=False, record=True, width=None if sys.stdout.isatty() else 100)
     environment = measure.environment(device)
     console.print(", ".join(f"{key} {value}" for key, value in environment.items()), soft_wrap=True)

@@ -19,6 +19,7 @@ import torch
 
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import Lanes, Plan
+from hmrnn.ops.cuda.rows import RowsPlan, Streams
 from hmrnn.ops.interface import LayerWeights
 
 KEPT, KEPT_SHARE = 8, 0.25
@@ -137,6 +138,13 @@ class Instance:
             getattr(self.plan, name)()
 
 
+def new_plan(
+    spec: Spec, streams: Sequence[torch.cuda.Stream] = (), background: torch.cuda.Stream | None = None
+) -> Plan:
+    """A plan for ``spec``; ``streams`` are those besides the current one."""
+    return RowsPlan(spec, Streams(streams, background)) if spec.rows else Plan(spec, Lanes(streams, background))
+
+
 class Lease:
     """An instance lent to one call; returned after its backward pass, or when no backward pass can follow."""
 
@@ -204,27 +212,27 @@ class Device:
 
     def lend(self, spec: Spec, often: bool = False) -> Lease:
         """An instance for ``spec``; it is captured if ``often`` or if the shape was used before."""
-        wanted = (len(spec.sizes) + 1) // 2
+        wanted = len(spec.sizes) if spec.rows else (len(spec.sizes) + 1) // 2
         if self.device.type != "cuda":
-            return Lease(Instance(Plan(spec, Lanes()), []), self)
+            return Lease(Instance(new_plan(spec), []), self)
         if torch.cuda.is_current_stream_capturing():
             while len(self._side) < wanted:
                 self._side.append(torch.cuda.Stream(self.device, priority=-1))
             background, *side = self._side[:wanted]
-            return Lease(Instance(Plan(spec, Lanes(side, background)), []), self)
+            return Lease(Instance(new_plan(spec, side, background), []), self)
         self._make_room()
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
                 return Lease(self.idle.pop(i), self)
         if _uncaptured.get():
-            return Lease(Instance(Plan(spec, Lanes()), []), self)
+            return Lease(Instance(new_plan(spec), []), self)
         often = often or spec in self._met
         self._met.pop(spec, None)
         self._met[spec] = None
         if not often or not self._enough_streams(wanted):
-            return Lease(Instance(Plan(spec, Lanes()), []), self)
+            return Lease(Instance(new_plan(spec), []), self)
         streams = [self.streams.pop() for _ in range(wanted)]
-        return Lease(Instance(Plan(spec, Lanes(streams[1:], self._background)), streams), self)
+        return Lease(Instance(new_plan(spec, streams[1:], self._background), streams), self)
 
     @functools.cached_property
     def _background(self) -> torch.cuda.Stream:

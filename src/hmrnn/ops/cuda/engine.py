@@ -28,6 +28,8 @@ from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
+from hmrnn.ops.cuda.rows import why_not as why_not_rows
+from hmrnn.ops.cuda.rows_gradients import RowsGradients
 from hmrnn.ops.estimators import DRAWN
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 
@@ -125,7 +127,7 @@ class _Recurrence(torch.autograd.Function):
             plan = lease.plan
             named = [{name: dtype for name, dtype in zip(fields, w) if dtype is not None} for w in weights]
             d_source = None if source is None else source_gradient(plan, source)
-            d_weights = weight_gradients(plan, named)
+            d_weights = weight_gradients(plan, named, RowsGradients if call.spec.rows else None)
             d_states = [
                 None if a is None or dtype is None else a.to(dtype, copy=True)
                 for a, dtype in zip(plan.state_gradients(), wanted[1:])
@@ -147,8 +149,9 @@ def hmlstm(
     noise: Tensor | None = None,  # (T, B, L-1)
     kept: Sequence[Tensor] | None = None,  # L of (T, B, H_l)
     seen: Sequence[Tensor] | None = None,  # L-1 of (B, H_l)
+    rows: bool = False,
 ) -> Result:
-    """Run the sequence; see :func:`hmrnn.ops.hmlstm`."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. With ``rows`` no products are made for rows that copy."""
     indices, source = (inputs.indices, inputs.embedding) if isinstance(inputs, Symbols) else (None, inputs)
     T, B = (inputs.indices if isinstance(inputs, Symbols) else inputs).shape[:2]
     device, dtype = weights[0].U.device, weights[0].U.dtype
@@ -159,6 +162,9 @@ def hmlstm(
         raise InputError(f"the engine 'cuda' cannot run here: {reason}; choose another engine")
     if isinstance(options.slope, Tensor) and options.slope.requires_grad:
         raise InputError("the engine 'cuda' has no gradient for the slope; detach it or choose another engine")
+    no_rows = why_not_rows(options) if rows else None
+    if no_rows is not None:
+        raise InputError(f"the engine 'cuda-rows' cannot run here: {no_rows}; choose another engine")
     if len(weights) == 1:
         boundaries = None
     if options.boundary not in DRAWN or len(weights) == 1:
@@ -192,12 +198,16 @@ def hmlstm(
         gate=options.gate,
         copy=options.copy,
         hidden=options.detector_hidden if len(weights) > 1 else 0,
+        rows=rows and len(weights) > 1,  # a single layer never copies
     )
     steered = options.slope, options.temperature
     call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)
     if not training:
         return _without_gradient(call, tensors)
     return unflattened(_Recurrence.apply(call, *tensors), len(weights))
+
+
+hmlstm_rows = functools.partial(hmlstm, rows=True)
 
 
 def _without_gradient(call: Call, tensors: Sequence[Tensor | None]) -> Result:

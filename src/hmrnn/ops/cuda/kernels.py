@@ -16,6 +16,8 @@ from hmrnn.ops.cuda.kernels_common import (
     gelu_share,
     load,
     load4,
+    only,
+    row_before,
     row_below,
     share_kept,
     shares,
@@ -27,6 +29,7 @@ from hmrnn.ops.cuda.kernels_common import (
     tanh,
 )
 from hmrnn.ops.cuda.kernels_norm import normalised
+from hmrnn.ops.cuda.kernels_rows import list_if_last
 
 
 def block(width: int, per_thread: int | None = None) -> dict[str, int]:
@@ -45,6 +48,7 @@ def cell_forward(
     above, above_row, above_step,  # V·h of the layer above, one step ago; None without top-down input
     below, below_row, below_step,  # W·h of the layer below, now; in the first layer W·x, or a table for symbols
     index,  # (T, B) the row of that table
+    event, event_above,  # (T+2, B) rows of the logs of U·h, W·h and s, and of V·h; None: no logs, see rows.py
     bias, gain_U, gain_V, gain_W, gain_c, bias_c,
     slope, noise, forced, lengths,
     kept,  # (T, B, H) zoneout: 1 for units that keep their c; None: all keep the share ZONEOUT
@@ -64,6 +68,7 @@ def cell_forward(
     units_below, units_below_row, units_below_step,  # and W
     d1, D2, d2,
     unit_log,  # (T, B, UNITS) output: the hidden layer before gelu
+    arrived, rows_above, counts_above, base_above, place_above,  # lists of the layer above, see list_if_last; or None
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,  # detectors, one less than layers
@@ -75,6 +80,8 @@ def cell_forward(
     COPY: tl.constexpr,
     PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
+    READS_ABOVE: tl.constexpr,  # whether the layer above has top-down input
+    LISTED: tl.constexpr,  # B rounded up to a power of 2
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Equations 2-9 for layer LAYER at step t, from the three contributions."""
@@ -89,70 +96,29 @@ def cell_forward(
     zb = 1.0
     if LAYER > 0 and COPY:
         zb = tl.load(z + (row + B) * D + LAYER - 1)
+    alpha, beta, gamma = shares(zp, zb, FLUSH)
+    read = mask
+    if event is not None:  # rows that copy have no W·h and need no gates
+        read = only(mask, alpha != 0.0)
 
-    # (4)-(7): the three contributions
-    own_at = own + step * own_step + b * own_row
+    # (5)-(7): where the three contributions are
+    own_at = row_before(own, own_row, own_step, event, step, b, B)
     above_at = above
     gate_V = 1.0
     if above is not None:
-        above_at = above + step * above_step + b * above_row
+        above_at = row_before(above, above_row, above_step, event_above, step, b, B)
         if gate is not None:
             gate_V = tl.load(gate + row * D + LAYER)
-    below_at = row_below(below, below_row, below_step, index, step, b, B, LAYER)
-    if gain_U is not None:
-        f, i, o, g = normalised(
-            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, H
-        )
-    else:
-        f, i, o, g = load4(bias, cols, mask, H)
-        pf, pi, po, pg = load4(own_at, cols, mask, H)
-        f, i, o, g = f + pf, i + pi, o + po, g + pg
-        if above is not None:
-            pf, pi, po, pg = load4(above_at, cols, mask, H)
-            f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
-        pf, pi, po, pg = load4(below_at, cols, mask, H)
-        f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
-        if s is not None:
-            tl.debug_barrier()  # s may overwrite W·x
-            store4(s + row * s_row, f, i, o, g, H, 2 * H, cols, mask)
-    f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
+    below_at = row_below(below, below_row, below_step, index, event, step, b, B, LAYER)
 
-    # (2), (3): the choice of operation, as a polynomial
-    alpha, beta, gamma = shares(zp, zb, FLUSH)
-    c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
-    h_old = load(h + row * H, cols, mask)
-    c_new = alpha * i * g + (beta * f + gamma) * c_old
-    share = share_kept(kept, row, cols, mask, H, ZONEOUT)
-    c_new = share * c_old + (1 - share) * c_new
-    squashed = c_new
-    if gain_c is not None:
-        mean = tl.sum(c_new) / H
-        scale = 1.0 / tl.sqrt(tl.sum(tl.where(mask, (c_new - mean) * (c_new - mean), 0.0)) / H + EPS)
-        if stats is not None:
-            tl.store(stats + row * STATS + OF_C, mean)
-            tl.store(stats + row * STATS + OF_C + 1, scale)
-        squashed = (c_new - mean) * scale * load(gain_c, cols, mask) + load(bias_c, cols, mask)
-    h_new = alpha * o * tanh(squashed) + gamma * h_old
-    if lengths is not None:  # the state does not change after the end of a sequence
-        live = t < tl.load(lengths + b)
-        c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
-    stored = h_new.to(h.dtype.element_ty)
-    h_new = tl.where(mask, stored.to(tl.float32), 0.0)
-    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
-    tl.store(h + (row + B) * H + cols, stored, mask=mask)
-    if seen is not None:
-        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
-    if c_log is not None:
-        tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
-
-    # (8), (9): the boundary
+    # (8), (9): the boundary, early, as lists of rows wait for it
     if LAYER < D:
         at_z = row * D + LAYER
         if D2 is not None:
             k = tl.arange(0, UNIT_BLOCK)
             some = k < UNITS
             units = load(d1, k, some) + load(units_own + step * own_step + b * own_row, k, some)
-            units_at = row_below(units_below, units_below_row, units_below_step, index, step, b, B, LAYER)
+            units_at = row_below(units_below, units_below_row, units_below_step, index, None, step, b, B, LAYER)
             units += zb * load(units_at, k, some)
             if above is not None:
                 units += gate_V * load(units_above + step * above_step + b * above_row, k, some)
@@ -179,14 +145,72 @@ def cell_forward(
         if PENDING:
             gate_new = z_new + (1 - z_new) * (1 - zb) * gate_V
             if lengths is not None:
-                gate_new = tl.where(live, gate_new, gate_V)
+                gate_new = tl.where(t < tl.load(lengths + b), gate_new, gate_V)
             tl.store(gate + at_z + B * D, gate_new)
         if lengths is not None:
-            z_new = tl.where(live, z_new, zp)
+            z_new = tl.where(t < tl.load(lengths + b), z_new, zp)
         tl.store(z + at_z + B * D, z_new)
         tl.store(probability + at_z, p)
         tl.store(s_z + at_z, pre)
+        if arrived is not None:
+            list_if_last(
+                t, B, z, gate, arrived, rows_above, counts_above, base_above, event_above, place_above,
+                LAYER + 1, D, FLUSH, READS_ABOVE, LISTED,
+            )  # fmt: skip
 
+    # (4): the gates
+    if gain_U is not None:
+        f, i, o, g = normalised(
+            own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, read, H
+        )
+    else:
+        f, i, o, g = load4(bias, cols, mask, H)
+        pf, pi, po, pg = load4(own_at, cols, read, H)
+        f, i, o, g = f + pf, i + pi, o + po, g + pg
+        if above is not None:
+            open_V = read
+            if event_above is not None:
+                open_V = only(read, gate_V != 0.0)
+            pf, pi, po, pg = load4(above_at, cols, open_V, H)
+            f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
+        pf, pi, po, pg = load4(below_at, cols, read, H)
+        f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
+        if s is not None:
+            tl.debug_barrier()  # s may overwrite W·x or W·h
+            s_at = s + row * s_row
+            if event is not None:
+                s_at = below_at
+            store4(s_at, f, i, o, g, H, 2 * H, cols, read)
+    f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
+
+    # (2), (3): the choice of operation, as a polynomial
+    c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
+    h_old = load(h + row * H, cols, mask)
+    c_new = alpha * i * g + (beta * f + gamma) * c_old
+    share = share_kept(kept, row, cols, mask, H, ZONEOUT)
+    c_new = share * c_old + (1 - share) * c_new
+    squashed = c_new
+    if gain_c is not None:
+        mean = tl.sum(c_new) / H
+        scale = 1.0 / tl.sqrt(tl.sum(tl.where(mask, (c_new - mean) * (c_new - mean), 0.0)) / H + EPS)
+        if stats is not None:
+            tl.store(stats + row * STATS + OF_C, mean)
+            tl.store(stats + row * STATS + OF_C + 1, scale)
+        squashed = (c_new - mean) * scale * load(gain_c, cols, mask) + load(bias_c, cols, mask)
+    h_new = alpha * o * tanh(squashed) + gamma * h_old
+    if lengths is not None:  # the state does not change after the end of a sequence
+        live = t < tl.load(lengths + b)
+        c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
+    stored = h_new.to(h.dtype.element_ty)
+    h_new = tl.where(mask, stored.to(tl.float32), 0.0)
+    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
+    tl.store(h + (row + B) * H + cols, stored, mask=mask)
+    if seen is not None:
+        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
+    if c_log is not None:
+        tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
+
+    if LAYER < D:
         # the products of this h with the rows of this detector and of its neighbours
         if u_z is not None:
             for_own = h_new * load(u_z, cols, mask)

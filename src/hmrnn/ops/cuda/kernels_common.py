@@ -5,11 +5,13 @@ import triton
 import triton.language as tl
 
 from hmrnn.ops.cuda import layer as cuda_layer
+from hmrnn.ops.estimators import MARGIN
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 EPS = tl.constexpr(LAYER_NORM_EPS)
 STATS, MEANS = tl.constexpr(cuda_layer.STATS), tl.constexpr(cuda_layer.MEANS)
 OF_U, OF_V, OF_W, OF_C = (tl.constexpr(cuda_layer.OF_STATS[name]) for name in "UVWc")
+NEAREST = tl.constexpr(MARGIN)
 
 
 @triton.jit
@@ -25,6 +27,12 @@ def tanh(x):
 @triton.jit
 def load(pointer, cols, mask):
     return tl.load(pointer + cols, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def only(mask, condition):
+    """``mask``, or nothing if the scalar ``condition`` does not hold."""
+    return tl.where(condition, mask, False)
 
 
 @triton.jit
@@ -120,12 +128,60 @@ def shares(zp, zb, FLUSH: tl.constexpr):
 
 
 @triton.jit
-def row_below(below, below_row, below_step, index, step, b, B, LAYER: tl.constexpr):
+def row_before(product, product_row, product_step, event, step, b, B):
+    """The address of a product with h one step ago: of step ``step``, or where ``event`` is given in that log."""
+    if event is not None:
+        at = tl.load(event + step * B + b).to(tl.int64) * product_row
+    else:
+        at = step * product_step + b * product_row
+    return product + at
+
+
+@triton.jit
+def row_below(below, below_row, below_step, index, event, step, b, B, LAYER: tl.constexpr):
     """The address of the contribution from below: W·h of this step; in the first layer W·x or a row of its table."""
     if LAYER > 0:
-        at = (step + 1) * below_step + b * below_row
-    elif index is not None:
-        at = tl.load(index + step * B + b).to(tl.int64) * below_row
+        at = row_before(below, below_row, below_step, event, step + 1, b, B)
     else:
-        at = step * below_step + b * below_row
-    return below + at
+        at = row_before(below, below_row, below_step, index, step, b, B)
+    return at
+
+
+@triton.jit
+def gradient_from(via, row, part, PARTS: tl.constexpr, made, seen, d_detector, weight, cols, mask):
+    """The gradient of h from one layer that reads it: by the matrix product, with the mask ``made``, times the factors
+    ``seen``, and by that layer's detector if it has one."""
+    total = load(via + row, cols, made)
+    for p in tl.static_range(1, PARTS):
+        total += load(via + p * part + row, cols, made)
+    if seen is not None:
+        total *= load(seen, cols, mask)
+    if weight is not None:
+        total += tl.load(d_detector) * load(weight, cols, mask)
+    return total
+
+
+@triton.jit
+def if_moved(mask, event, row, B):
+    """``mask`` if a layer moved in this row of the (T, B) rows, which it always does without an event log."""
+    if event is not None:
+        mask = only(mask, tl.load(event + row + B) != tl.load(event + row))
+    return mask
+
+
+@triton.jit
+def if_read(mask, event, event_below, gate, gate_below, row, B):
+    """``mask`` if the layer below has a product of its gradient with V for this row."""
+    mask = if_moved(mask, event_below, row, B)
+    if event is not None and gate is not None:
+        mask = only(mask, gate_below != 0.0)
+    return mask
+
+
+@triton.jit
+def relaxed_gradient(p, noise, temperature):
+    """:func:`hmrnn.ops.estimators.relaxed_gradient`."""
+    inside = (p >= NEAREST) & (p <= 1 - NEAREST)
+    p = tl.minimum(tl.maximum(p, NEAREST), 1 - NEAREST)
+    y = sigmoid((tl.log(p / (1 - p)) - tl.log(noise / (1 - noise))) / temperature)
+    return tl.where(inside, y * (1 - y) / (temperature * p * (1 - p)), 0.0)

@@ -47,6 +47,7 @@ class Spec:
     gate: TopDown = "boundary"  # of the top-down input, see Options.gate
     copy: bool = True
     hidden: int = 0  # units of the detectors' hidden layer; 0: none
+    rows: bool = False  # whether products leave out the rows that copy, see hmrnn.ops.cuda.rows
 
     @property
     def detectors(self) -> int:
@@ -55,7 +56,7 @@ class Spec:
     @property
     def parts(self) -> int:
         """Number of parts (2 or 4) that the sums over 4H in backward products are split into: faster with few rows."""
-        return 4 if self.batch <= 128 else 2
+        return 4 if self.batch <= 128 or self.rows else 2
 
     @property
     def chunks(self) -> int:
@@ -133,10 +134,8 @@ class Layer:
             if spec.hidden and reader < spec.detectors:
                 self.unit_columns[name, reader] = columns
                 columns += aligned(spec.hidden)
-        kept = spec.norm and spec.training
         self.readers = new(columns, self.H).zero_()
-        self.products = new(T + 1 if kept else 1, B, columns)
-        self.product_step = B * columns if kept else 0
+        self._add_products(spec, columns)
         self.h = new(T + 1, B, self.H)
         self.c = new(2, B, self.H, dtype=f32)  # step t reads c[t % 2] and writes the other
         self.c_start = new(B, self.H, dtype=f32)
@@ -169,6 +168,21 @@ class Layer:
         if spec.training:
             self._add_backward(spec)
 
+    def _add_products(self, spec: Spec, columns: int) -> None:
+        """Create the buffer of products with h: for all steps with layer norm and gradients, otherwise for one."""
+        kept = spec.norm and spec.training
+        self.products = spec.new(spec.steps + 1 if kept else 1, spec.batch, columns)
+        self.product_step = spec.batch * columns if kept else 0
+
+    def _add_gates(self, spec: Spec) -> None:
+        """Create ``ds``, the log of the gradient of the gates, and without layer norm ``s``."""
+        if spec.norm:
+            first = self.columns["U", self.l]  # the log of gradients overwrites that of U·h
+            self.ds = self.products[: spec.steps, :, first : first + self.gates]
+        else:
+            self.s = spec.new(spec.steps, spec.batch, aligned(self.gates))
+            self.ds = self.s[..., : self.gates]  # the gradient of a step overwrites its pre-activations
+
     def _add_backward(self, spec: Spec) -> None:
         """Create the buffers of the backward pass.
 
@@ -183,17 +197,15 @@ class Layer:
             places = [(slot * parts, 0) for slot in range(slots)]
             self.slots = new(slots * parts, B, self.gates // parts)  # the gradients at the current step
             self.stats = new(T, B, STATS, dtype=f32)
-            first = self.columns["U", self.l]  # the log of gradients overwrites that of U·h
-            self.ds = self.products[:T, :, first : first + self.gates]
         else:
             slots, width = 1, sum(widths)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
-            self.s = new(T, B, aligned(self.gates))
-            self.ds = self.s[..., : self.gates]  # the gradient of a step overwrites its pre-activations
+        self._add_gates(spec)
         self.matrix = new(slots * parts, self.gates // parts, width).zero_()
         self.back = new(slots * parts, B, width)
         self.blocks: dict[str, Tensor] = {}
         self.via: dict[str, Tensor] = {}
+        self.places = dict(zip(names, places))  # the slot of each matrix in ``matrix`` and ``back``, and its column
         for name, (slot, column) in zip(names, places):
             span = slice(column, column + self.input_sizes[name])
             self.blocks[name] = self.matrix[slot : slot + parts].view(self.gates, width)[:, span]

@@ -107,7 +107,7 @@ class Plan:
         self.probability, self.s_z = (new(T, *like_z, dtype=f32) for _ in range(2))
         self.forced = new(T, *like_z, dtype=f32) if spec.forced else None
         self.noise = new(T, *like_z, dtype=f32) if spec.noise else None
-        self.layers = [Layer(spec, l) for l in range(len(spec.sizes))]
+        self.layers = self._make_layers()
 
         # W·x of all steps: a table for symbols; otherwise in the memory of s, if the first layer logs s
         first = self.layers[0]
@@ -123,7 +123,10 @@ class Plan:
 
         self.d_forced: Tensor | None = None
         self._forwards = [
-            self._common(layer) | self._units(layer) | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
+            self._common(layer)
+            | self._units(layer)
+            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
+            | self._lists_above(layer)
             for layer in self.layers
         ]
         self._backwards: list[dict[str, Any]] = []
@@ -140,19 +143,32 @@ class Plan:
         held = [a for part in (self, *self.layers) for a in vars(part).values() if isinstance(a, Tensor)]
         self.nbytes = sum({a.untyped_storage().data_ptr(): a.untyped_storage().nbytes() for a in held}.values())
 
-    def _common(self, layer: Layer) -> dict[str, Any]:
-        """The arguments that the forward and the backward kernel of a layer share."""
-        spec, l, row = self.spec, layer.l, self.table.stride(0)
-        contributions = {"below": self.table, "below_row": row, "below_step": spec.batch * row}
-        contributions |= {"above": None, "above_row": 0, "above_step": 0}
+    def _make_layers(self) -> Sequence[Layer]:
+        return [Layer(self.spec, l) for l in range(len(self.spec.sizes))]
+
+    def _lists_above(self, layer: Layer) -> dict[str, Any]:
+        """Where the forward kernel of a layer lists the rows that move in the layer above: nowhere."""
+        names = ("arrived", "rows_above", "counts_above", "base_above", "place_above")
+        return dict.fromkeys(names) | {"READS_ABOVE": False, "LISTED": 0}
+
+    def _contributions(self, layer: Layer) -> dict[str, Any]:
+        """Where kernels find the products U·h, V·h and W·h of a layer."""
+        l, row = layer.l, self.table.stride(0)
+        contributions: dict[str, Any] = {"below": self.table, "below_row": row, "below_step": self.spec.batch * row}
+        contributions |= {"above": None, "above_row": 0, "above_step": 0, "event": None, "event_above": None}
         for side, name, read in (("own", "U", l), ("above", "V", l + 1), ("below", "W", l - 1)):
-            source = self.layers[read] if 0 <= read <= spec.detectors else None
+            source = self.layers[read] if 0 <= read <= self.spec.detectors else None
             if source is not None and (name, l) in source.columns:
                 first = source.columns[name, l]
                 view = source.products[:, :, first : first + 4 * layer.H]
                 contributions |= {side: view, f"{side}_row": view.stride(1), f"{side}_step": source.product_step}
+        return contributions
+
+    def _common(self, layer: Layer) -> dict[str, Any]:
+        """The arguments that the forward and the backward kernel of a layer share."""
+        spec, l = self.spec, layer.l
         return {
-            **contributions, **layer.gains, **self._detectors(layer), "bias": layer.bias,
+            **self._contributions(layer), **layer.gains, **self._detectors(layer), "bias": layer.bias,
             "index": self.index if l == 0 else None,
             "slope": self.slope, "noise": self.noise, "forced": self.forced, "lengths": self.lengths,
             "kept": layer.kept, "seen": layer.seen, "ZONEOUT": spec.zoneout,
@@ -207,7 +223,7 @@ class Plan:
                 "slot_two": part * parts // 2 if parts > 1 else 2 * layer.H,
             }
         return {
-            **via, **units, **slots, "d_units": layer.d_units if layer.units else None,
+            **via, **units, **slots, "event_below": None, "d_units": layer.d_units if layer.units else None,
             "ds_x": self.ds_x if layer.l == 0 else None, "ds_x_row": aligned(gates),
             "d_s_z": self.d_s_z, "d_hidden": layer.d_hidden, "d_h": layer.d_h, "d_c": layer.d_c,
             "d_boundaries": self.d_boundaries, "d_probabilities": self.d_probabilities, "d_forced": self.d_forced,
@@ -277,7 +293,7 @@ class Plan:
         names = ("h", "c", "c_log", "dot_own", "dot_above", "u_z", "v_z", "H", "LAYER", "D", "BLOCK", "num_warps")
         for layer, arguments in zip(self.layers, self._forwards):
             kernels.start[(B,)](layer.c_start, **{name: arguments[name] for name in names})
-            torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
+            self._start_products(layer)
         with self.lanes.forked():
             if spec.training:
                 with self.lanes.background():  # for the backward pass
@@ -286,9 +302,16 @@ class Plan:
                             block.copy_(layer.packed(name, self.layers))
             for t in range(spec.steps):
                 for layer, arguments in zip(self.layers, self._forwards):
-                    with self.lanes.stage(layer.l):
-                        kernels.cell_forward[(B,)](t, **arguments)
-                        layer.multiply(t)
+                    self._forward_stage(t, layer, arguments)
+
+    def _start_products(self, layer: Layer) -> None:
+        """Launch the products with the initial h."""
+        torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
+
+    def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
+        with self.lanes.stage(layer.l):
+            self.kernels.cell_forward[(self.spec.batch,)](t, **arguments)
+            layer.multiply(t)
 
     def result(self) -> Result:
         """Copies of the results of the forward pass."""
@@ -321,18 +344,20 @@ class Plan:
         with self.lanes.forked():
             for t in reversed(range(spec.steps)):
                 for layer, arguments in zip(reversed(self.layers), reversed(self._backwards)):
-                    with self.lanes.stage(layer.l):
-                        kernels.cell_backward[(B,)](t, **arguments)
-                        given = layer.gradient_at(spec, t)
-                        torch.bmm(given, layer.matrix, out=layer.back)
-                        if layer.D1 is not None:
-                            torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
+                    self._backward_stage(t, layer, arguments)
         names = ["B", "h", "gate", "u_z", "v_z", "d_s_z", "d_h", "d_now", "d_gate_now", "H", "LAYER", "D", "PENDING"]
-        names += ["PARTS", "BLOCK", "num_warps"]
+        names += ["PARTS", "BLOCK", "num_warps", "event", "event_below"]
         names += [f"via_{name}{suffix}" for name in "UV" for suffix in ("", "_row", "_part")]
         names += [f"unit_{name}{suffix}" for name in "UV" for suffix in ("", "_row")]
         for arguments in self._backwards:
             kernels.finish[(B,)](**{name: arguments[name] for name in names}, NORM=spec.norm)
+
+    def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
+        with self.lanes.stage(layer.l):
+            self.kernels_backward.cell_backward[(self.spec.batch,)](t, **arguments)
+            torch.bmm(layer.gradient_at(self.spec, t), layer.matrix, out=layer.back)
+            if layer.D1 is not None:
+                torch.mm(layer.d_units[t], layer.D1, out=layer.unit_back)
 
     def state_gradients(self) -> list[Tensor | None]:
         """The gradients of the initial h, c, z and pending gates and of forced boundaries: buffers, to be copied."""

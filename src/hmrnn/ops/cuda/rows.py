@@ -1,0 +1,299 @@
+"""The plan of the cuda engine that makes no products for rows that copy.
+
+In the dense plan every h is multiplied at every step with all matrices that read it. Here a layer above the first has
+an event log: a row for each step and sequence at which the layer moves, and one for each initial state. It holds the
+products of the new h with U of the layer itself and V of the layer below, which stand still until the next event, and
+W·h of the layer below, later replaced by the gates' pre-activations and their gradient. ``event[t, b]`` is the row of
+the log that is valid before step t; a row that copies keeps its index.
+
+Lists of the rows that move are made on the device (:mod:`hmrnn.ops.cuda.kernels_rows`), so that products can leave out
+the others. In the backward pass a row that copies needs no product either: its gates, which only the gradient of z
+reads, come from the log, and so does V·h for the gradient of a gate. The first layer moves at every step: its U·h and
+W·x are dense products, its V·h comes from the log of the second layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from hmrnn.ops.cuda.layer import Layer, Spec, aligned
+from hmrnn.ops.cuda.plan import Lanes, Plan
+from hmrnn.ops.interface import Options
+
+Tile = dict[str, int]
+PROGRAMS = 264
+"""Largest number of programs of a product: two for each multiprocessor of an H200."""
+
+
+def why_not(options: Options) -> str | None:
+    """Why this plan cannot run with ``options``; None if it can."""
+    if not options.copy:
+        return "with copy=False no row copies"
+    return "it has no detectors with a hidden layer" if options.detector_hidden else None
+
+
+def tile(kind: str, spec: Spec, l: int) -> Tile:
+    """The tile of a product, "forward", "backward" or "weights", in layer l.
+
+    Those in bfloat16 are the fastest of some that were measured on an H200, at rates (0.19, 0.045): about a quarter of
+    the rows move in the second layer, and a sixteenth in the third.
+    """
+    if spec.dtype == torch.float32:
+        return {"BM": 32, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 3}
+    if kind == "weights":
+        return {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
+    rows = spec.batch // 4 ** max(l, 1)
+    BM = 64 if rows > 32 else 32 if rows > 16 else 16
+    BN, BK = (64, 128) if max(spec.sizes) <= 512 else (128, 64)
+    return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 4, "num_stages": 4}
+
+
+class RowsLayer(Layer):
+    """The buffers of one layer, with an event log in every layer but the first."""
+
+    def _add_products(self, spec: Spec, columns: int) -> None:
+        T, B, i32 = spec.steps, spec.batch, torch.int32
+        self.event: Tensor | None = None
+        self.place: Tensor | None = None  # (T · B,) t · B + b of each event, without the initial states
+        self.counts = spec.new(T, 2, dtype=i32)  # rows that move, and those of them that read the layer above
+        self.listed = spec.new(T, B, dtype=i32)
+        self.arrived = spec.new(1, dtype=i32).zero_()  # programs of the layer below that have stored their z
+        self.base = spec.new(T + 1, dtype=i32).zero_()  # events before each step
+        first = self.columns.get(("V", self.l - 1), self.columns["U", self.l])  # of readers; V and U lie side by side
+        self.logged = columns - first
+        if self.l == 0:
+            kept = spec.norm and spec.training
+            self.products = spec.new(T + 1 if kept else 1, B, self.logged)
+            self.product_step = B * self.logged if kept else 0
+        else:
+            rows = (T + 1) * B if spec.training else B
+            self.event = spec.new(T + 2, B, dtype=i32)
+            self.event[0] = torch.arange(B, device=spec.device)
+            self.place = spec.new(T * B, dtype=i32) if spec.training else None
+            self.products = spec.new(rows, aligned(self.gates) + self.logged)
+        self.first_logged = first
+
+    def _add_gates(self, spec: Spec) -> None:
+        if self.l == 0:
+            self._add_dense_gates(spec)
+        else:
+            self.ds = self.products[:, : self.gates]
+            self.s = None if spec.norm else self.ds
+        if "V" in self.reads:
+            rows = spec.steps * spec.batch
+            self.readers_place, self.readers_log = (spec.new(rows, dtype=torch.int32) for _ in range(2))
+            self.readers_ends = spec.new(spec.steps, dtype=torch.int32)
+
+    def _add_dense_gates(self, spec: Spec) -> None:
+        if spec.norm:
+            self.ds = self.products[: spec.steps, :, : self.gates]
+        else:
+            super()._add_gates(spec)
+
+    def view(self, name: str) -> Tensor:
+        """The columns of the log with W·h of this layer ("W"), V·h for the layer below ("V") or U·h ("U")."""
+        if name == "W":
+            return self.products[:, : self.gates]
+        at = aligned(self.gates) if self.l > 0 else 0
+        column = self.columns[name, self.l if name == "U" else self.l - 1] - self.first_logged
+        return self.products[..., at + column :]
+
+
+class Streams(Lanes):
+    """One stream per layer; launches wait for what they need. Without any, everything runs in order."""
+
+    @contextlib.contextmanager
+    def layer(self, l: int) -> Iterator[None]:
+        """Run on the stream of layer l."""
+        if not self._side:
+            yield
+            return
+        with torch.cuda.stream(self._streams[l]):
+            yield
+
+    def done(self, what: str, l: int) -> None:
+        """Mark what has been launched so far on the current stream as ``what`` of layer l."""
+        if self._side:
+            self._marks[what, l] = torch.cuda.Event()
+            self._marks[what, l].record()
+
+    def wait(self, what: str, l: int) -> None:
+        """Let the current stream wait for the last ``what`` of layer l, if there was any."""
+        if (what, l) in self._marks:
+            torch.cuda.current_stream().wait_event(self._marks[what, l])
+
+    @contextlib.contextmanager
+    def forked(self) -> Iterator[None]:
+        self._marks: dict[tuple[str, int], torch.cuda.Event] = {}
+        with super().forked():
+            yield
+
+
+class RowsPlan(Plan):
+    """Buffers and launches for calls of one :class:`Spec`, without products for rows that copy.
+
+    In the forward pass, layer l at step t multiplies W, runs its cell and multiplies U and V. W waits for the cell of
+    the layer below, and the cell for V·h of the layer above one step ago. In the backward pass the gradient kernel of
+    layer l waits for the products of the layer above at t and of the layer below at t+1. The plan has few buffers that
+    are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``): what writes one comes after all that
+    read it, by these rules.
+    """
+
+    layers: Sequence[RowsLayer]
+    lanes: Streams
+
+    def __init__(self, spec: Spec, lanes: Streams) -> None:
+        from hmrnn.ops.cuda import kernels_rows
+
+        self.kernels_rows = kernels_rows
+        self.precision = "tf32" if spec.precision == "tf32" else "ieee"
+        super().__init__(spec, lanes)
+
+    def tile(self, kind: str, l: int) -> Tile:
+        return tile(kind, self.spec, l)
+
+    def _make_layers(self) -> Sequence[RowsLayer]:
+        return [RowsLayer(self.spec, l) for l in range(len(self.spec.sizes))]
+
+    def _contributions(self, layer: Layer) -> dict[str, Any]:
+        layer = cast("RowsLayer", layer)
+        row, B = self.table.stride(0), self.spec.batch
+        found: dict[str, Any] = {"below": self.table, "below_row": row, "below_step": B * row}
+        found |= {"above": None, "above_row": 0, "above_step": 0, "event": layer.event, "event_above": None}
+        own = layer.view("U")
+        found |= {"own": own, "own_row": own.stride(-2), "own_step": layer.product_step if layer.l == 0 else 0}
+        if layer.l > 0:
+            found |= {"below": layer.view("W"), "below_row": own.stride(0), "below_step": 0}
+        if not layer.top:
+            above = self.layers[layer.l + 1]
+            found["event_above"] = above.event
+            if "V" in layer.reads:
+                found |= {"above": above.view("V"), "above_row": above.products.stride(0)}
+        return found
+
+    def _backward_arguments(self, layer: Layer) -> dict[str, Any]:
+        below = self.layers[layer.l - 1].event if layer.l > 0 else None
+        return super()._backward_arguments(layer) | {"event_below": below}
+
+    def _lists_above(self, layer: Layer) -> dict[str, Any]:
+        if layer.top:
+            return super()._lists_above(layer)
+        above = self.layers[layer.l + 1]
+        return {
+            "arrived": above.arrived, "rows_above": above.listed, "counts_above": above.counts,
+            "base_above": above.base, "place_above": above.place, "READS_ABOVE": "V" in above.reads,
+            "LISTED": self.kernels.block(self.spec.batch)["BLOCK"],
+        }  # fmt: skip
+
+    def _multiply(
+        self, kind: str, t: int, layer: RowsLayer, left: Tensor, left_step: int, matrix: Tensor, out: Tensor,
+        readers_parts: int = 0, readers_columns: int = 0, left_logged: bool = False, out_logged: bool = False,
+    ) -> None:  # fmt: skip
+        """Multiply the rows in the list of ``layer`` at step t: left (parts, ·, K), matrix (parts, K, N)."""
+        parts, K, N = matrix.shape
+        config = self.tile(kind, layer.l)
+        tiles = -(-self.spec.batch // config["BM"]) * -(-N // config["BN"]) * parts
+        self.kernels_rows.multiply_rows[(min(tiles, PROGRAMS),)](
+            t, self.spec.batch, layer.listed, layer.counts, layer.event,
+            left, left_step, left.stride(1), left.stride(0),
+            matrix, matrix.stride(1), matrix.stride(2), matrix.stride(0), out, out.stride(1), out.stride(0),
+            K=K, N=N, PARTS=parts, READERS_PARTS=readers_parts, READERS_COLUMNS=readers_columns,
+            LEFT_LOGGED=left_logged, OUT_LOGGED=out_logged, PRECISION=self.precision, **config,
+        )  # fmt: skip
+
+    def _start_products(self, layer: Layer) -> None:
+        layer = cast("RowsLayer", layer)
+        view = layer.products[0] if layer.l == 0 else layer.products[: self.spec.batch, aligned(layer.gates) :]
+        torch.mm(layer.h[0], layer.readers[layer.first_logged :].t(), out=view)
+
+    def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
+        layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
+        with lanes.layer(l):
+            if l > 0:
+                lanes.wait("cell", l - 1)
+                self._multiply_below(t, layer)
+            lanes.wait("products", l + 1)
+            self.kernels.cell_forward[(self.spec.batch,)](t, **arguments)
+            lanes.done("cell", l)
+            self._multiply_new(t, layer)
+            lanes.done("products", l)
+
+    def _multiply_new(self, t: int, layer: RowsLayer) -> None:
+        """Multiply U of the layer and V of the layer below with the new h."""
+        matrix = layer.readers[layer.first_logged :].t()
+        if layer.l == 0:
+            torch.mm(layer.h[t + 1], matrix, out=layer.products[t + 1 if layer.product_step else 0])
+            return
+        step, out = self.spec.batch * layer.H, layer.products[None, :, aligned(layer.gates) :]
+        self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out, out_logged=True)
+
+    def _multiply_below(self, t: int, layer: RowsLayer) -> None:
+        """Multiply W with h of the layer below."""
+        below = self.layers[layer.l - 1]
+        left, step = below.h[1:], self.spec.batch * below.H
+        if below.h_seen is not None:
+            left, step = below.h_seen[None], 0
+        W = below.readers[: layer.gates].t()
+        self._multiply("forward", t, layer, left, step, W[None], layer.view("W")[None], out_logged=True)
+
+    def forward(self) -> None:
+        super().forward()
+        if self.spec.training:
+            self._list_readers()
+
+    def _list_readers(self) -> None:
+        """Launch what lists the rows that read the layer above, for the backward pass."""
+        first = self.layers[0]
+        self.kernels_rows.list_rows[(self.spec.steps,)](
+            self.spec.batch, self.z, self.gate, first.listed, first.counts, LAYER=0, D=self.spec.detectors,
+            FLUSH=self.spec.flush, TOP_DOWN="V" in first.reads, **self.kernels.block(self.spec.batch),
+        )  # fmt: skip
+        for layer in self.layers:
+            if "V" in layer.reads:
+                torch.cumsum(layer.counts[:, 1], 0, dtype=torch.int32, out=layer.readers_ends)
+                self.kernels_rows.list_readers[(self.spec.steps,)](
+                    self.spec.batch, layer.listed, layer.counts, layer.readers_ends, layer.event, layer.readers_place,
+                    layer.readers_log, **self.kernels.block(self.spec.batch),
+                )  # fmt: skip
+
+    def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
+        layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
+        with lanes.layer(l):
+            lanes.wait("products", l + 1)
+            lanes.wait("products", l - 1)
+            self.kernels_backward.cell_backward[(self.spec.batch,)](t, **arguments)
+            if l > 0:
+                self._multiply_back(t, layer)
+                lanes.done("products", l)
+            else:  # the layer above waits for V alone
+                self._multiply_back_V(t, layer)
+                lanes.done("products", l)
+                self._multiply_back_U(t, layer)
+
+    def _multiply_back(self, t: int, layer: RowsLayer) -> None:
+        norm, parts, V = self.spec.norm, self.spec.parts, layer.input_sizes.get("V", 0)
+        given = layer.slots if norm else layer.ds.unflatten(1, (parts, -1)).transpose(0, 1)
+        self._multiply(
+            "backward", t, layer, given, 0, layer.matrix, layer.back, left_logged=not norm,
+            readers_parts=parts if norm and V else 0, readers_columns=0 if norm else V,
+        )  # fmt: skip
+
+    def _multiply_back_V(self, t: int, layer: RowsLayer) -> None:
+        """In the first layer, for the rows that read the layer above."""
+        if "V" in layer.reads:
+            parts = self.spec.parts
+            span = slice(parts), slice(None), slice(layer.input_sizes["V"])
+            given, V, out = layer.gradient_at(self.spec, t)[:parts], layer.matrix[span], layer.back[span]
+            self._multiply("backward", t, layer, given, 0, V, out, readers_parts=parts)
+
+    def _multiply_back_U(self, t: int, layer: RowsLayer) -> None:
+        """In the first layer, for all rows."""
+        slot, column = layer.places["U"]
+        slots = slice(slot, slot + self.spec.parts)
+        span = slots, slice(None), slice(column, column + layer.H)
+        torch.bmm(layer.gradient_at(self.spec, t)[slots], layer.matrix[span], out=layer.back[span])

@@ -1,0 +1,202 @@
+"""The cuda engine without products for rows that copy, in Triton's interpreter and on a GPU, against the reference."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn import InputError
+from hmrnn.ops import Options, choose_engine
+from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.cuda import rows
+from hmrnn.ops.cuda.layer import Spec
+from interpreted import TOLERANCE, check, interpreted, poisoned
+
+pytest.importorskip("triton", reason="Triton is not installed")
+CASES = [
+    Case(flush=False, T=3, B=2, forced="all", sizes=(3, 4, 2)),
+    Case(flush=False, T=3, B=2, layer_norm=True, forced="all", on_copy="hold", sizes=(3, 4)),
+    Case(flush=False, T=3, B=2, top_down="pending", forced="some", straight_through=True, sizes=(3, 4)),
+    Case(flush=False, T=2, B=2, top_down="pending", layer_norm=True, lengths=True, symbols=4, sizes=(3, 4, 2)),
+    Case(flush=False, T=2, B=2, top_down="always", dropout=True, forced="all", sizes=(3, 4)),
+    Case(flush=False, T=2, B=1, top_down="none", layer_norm=True, sizes=(3, 4)),
+    Case(T=3, B=2, forced="all", sizes=(3, 4, 2)),
+    Case(T=2, B=2, layer_norm=True, forced="all", dropout=True, sizes=(3, 4)),
+    Case(T=2, B=2, zoneout="masks", boundary="gumbel", lengths=True, sizes=(3, 17)),
+    Case(T=2, B=1, boundary="soft", detector=0.3, on_copy="hold", sizes=(3, 4)),
+]
+
+
+@interpreted
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
+    check(case, cuda.hmlstm_rows)
+
+
+@interpreted
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_more_rows_and_columns_than_a_tile_has(layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        rows, "tile", lambda kind, spec, l: {"BM": 2, "BN": 4, "BK": 4, "num_warps": 1, "num_stages": 1}
+    )
+    monkeypatch.setattr(rows, "PROGRAMS", 3)
+    check(Case(flush=False, T=1, B=5, sizes=(4, 3), forced="all", layer_norm=layer_norm), cuda.hmlstm_rows)
+
+
+@interpreted
+def test_without_a_gradient_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = make(Case(flush=False, T=3, B=2, sizes=(3, 4), forced="some"))
+    monkeypatch.setattr(cuda, "STEPS_WITHOUT_GRADIENT", 2)
+    with torch.inference_mode():
+        got = evaluate(cuda.hmlstm_rows, given, torch.float32, gradients=False)
+    error, name = worst(got, expected(given, gradients=False))
+    assert error < TOLERANCE, f"{name}: {error}"
+
+
+@interpreted
+def test_rows_that_copy_have_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many events are logged as the reference has steps at which a layer moves."""
+    plans: list[rows.RowsPlan] = []
+    forward = rows.RowsPlan.forward
+    monkeypatch.setattr(rows.RowsPlan, "forward", lambda plan: [plans.append(plan), forward(plan)])
+    given = make(Case(flush=False, T=4, B=2, sizes=(3, 4), forced="all", top_down="none"))
+    evaluate(cuda.hmlstm_rows, given, torch.float32)
+    assert given.forced is not None
+    for layer in plans[0].layers[1:]:
+        moved = given.forced[..., layer.l - 1] == 1
+        assert 0 < moved.sum() < moved.numel()
+        assert layer.counts[:, 0].tolist() == moved.sum(1).tolist()
+        assert layer.base[-1] == moved.sum()
+        written = ~layer.products.isnan().all(1)
+        assert written.sum() == given.case.B + moved.sum()
+
+
+@interpreted
+def test_one_layer_is_run_densely() -> None:
+    check(Case(sizes=(3,), T=1), cuda.hmlstm_rows)
+
+
+def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r'^engine "cuda-rows" cannot run here: it needs an NVIDIA GPU'):
+        choose_engine("cuda-rows", torch.device("cpu"), Options())
+    monkeypatch.setattr(cuda, "why_not", lambda device, dtype: None)
+    assert choose_engine("cuda-rows", torch.device("cpu"), Options()) == "cuda-rows"
+    with pytest.raises(InputError, match=r'^engine "cuda-rows" cannot run here: with copy=False no row copies; use'):
+        choose_engine("cuda-rows", torch.device("cpu"), Options(copy=False))
+    with pytest.raises(InputError, match=r"no detectors with a hidden layer; use"):
+        choose_engine("cuda-rows", torch.device("cpu"), Options(detector_hidden=3))
+    with pytest.raises(InputError, match=r"^the engine 'cuda-rows' cannot run here: with copy=False no row copies; ch"):
+        evaluate(cuda.hmlstm_rows, make(Case(copy=False, T=1)), torch.float32)
+
+
+class Clock:
+    """A stream or an event that remembers what has happened before it."""
+
+    def __init__(self) -> None:
+        self.before: set[tuple[str, int, int]] = set()
+
+    def wait_stream(self, other: Clock) -> None:
+        self.before |= other.before
+
+    wait_event = wait_stream
+
+    def record(self, stream: Clock | None = None) -> None:
+        self.before |= (stream or CLOCKS[-1]).before
+
+
+CLOCKS: list[Clock] = []
+
+
+@pytest.mark.parametrize("layers", [2, 3, 5])
+def test_launches_wait_for_what_they_read_and_for_readers_of_what_they_overwrite(
+    layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def stream(chosen: Clock) -> Iterator[None]:
+        CLOCKS.append(chosen)
+        yield
+        CLOCKS.pop()
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: CLOCKS[-1])
+    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    monkeypatch.setitem(globals(), "CLOCKS", [Clock()])
+    streams = rows.Streams([Clock() for _ in range(layers - 1)])  # type: ignore[misc]
+    T, now = 4, [("", 0, 0)]
+    found: dict[tuple[str, int, int], set[tuple[str, int, int]]] = {}
+
+    def launch(what: str) -> None:
+        name = (what, *now[0][1:])
+        found[name] = set(CLOCKS[-1].before)
+        CLOCKS[-1].before.add(name)
+
+    cell = {(1,): lambda t, **arguments: launch("cell")}
+    plan = rows.RowsPlan.__new__(rows.RowsPlan)
+    plan.lanes, plan.spec = streams, SimpleNamespace(batch=1)  # type: ignore[assignment]
+    plan.kernels = SimpleNamespace(cell_forward=cell)  # type: ignore[assignment]
+    plan.kernels_backward = SimpleNamespace(cell_backward=cell)  # type: ignore[assignment]
+    monkeypatch.setattr(plan, "_multiply_below", lambda t, layer: launch("W"))
+    monkeypatch.setattr(plan, "_multiply_new", lambda t, layer: launch("UV"))
+    monkeypatch.setattr(plan, "_multiply_back", lambda t, layer: launch("UVW"))
+    monkeypatch.setattr(plan, "_multiply_back_V", lambda t, layer: launch("UVW"))
+    monkeypatch.setattr(plan, "_multiply_back_U", lambda t, layer: launch("U"))
+    for run, way in ((plan._forward_stage, 1), (plan._backward_stage, -1)):
+        found.clear()
+        with streams.forked():
+            for t, l in [(t, l) for t in range(T)[::way] for l in range(layers)[::way]]:
+                now[0] = ("", t, l)
+                run(t, SimpleNamespace(l=l), {})  # type: ignore[arg-type]
+        for what, t, l in found:
+            if way == 1:  # W of the next step may overwrite what this step's cell reads, and so on
+                cells = [("W", t, l), ("UV", t - 1, l), ("UV", t - 1, l + 1), ("W", t - 1, l + 1)]
+                needed = {"W": [("cell", t, l - 1), ("cell", t - 1, l)], "cell": cells, "UV": [("cell", t, l)]}[what]
+            else:
+                cells = [("UVW", t + 1, l - 1), ("UVW", t, l + 1), ("UVW", t + 1, l), ("U", t + 1, l)]
+                cells += [("cell", t + 1, l - 1)]
+                products = [("cell", t, l), ("cell", t + 1, l - 1), ("cell", t, l + 1)]
+                needed = {"cell": cells, "UVW": products, "U": [("cell", t, l)]}[what]
+            assert found.keys() & set(needed) <= found[what, t, l], (way, what, t, l)
+        assert len(found) == T * (3 * layers - 1 if way == 1 else 2 * layers + 1)
+
+
+LARGER = Case(sizes=(64, 48, 80), T=20, B=70, input_size=24, forced="all", straight_through=True, flush=False)
+ON_A_GPU = [
+    LARGER,
+    dataclasses.replace(LARGER, flush=True, on_copy="hold", lengths=True),
+    dataclasses.replace(LARGER, top_down="pending", sizes=(130, 77, 96), B=300, dropout=True),
+    dataclasses.replace(LARGER, top_down="always", sizes=(512, 512, 512), B=7),
+]
+ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
+
+
+@pytest.fixture
+def ieee() -> Iterator[None]:
+    """Products of float32 in full precision."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("case", ON_A_GPU, ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)], ids=str)
+@pytest.mark.usefixtures("ieee")
+def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launched, captured and replayed, every time with other inputs than just before."""
+    monkeypatch.setattr(Spec, "new", poisoned)
+    cuda.forget()
+    if dtype != torch.float32:  # keeps every detector in its linear range, see test_cuda.py
+        case = dataclasses.replace(case, detector=0.05)
+    problems = [make(case, dtype, "cuda", seed) for seed in range(2)]
+    wanted = [expected(given) for given in problems]
+    for call in (0, 1, 0):
+        error, name = worst(evaluate(cuda.hmlstm_rows, problems[call], dtype), wanted[call])
+        assert error < tolerance, f"{name}: {error}"
