@@ -38,7 +38,9 @@ SHAPES = [(64, 512), (128, 1024), (512, 1024)]
 RATES = [(0.19, 0.045, False), (0.21, 0.033, True), (0.4, 0.1, True), (1.0, 1.0, True)]  # z¹, z², FLUSH
 ENGINES: dict[str, Callable[..., Any]] = {"dense": cuda.hmlstm, "rows": cuda.hmlstm_rows}
 T, INPUT = 100, 128
-STARTED, PROCESSES, LIMIT = time.time(), 16, 185
+STARTED, PROCESSES = time.time(), 16
+LIMIT = 185
+"""Seconds after which no further section starts."""
 
 
 def say(**what: Any) -> None:
