@@ -191,6 +191,6 @@ PRESETS: dict[str, Config] = {
         dataclasses.replace(_labelled_model, bidirectional=True, attend="segments"),
         dataclasses.replace(_labelled_train, batch_size=32),
         dataclasses.replace(_labelled_regularise, dropout_output=0.1),
-        _labelled,
+        dataclasses.replace(_labelled, rates=(0.75, 0.375)),
     ),
 }

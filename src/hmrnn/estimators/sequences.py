@@ -29,8 +29,6 @@ from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import find_device
 
 S = TypeVar("S", bound="SequenceEstimator")
-RATES = (0.5, 0.5)
-"""Boundary rate of the lowest level, and of each further level relative to the one below."""
 
 CHOICES = {name: typing.get_args(typing.get_type_hints(ModelConfig)[name]) for name in ("rnn", "read_out", "attend")}
 """The values of parameters that are settings of the model."""
@@ -42,6 +40,8 @@ class SequenceEstimator(Estimator):
     _modality: ClassVar[Modality]
     _model: ClassVar[type[LabelledModel]]
     _fitted = "model_"
+    _rate: ClassVar[float] = 0.5
+    """Boundary rate of the lowest level if ``rates`` is None; each further level has half the rate below it."""
     # parameters that all of them have
     hidden_size: int | Sequence[int]
     num_layers: int
@@ -71,7 +71,7 @@ class SequenceEstimator(Estimator):
         count = self.num_layers - 1 if self.rnn == "hm-lstm" else 0
         rates = self.rates
         if rates is None:
-            rates = tuple(RATES[0] * RATES[1] ** l for l in range(count))
+            rates = tuple(self._rate * 0.5**l for l in range(count))
         detectors = DetectorConfig(rates=tuple(map(float, rates)), start_at_rates=True, rate_weight=0.0,
                                    rate_control=0.05)  # fmt: skip
         return Config(

@@ -26,9 +26,11 @@ class HMTransducer(SequenceEstimator):
     Args:
         attend: "segments", or "steps": what the memory holds.
         level: the level of these segments.
+        rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.75, and half of
+            the rate below for each further level. The lower, the shorter the memory.
         beam: width of the beam search in ``predict``; 1: the likeliest symbol at each step.
         dropout: share of the units that the decoder does not see while training.
-        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, rates, weight_decay, epochs,
+        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, weight_decay, epochs,
             batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
             :class:`HMClassifier`.
             No first sequence is in both parts that ``validation_fraction`` makes. ``hidden_size`` is also that of the
@@ -47,6 +49,7 @@ class HMTransducer(SequenceEstimator):
 
     _modality = "pairs"
     _model = PairModel
+    _rate = 0.75  # segments of few steps: the decoder sees one state of each
 
     def __init__(
         self,
