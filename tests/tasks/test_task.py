@@ -34,6 +34,7 @@ class Words:
     unit, per, symbol = "nats", "sequence", "letter"
     capturable = True
     carries_state = False
+    own_share = None
     chunks, checksum, symbols = 3, 77, 24.0
     reads = tiny.VOCABULARY
 

@@ -77,10 +77,10 @@ def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkey
     model = shelf[0].model
     forward, symbols = model.network.forward, 0
 
-    def counted(inputs: Any, *rest: Any) -> Any:
+    def counted(inputs: Any, *rest: Any, **told: Any) -> Any:
         nonlocal symbols
         symbols += len(inputs)
-        return forward(inputs, *rest)
+        return forward(inputs, *rest, **told)
 
     monkeypatch.setattr(model.network, "forward", counted)
     memory = Memory()
