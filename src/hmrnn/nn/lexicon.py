@@ -1,8 +1,9 @@
-"""A lexicon of the segments of a text, learned from the text alone: a Pitman-Yor process over words, spelt at random.
+"""A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols.
 Collapsed variational inference (CVB0) finds the expected counts: the count of a word that a place sees leaves out the
-place itself, so that a long run of symbols that occurs once does not count as a word.
+place itself, so that a long run of symbols that occurs once does not count as a word. Counts are discounted, so that
+runs of a few words that occur a few times are cut into words.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
 _ITERATIONS = 10
 _STARTING_RATE = 0.25
-_DISCOUNT = 0.95  # taken off the count of each word: rare ones are spelt, or cut, rather than known
+_DISCOUNT = 8.0  # the most that is taken off the count of a word; of a small count c all but c² / 16
 _RARE = 1.5  # words with a smaller expected count are left out
 
 
@@ -47,8 +48,13 @@ class Lexicon(NamedTuple):
         Counts are lowered, as a word is expected to be rarer in other texts than in the one that it was found in.
         """
         chosen = [k for k, word in enumerate(self.words) if len(word) <= longest][:most]
-        counts = self.counts[chosen] - _DISCOUNT
+        counts = discounted(torch.from_numpy(self.counts[chosen])).numpy()
         return [self.words[k] for k in chosen], counts / counts.sum()
+
+
+def discounted(counts: Tensor) -> Tensor:
+    """Counts less _DISCOUNT · (1 - exp(-count / _DISCOUNT))."""
+    return (counts + _DISCOUNT * (-counts / _DISCOUNT).expm1()).clamp(min=0)
 
 
 def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray) -> Lexicon:
@@ -85,9 +91,8 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
         of_length = torch.bincount(lengths - 1, posterior, K) + 1
         of_length = of_length / of_length.sum()
         elsewhere = (counts[numbers] - posterior).clamp(min=0)
-        known_there = elsewhere + _DISCOUNT * (-elsewhere).expm1()
-        new = _STRENGTH - _DISCOUNT * (-counts).expm1().sum()
-        weights = known_there + new * (spelt + of_length.log()[lengths - 1]).exp()
+        new = _STRENGTH + (counts - discounted(counts)).sum()
+        weights = discounted(elsewhere) + new * (spelt + of_length.log()[lengths - 1]).exp()
         scores[present] = (weights / (counts.sum() + _STRENGTH)).log() - penalty
     common = torch.nonzero(counts > _RARE)[:, 0]
     common = common[counts[common].argsort(descending=True)]
