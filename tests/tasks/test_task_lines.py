@@ -140,3 +140,13 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             tiny.config(**section).check()
+
+
+def test_a_model_of_lines_is_fine_tuned_on_lines(tmp_path: Path) -> None:
+    tiny.run(tmp_path / "run", config(epochs=1), text=dataclasses.replace(corpus(), conditions=()))
+    model = load(tmp_path / "run")
+    tuned = model.finetune("abx\n" * 100, epochs=1, device="cpu")
+    assert isinstance(tuned, TextModel)
+    assert tuned.config.data.format == "lines"
+    assert tuned.vocabulary.symbols == (*VOCABULARY.symbols, "x")
+    assert tuned.end == 0

@@ -9,14 +9,17 @@ import pytest
 import torch
 
 import tiny
+from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, SegmentConfig
-from hmrnn.data import load_corpus
+from hmrnn.data import Corpus, Vocabulary, load_corpus
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
+from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load_text
 from hmrnn.tasks.base import Loss
-from hmrnn.tasks.text import settled
+from hmrnn.tasks.text import TextTask, settled
 from hmrnn.training.detectors import segment_pull, targets
+from hmrnn.training.start import start_from
 
 WORDS = ["abc", "de", "fgh", "hhg", "cab", "edge"]
 
@@ -163,3 +166,39 @@ def test_evaluation_scores_the_head_words_and_types(trained, capsys):
     assert rows["head"]["types"]["gold"] == len(WORDS)
     assert 0 < rows["head"]["types"]["f1"] <= 1
     assert rows["head"]["words"]["f1"] <= rows["head"]["tolerance"]["0"]["f1"]
+
+
+def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(trained):
+    model = load_text(trained / "run")
+    text = "\n".join(["zab zab hhg zab de"] * 60) + "\n"
+    tuned = model.finetune(text, epochs=1, device="cpu")
+    assert tuned.config.segments == model.config.segments
+    assert tuned.vocabulary.symbols == (*model.vocabulary.symbols, "z")
+    head = tuned.network.segments
+    found = [tuple(int(k) for k in word if k >= 0) for word in head.words.tolist()]
+    known = {"".join(tuned.vocabulary.symbols[k] for k in word) for word in found}
+    assert any("z" in word for word in known)
+    assert not any("f" in word for word in known)  # only the first text has it
+    assert "".join(tuned.segment("zabhhg").segments(1)) == "zabhhg"
+
+
+def test_a_fine_tuned_head_starts_as_it_was(trained):
+    model = load_text(trained / "run")
+    source = Checkpoint(model.config, model.vocabulary, dict(model.network.state_dict()))
+    larger = Vocabulary("characters", ("\t", *model.vocabulary.symbols))  # every index moves by one
+    symbols = larger.encode((trained / "book.txt").read_text().replace(" ", ""))
+    task = TextTask(model.config, Corpus("book", larger, symbols, symbols, symbols, {}), torch.device("cpu"))
+    start_from(task, source)
+    old, new = model.network.segments, task.model.segments
+    assert torch.equal(new.embedding.weight[1:], old.embedding.weight)  # the last row begins a segment
+    assert torch.equal(new.spell.weight[1:], old.spell.weight)
+    assert torch.equal(new.spell.bias[1:], old.spell.bias)
+    assert torch.equal(new.end.weight, old.end.weight)
+
+
+def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
+    export(trained / "run", tmp_path / "small", half=True)
+    before, after = (load_text(path).network.segments for path in (trained / "run", tmp_path / "small"))
+    assert torch.equal(before.words, after.words)
+    assert torch.equal(before.shares, after.shares)
+    assert not torch.equal(before.spell.weight, after.spell.weight)

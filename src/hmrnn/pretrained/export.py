@@ -14,6 +14,7 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load, locate
 from hmrnn.training.metrics import read_metrics
+from hmrnn.training.start import LEXICON
 
 CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
@@ -45,8 +46,8 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
 
 
 def _half(name: str, weight: Tensor) -> Tensor:
-    """``weight`` in 16 bits; scalars, such as the slope, are not rounded."""
-    if weight.dim() == 0 or not weight.is_floating_point():
+    """``weight`` in 16 bits; scalars, such as the slope, and the symbols of a lexicon are not rounded."""
+    if weight.dim() == 0 or not weight.is_floating_point() or name in LEXICON:
         return weight
     rounded = weight.half()
     if not torch.isfinite(rounded).all():

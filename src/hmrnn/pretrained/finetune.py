@@ -35,15 +35,19 @@ class _Model(Protocol):
 
 
 M = TypeVar("M", bound=_Model)
-KEPT = ("data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden")
+KEPT = (
+    "data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden", "segments.size",
+    "segments.longest", "segments.lexicon",
+)  # fmt: skip
 """Settings outside the section "model" that a run has from the model that it starts from."""
 
 
 def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     """The config of a run on ``data`` that starts from the model ``start``, which is called ``name``.
 
-    Its network, symbols, detectors and regularisation are those of the model, with a lower learning rate. The detectors
-    start as they are: slope and temperature stay at the values that the model was trained to.
+    Its network, symbols, detectors and regularisation are those of the model, with a lower learning rate; the lexicon
+    of a segmental head is learned from ``data``. The detectors start as they are: slope and temperature stay at the
+    values that the model was trained to.
     """
     old, t, d = start.config, start.config.train, start.config.detectors
     train = dataclasses.replace(
@@ -53,7 +57,7 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     detectors = dataclasses.replace(
         d, start_at_rates=False, bias=(), slope=(0.0, d.slope[1]), temperature=(d.temperature[1], d.temperature[1])
     )
-    return Config(_data(start, name, data), old.model, train, old.regularise, detectors)
+    return Config(_data(start, name, data), old.model, train, old.regularise, detectors, old.segments)
 
 
 def check_kept(config: Config, given: dict[str, Any]) -> None:
@@ -82,7 +86,7 @@ def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         raise InputError(f"fine-tuning is for models of text or strokes; {name} is a model of {reads.modality}")
     if not isinstance(reads, Vocabulary):
         return data
-    if data.format in ("text", *BUILT_IN_TEXTS):
+    if data.format in ("text", "lines", *BUILT_IN_TEXTS):
         data = dataclasses.replace(data, bytes=reads.kind == "bytes")
     elif symbol_kind(data) != reads.kind:
         raise InputError(
@@ -117,7 +121,7 @@ def finetune(
         config.check()
         run = RunDirectory(Path(folder, "run") if out is None else Path(out))
         run.check(resume=False, overwrite=False)
-        least = t.batch_size * t.length + 1
+        least = 2 if config.data.format == "lines" else t.batch_size * t.length + 1
         corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
         trainer = Trainer(config, corpus, choose_device(t.device), start=start)
         with run.open():
@@ -135,12 +139,13 @@ def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: P
     """The data as files: a text is written to ``folder``. InputError if the run is ``kept`` and would miss them."""
     if start.reads.modality == "strokes":
         return DataConfig(format="strokes", path=_paths(data))
+    kind = "lines" if start.config.data.format == "lines" else "text"
     if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
         if kept:
             raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
         (folder / "text").write_text(data, encoding="utf-8")
-        return DataConfig(path=(str(folder / "text"),), cache=str(folder / "cache"))
-    return DataConfig(path=_paths(data))
+        return DataConfig(format=kind, path=(str(folder / "text"),), cache=str(folder / "cache"))
+    return DataConfig(format=kind, path=_paths(data))
 
 
 def _paths(data: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

@@ -13,10 +13,15 @@ from hmrnn.data.text.plain import plain
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.tasks.base import Task
+from hmrnn.tasks.lines import LineTask
 from hmrnn.tasks.text import TextTask
 
 ROWS = ("embedding.weight", "softmax.weight", "softmax.bias")
 """The weights of a model of text that have a row for each symbol."""
+HEAD_ROWS = ("segments.embedding.weight", "segments.spell.weight", "segments.spell.bias")
+"""Those of a segmental head; the first has one more row, which begins a segment."""
+LEXICON = ("segments.words", "segments.shares")
+"""The lexicon of a segmental head; a run has that of its own text."""
 COUNTED = 10_000_000
 """Symbols of the training part that are counted."""
 
@@ -25,10 +30,17 @@ COUNTED = 10_000_000
 def start_from(task: Task, source: Checkpoint) -> None:
     """Give the model of ``task`` the weights of ``source``; InputError if they do not fit."""
     weights = dict(source.weights)
-    if isinstance(task, TextTask) and isinstance(source.reads, Vocabulary):
+    if isinstance(task, TextTask | LineTask) and isinstance(source.reads, Vocabulary):
         vocabulary = task.corpus.vocabulary
         counts = np.bincount(task.corpus.train[:COUNTED], minlength=len(vocabulary))
-        weights |= extended({name: weights[name].float() for name in ROWS}, source.reads, vocabulary, counts)
+        rows = {name: weights[name].float() for name in (*ROWS, *HEAD_ROWS) if name in weights}
+        begin = {name: rows[name][len(source.reads) :] for name in rows}
+        rows = extended(
+            {name: row[: len(source.reads)] for name, row in rows.items()}, source.reads, vocabulary, counts
+        )
+        weights |= {name: torch.cat([row, begin[name]]) for name, row in rows.items()}
+        own = task.model.state_dict()
+        weights |= {name: own[name] for name in LEXICON if name in weights and name in own}
     try:
         task.model.load_state_dict(weights)
     except RuntimeError as error:
@@ -37,7 +49,7 @@ def start_from(task: Task, source: Checkpoint) -> None:
 
 
 def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: np.ndarray) -> dict[str, Tensor]:
-    """The weights ``ROWS`` of a model of ``old`` for the vocabulary ``new``, which holds all symbols of ``old``.
+    """Weights with a row for each symbol of ``old`` for the vocabulary ``new``, which holds all symbols of ``old``.
 
     A new symbol starts as its plain form, such as " for “, if the model knows that, else as the unknown symbol, else
     as the mean of all symbols with the smallest bias. It gets a share of the probability of the symbol that it starts
@@ -47,12 +59,14 @@ def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: 
     own = {place: k for k, (place, same) in enumerate(parents) if same}
     result = {}
     for name, weight in rows.items():
-        other = weight.min() if name == "softmax.bias" else weight.mean(0)
+        other = weight.min() if name.endswith("bias") else weight.mean(0)
         result[name] = torch.stack([other if place is None else weight[place] for place, _ in parents])
     for k, (place, same) in enumerate(parents):
         if place is not None and not same:
             share = (counts[k] + 1) / (counts[own[place]] + 1)
-            result["softmax.bias"][k] += min(0.0, float(np.log(share)))
+            for name in rows:
+                if name.endswith("bias"):
+                    result[name][k] += min(0.0, float(np.log(share)))
     return result
 
 
