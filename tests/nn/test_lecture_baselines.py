@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import tiny
 from hmrnn import InputError, checkpoint
@@ -21,6 +21,7 @@ from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
+from hmrnn.training.averaging import decay
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]
 
@@ -187,3 +188,11 @@ def test_each_is_trained_by_its_name(kind: str, tmp_path: Path) -> None:
         run.step()
     for name, p in trainer.model.state_dict().items():
         assert torch.equal(p, other.model.state_dict()[name]), name
+
+
+def test_weight_decay_leaves_the_reservoir_as_it_was_drawn() -> None:
+    model = nn.ModuleList([EchoStateNetwork(3, 5, 1), nn.Linear(5, 2)])
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    decay(model, 0.5)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, before[name] * (0.5 if name == "1.weight" else 1))

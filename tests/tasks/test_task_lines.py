@@ -19,6 +19,7 @@ from hmrnn.config import Config, DataConfig
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.data.text.lines import split_lines
 from hmrnn.nn.context import Told
+from hmrnn.nn.models import telling
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.text import TextModel
 
@@ -150,3 +151,12 @@ def test_a_model_of_lines_is_fine_tuned_on_lines(tmp_path: Path) -> None:
     assert tuned.config.data.format == "lines"
     assert tuned.vocabulary.symbols == (*VOCABULARY.symbols, "x")
     assert tuned.end == 0
+
+
+def test_a_model_that_is_told_the_time_left_scores_and_embeds_lines(tmp_path: Path) -> None:
+    model = trained(tmp_path / "run", config(epochs=1, time="left", classes=("a", "b")))
+    with telling(model.network, model.tell("a")):
+        [found] = model.score_lines(["abcabc"])
+        assert model.embed("abcabc").symbols.shape[0] == 6
+    assert found is not None
+    assert found.bits == pytest.approx(model.score("abcabc", condition="a").bits)

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint, Reads
@@ -139,7 +139,7 @@ def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: P
     """The data as files: a text is written to ``folder``. InputError if the run is ``kept`` and would miss them."""
     if start.reads.modality == "strokes":
         return DataConfig(format="strokes", path=_paths(data))
-    kind = "lines" if start.config.data.format == "lines" else "text"
+    kind: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
     if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
         if kept:
             raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")

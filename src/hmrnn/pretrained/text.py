@@ -242,8 +242,13 @@ class TextModel(Model):
                 raise InputError(f"line {number}: {error}") from error
             symbols = self._noted(reading, f"line {number}: ").indices
             prime = len(self.prime) if primed else 0
-            enough = len(symbols) > (0 if prime else 1)
-            yield evaluate(self.network, self._primed(symbols, primed), prime=prime) if enough else None
+            if len(symbols) <= (0 if prime else 1):
+                yield None
+                continue
+            symbols = self._primed(symbols, primed)
+            with telling(self.network, self.tell(None, steps=len(symbols))):
+                found = evaluate(self.network, symbols, prime=prime)
+            yield found
 
     def embed(self, text: str, *, unknown: Unknown = "replace", primed: bool = True) -> Embedding:
         """Vectors of ``text``: of its symbols, of its segments at every level, and of the whole text.
@@ -254,8 +259,9 @@ class TextModel(Model):
             >>> found.symbols.shape, [level.shape for level in found.segments], found.text.shape  # doctest: +SKIP
         """
         reading = self._read(text, "embed", unknown)
-        prime = len(self.prime) if primed else 0
-        return embed(self.network, self._primed(reading.indices, primed), reading.counts, prime=prime)
+        symbols, prime = self._primed(reading.indices, primed), len(self.prime) if primed else 0
+        with telling(self.network, self.tell(None, steps=len(symbols))):
+            return embed(self.network, symbols, reading.counts, prime=prime)
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``text``."""

@@ -13,12 +13,12 @@ from hmrnn.nn.hmlstm import HMLSTM
 
 @torch.no_grad()
 def decay(model: nn.Module, share: Tensor | float) -> None:
-    """Subtract ``share`` of every matrix; biases, gains and the detectors' rows and matrices stay."""
+    """Subtract ``share`` of every matrix; biases, gains, the detectors' rows and matrices and fixed weights stay."""
     layers = [w for module in model.modules() if isinstance(module, HMLSTM) for w in module.layers()]
     rows = {id(a): 4 * w.hidden_size for w in layers for a in (w.U, w.V, w.W)}  # without the detector's
     rows |= {id(a): 0 for w in layers for a in (w.D1, w.D2)}
     for p in model.parameters():
-        if p.dim() > 1:
+        if p.dim() > 1 and p.requires_grad:
             p[: rows.get(id(p))].mul_(1 - share)
 
 
