@@ -12,11 +12,17 @@ from hmrnn.config import DataConfig
 from hmrnn.data.labels.files import load_labelled, parse
 from hmrnn.errors import InputError
 
+REST = "\t_" * 6
+CONLLU = (
+    f"# text = du #\n1-2\tdu#\t_\t_{REST}\n1\tdu\tdare\tVERB{REST}\n2\t#\t#\tSYM{REST}\n2.1\tnone\t_\tX{REST}\n\n"
+    f"1\tel\tel\tDET{REST}\n"
+)
 GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.tsv", "labels", "ab c\tx\nd\ty\n", ["ab c", "d"], ["x", "y"]),
     ("a.tsv", "labels", 'say "ab\tx\n', ['say "ab'], ["x"]),
     ("a.csv", "labels", '"a, b",x\nd,y\n', ["a, b", "d"], ["x", "y"]),
     ("a.csv", "labels", "label,text\nx,ab\ny,d\n", ["ab", "d"], ["x", "y"]),
+    ("a.csv", "labels", "review,label\nab,x\nd,y\n", ["ab", "d"], ["x", "y"]),
     ("a.csv", "labels", "text\nab\nd\n", ["ab", "d"], None),
     ("a.csv", "labels", "1,2.5,3,x\n0,1,2,y\n", [[1.0, 2.5, 3.0], [0.0, 1.0, 2.0]], ["x", "y"]),
     ("a.jsonl", "labels", '{"text": "ab", "label": 1}\n\n{"text": "c", "label": 0}', ["ab", "c"], [1, 0]),
@@ -24,6 +30,8 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.conll", "tags", "the D\ncat N\n\nsat V\n", [["the", "cat"], ["sat"]], [["D", "N"], ["V"]]),
     ("a.conll", "tags", "# text = the\nthe\tX\tD\n", [["the"]], [["D"]]),
     ("a.conll", "tags", "# O\n", [["#"]], [["O"]]),
+    ("a.conll", "tags", "of IN O\n# # B-NP\n", [["of", "#"]], [["O", "B-NP"]]),
+    ("a.conllu", "tags", CONLLU, [["du", "#"], ["el"]], [["VERB", "SYM"], ["DET"]]),
     ("a.conll", "tags", "the\ncat\n", [["the", "cat"]], None),
     ("a.jsonl", "tags", '{"tokens": ["a"], "tags": ["D"]}', [["a"]], [["D"]]),
     ("a.tsv", "pairs", "cat\tkat\n", ["cat"], ["kat"]),
@@ -53,6 +61,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("a.jsonl", "labels", '{"label": 1}', "one of text, tokens, series, source"),
     ("a.jsonl", "labels", '{"text": "a", "label": 1}\n{"text": "b"}', "2 sequences and 1 label"),
     ("a.conll", "tags", "the D\ncat\n", "tokens with a tag and tokens without"),
+    ("a.conllu", "tags", "the D\n", "line 1 must hold the 10 columns"),
     ("a.conll", "tags", "\n\n", "holds no sequences"),
 ]
 

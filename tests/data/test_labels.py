@@ -54,7 +54,7 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, ["x"] * 4, {}, "only the label 'x'"),
     ("labels", TWO, ["x", "y", "x", None], {}, r"None as y\[3\]"),
     ("labels", TWO, ["x", 1, "x", 1], {}, "all strings or all numbers"),
-    ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a number"),
+    ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a finite number"),
     ("labels", TWO, "xyxy", {}, "y must be a list"),
     ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, 1]}, "sample_weight must hold 4"),
     ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, -1, 1, 1]}, "none negative"),

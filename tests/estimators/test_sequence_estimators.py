@@ -230,6 +230,36 @@ def test_scikit_learn_takes_it() -> None:
     assert pipeline.set_params(label__epochs=2).get_params()["label__epochs"] == 2
 
 
+def test_numpy_numbers_as_parameters(tmp_path: Path) -> None:
+    how = {"hidden_size": np.int64(6), "epochs": np.int32(1), "dropout": np.float32(0.5), "level": np.int64(1)}
+    model = hmrnn.HMClassifier(**{**SMALL, **how}).fit(TEXTS, LABELS)
+    again = hmrnn.HMClassifier.load(model.save(tmp_path / "model"))
+    assert (again.epochs, again.dropout, again.level) == (1, 0.5, 1)
+
+
+def test_a_weight_of_0_leaves_a_sequence_out() -> None:
+    X = [*TEXTS, "zz", "zz"]
+    weights = [1.0] * 16 + [0.0] * 2
+    model = hmrnn.HMClassifier(**SMALL).fit(X, [*LABELS, "first", "second"], sample_weight=weights)
+    without = hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS)
+    assert "z" not in model.model_.reads.symbols
+    np.testing.assert_array_equal(model.predict_proba(X), without.predict_proba(X))
+
+
+def test_labels_that_training_has_not_shown_are_wrong(classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger) -> None:
+    assert classifier.score(["abab", "cdcd"], ["first", "third"]) == 0.5
+    answer = tagger.predict([["the", "cat"]])[0]
+    assert tagger.score([["the", "cat"]], [[answer[0], "X"]]) == 0.5
+    assert tagger.score([["the"], ["cat"]], [["X"], ["N"]], [1, 0]) == 0.0
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}).fit(X, y)
+    assert model.n_features_in_ == 2
+    assert not hasattr(model.fit(TEXTS, LABELS), "n_features_in_")
+
+
 BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "16 sequences and 3 labels"),
     (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "two or more classes"),
@@ -244,6 +274,11 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
     (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
     (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
+    (hmrnn.HMTransducer, {}, WORDS, 5, "y must be a list of sequences; got int"),
+    (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], r"X\[1\] must be one of .*; got nan"),
+    (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X must be a list of sequences .*; got dict"),
+    (hmrnn.HMClassifier, {}, TEXTS, [0.0, float("inf")] * 8, "finite number; got inf"),
+    (hmrnn.HMClassifier, {"class_weight": {0: 0, 1: 1}}, list("ababab"), [0] * 5 + [1], "0 for all .* validation"),
 ]
 
 
@@ -254,9 +289,18 @@ def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, messag
     assert "\n" not in str(caught.value)
 
 
+def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
+    with pytest.raises(InputError, match=r"X\[0\] is a text, and this model reads lists of tokens"):
+        tagger.predict(["the cat"])
+
+
 def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
     with pytest.raises(InputError, match=r"y holds 'third'.*'first', 'second'"):
         classifier.score(["ab"], ["third"])
+    with pytest.raises(InputError, match="the token 'the', and this model reads single characters"):
+        classifier.predict([["a", "the"]])
+    with pytest.raises(InputError, match="sample_weight must hold 1 numbers"):
+        classifier.score(["ab"], ["first"], [1, 1])
     with pytest.raises(InputError, match="one label per sequence"):
         classifier.score(["ab"], ["first", "first"])
     with pytest.raises(InputError, match="reads symbols"):

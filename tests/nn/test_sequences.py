@@ -76,6 +76,17 @@ def test_wide_beams_find_the_best_of_all_writings_and_greedy_takes_the_likeliest
         assert greedy[b][0] == symbols
 
 
+@pytest.mark.parametrize("beam", [2, 3])
+def test_a_writing_does_not_depend_on_the_others_in_the_batch(beam: int) -> None:
+    made, _ = decoder()
+    states, mask = torch.randn(4, 12, 4, dtype=torch.float64), torch.ones(4, 12, dtype=torch.bool)
+    limits = torch.arange(12) + 3
+    together = made.write(Memory(states, mask), beam, limits)
+    for b, (symbols, _, _) in enumerate(together):
+        one = slice(b, b + 1)
+        assert made.write(Memory(states[:, one], mask[:, one]), beam, limits[one])[0][0] == symbols
+
+
 def test_two_way_baseline_is_torchs_bidirectional_lstm() -> None:
     torch.manual_seed(0)
     one = TwoWay(lambda: LSTM(4, 5, 1))

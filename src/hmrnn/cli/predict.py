@@ -59,15 +59,14 @@ def _given(path: str, model: LabelledModel) -> Labelled:
     name = "standard input" if path == "-" else path
     data = inputs.read_bytes(None if path == "-" else path)
     reads = model.reads
-    tokens = reads.spelled or any(len(symbol) > 1 for symbol in reads.symbols)
-    found = parse(decoded(data, name), name, reads.modality, tokens=tokens, numbers=not reads.symbols)
+    found = parse(decoded(data, name), name, reads.modality, tokens=reads.tokens, numbers=not reads.symbols)
     if not found.sequences:
         raise InputError(f"{name} holds no sequences")
     return found
 
 
 def _checked(given: Labelled, model: LabelledModel) -> list[list[Any]]:
-    """The right answers of each sequence, as the model gives them; InputError if it knows one of them not."""
+    """The right answers of each sequence, as the model gives them; InputError if it knows none of them."""
     reads = model.reads
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings
     items = sequences(given.sequences)
@@ -79,8 +78,7 @@ def _checked(given: Labelled, model: LabelledModel) -> list[list[Any]]:
     else:
         rows = check_tags(given.answers, items)
     typed = [[known.get(str(label), label) for label in row] for row in rows]
-    for row in typed:
-        reads.class_indices(row, "the file")
+    reads.answer_indices(typed, "the file")
     return typed
 
 

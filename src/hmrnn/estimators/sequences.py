@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import re
 import sys
@@ -109,7 +110,7 @@ class SequenceEstimator(Estimator):
 
     def _fit(self, X: Any, y: Any, *, sample_weight: Any = None, class_weight: ClassWeight = None, **how: Any) -> None:
         seed = seed_of(self.random_state)
-        config = self._config(seed)
+        config = _plain(self._config(seed))
         try:
             config.check()
         except InputError as error:  # it names settings such as train.epochs, which are parameters here
@@ -135,6 +136,7 @@ class SequenceEstimator(Estimator):
         self.model_: Any = self._model(network.eval(), corpus.reads, config)
         self.loss_curve_: list[float] = curve
         self.n_iter_: int = trainer.progress.epoch
+        self.__dict__.pop("n_features_in_", None)  # of an earlier fit
         if not corpus.reads.symbols:
             self.n_features_in_: int = corpus.reads.size
 
@@ -195,3 +197,11 @@ class SequenceEstimator(Estimator):
         if not model.reads.symbols:
             self.n_features_in_ = model.reads.size
         return self
+
+
+def _plain(config: Any) -> Any:
+    """A config, or a part of one, with plain numbers for those of NumPy, which a checkpoint cannot hold."""
+    found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    changed = {name: value.item() for name, value in found.items() if isinstance(value, np.generic)}
+    parts = {name: _plain(value) for name, value in found.items() if dataclasses.is_dataclass(value)}
+    return dataclasses.replace(config, **changed, **parts)

@@ -117,12 +117,14 @@ class AttentionDecoder(nn.Module):
                         if score > -float("inf"):
                             done[b].append((score / len(path.symbols), path))
                         best[b, j] = -torch.inf
+                if len(done[b]) >= beam:  # finished, whatever the other sequences still need
+                    best[b] = -torch.inf
                 kept_paths.append(mine)
             paths, sums, width = kept_paths, best, new
             chosen = keep.flatten()
             state, rows = state.select(chosen), rows[chosen]
             last = torch.tensor([p.symbols[-1] for mine in paths for p in mine], device=rows.device)
-            if bool((sums == -torch.inf).all()) or all(len(found) >= beam for found in done):
+            if bool((sums == -torch.inf).all()):
                 break
         results = []
         for found in done:

@@ -14,11 +14,12 @@ from hmrnn.analysis.decision import Decision
 from hmrnn.analysis.edits import edit_distance
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
+from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags, check_weights
 from hmrnn.data.labels.labelling import Labelling
 from hmrnn.data.labels.sequences import Item, sequences
 from hmrnn.errors import InputError
 from hmrnn.inference.labelled import read_labelled, segmentation
+from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, on_steps
 from hmrnn.nn.transducer import TransducerModel
@@ -71,7 +72,7 @@ class LabelledModel(Model):
         return path
 
     def _items(self, X: Any) -> list[Item]:
-        return sequences(X)
+        return sequences(X, tokens=self.labelling.tokens)
 
     def _groups(self, items: list[Item]) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
         with evaluating(self.network), torch.inference_mode():
@@ -97,10 +98,11 @@ class LabelModel(LabelledModel):
         return cast(np.ndarray, self.classes[self.predict_proba(X).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right labels; InputError about a label unknown to the model."""
+        """The share of right labels. One that training has not shown counts as wrong; InputError if all are such."""
         chances = self.predict_proba(X)
-        wanted = self.labelling.class_indices(check_labels(y, len(chances)), "y")
-        return float(np.average(chances.argmax(axis=1) == wanted, weights=sample_weight))
+        (wanted,) = self.labelling.answer_indices([check_labels(y, len(chances))], "y")
+        weights = check_weights(sample_weight, len(chances))
+        return float(np.average(chances.argmax(axis=1) == wanted, weights=weights))
 
     def explain(self, X: Any) -> list[Decision]:
         items = self._items(X)
@@ -147,10 +149,10 @@ class TagModel(LabelledModel):
         return [found[k] for k in range(len(items))]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right tags; InputError about a tag unknown to the model."""
+        """The share of right tags. One that training has not shown counts as wrong; InputError if all are such."""
         items = self._items(X)
-        wanted = [self.labelling.class_indices(one, "y") for one in check_tags(y, items)]
-        weights = np.ones(len(items)) if sample_weight is None else np.asarray(sample_weight, float)
+        wanted = self.labelling.answer_indices(check_tags(y, items), "y")
+        weights = check_weights(sample_weight, len(items))
         right = {k: int((tags == wanted[k]).sum()) for k, tags, _, _ in self._tags(items)}
         total = sum(weights[k] * len(one) for k, one in enumerate(wanted))
         return float(sum(weights[k] * count for k, count in right.items()) / total)
@@ -185,7 +187,7 @@ class PairModel(LabelledModel):
         right = np.zeros(len(items))
         for k, symbols, _, _, _ in self._written(items, beam):
             right[k] = tuple(str(self.labelling.classes[symbol]) for symbol in symbols) == wanted[k]
-        return float(np.average(right, weights=sample_weight))
+        return float(np.average(right, weights=check_weights(sample_weight, len(items))))
 
     def error_rate(self, X: Any, y: Any, beam: int = 1) -> float:
         """Symbol error rate: edits (insertions, deletions, substitutions) per symbol of y."""
@@ -208,8 +210,7 @@ class PairModel(LabelledModel):
 
     def _written(self, items: list[Item], beam: int) -> Iterator[tuple[int, list[int], list[float], np.ndarray, Any]]:
         """For each sequence, in any order: its place, the symbols, their probabilities, the weights, the output."""
-        if not isinstance(beam, int) or isinstance(beam, bool) or beam < 1:
-            raise InputError(f"beam must be a whole number of at least 1; got {beam!r}")
+        beam = positive("beam", beam)
         for chosen, (inputs, lengths, _, _) in self._groups(items):
             memory, ends, encoded = self.network.read(inputs, lengths)
             limits = LONGEST[0] + LONGEST[1] * lengths

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -81,15 +82,19 @@ def make_corpus(
     elif modality == "tags":
         targets = check_tags(y, inputs)
     else:
-        text = isinstance(next(iter(y), None), str)
+        y = _listed(y, "y", "sequences")
         targets = [list(one) for one in check_pairs(y, len(inputs))]
+        text = isinstance(y[0], str)
     classes = sorted_classes([label for one in targets for label in one])
     if len(classes) < 2:
         what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
         raise InputError(f"y must hold two or more classes; got only the {what} {classes[0]!r}")
     if spelled is None:
         spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
-    weights = _weights(sample_weight, len(inputs))
+    weights = check_weights(sample_weight, len(inputs))
+    if not weights.all():  # as if they were not given; a part of such sequences alone would measure nothing
+        used = np.flatnonzero(weights)
+        inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]))
     reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text)
     encoded = [reads.class_indices(one, "y") for one in targets]
@@ -98,6 +103,9 @@ def make_corpus(
             weights
             * _class_weights(class_weight, reads, np.concatenate([encoded[k] for k in train]))[np.concatenate(encoded)]
         )
+        for which, chosen in (("training", train), ("validation", valid)):
+            if not weights[chosen].any():
+                raise InputError(f"class_weight is 0 for all classes of the {which} part; give one of them a weight")
     elif class_weight is not None:
         raise InputError(f"class_weight is for labels of whole sequences; got it for {modality}")
     if modality == "pairs":
@@ -119,8 +127,8 @@ def check_labels(y: Any, count: int) -> list[Any]:
     if len(labels) != count:
         raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels")
     for k, label in enumerate(labels):
-        if not isinstance(label, str | bool | int | float) or label != label:
-            raise InputError(f"a label must be a string or a number; got {label!r} as y[{k}]")
+        if not isinstance(label, str | bool | int | float) or label in (inf, -inf) or label != label:
+            raise InputError(f"a label must be a string or a finite number; got {label!r} as y[{k}]")
     return labels
 
 
@@ -167,7 +175,8 @@ def sorted_classes(labels: Sequence[Any]) -> list[Any]:
         raise InputError("labels must be all strings or all numbers; got both") from error
 
 
-def _weights(given: Any, count: int) -> np.ndarray:
+def check_weights(given: Any, count: int) -> np.ndarray:
+    """(sequences,): ``sample_weight``, or ones; InputError unless it holds one number per sequence."""
     if given is None:
         return np.ones(count)
     weights = np.asarray(given, np.float64)

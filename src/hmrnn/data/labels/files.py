@@ -76,7 +76,9 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
     ending = Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower()
     if ending in (".jsonl", ".ndjson"):
         return _json_lines(text, name, modality)
-    if modality == "tags" and ending in (".conll", ".conllu", ".bio", ".iob", ".tsv", ".txt"):
+    if modality == "tags" and ending == ".conllu":
+        return _conllu(text, name)
+    if modality == "tags" and ending in (".conll", ".bio", ".iob", ".tsv", ".txt"):
         return _conll(text, name)
     if ending in (".tsv", ".csv"):
         return _table(text, name, modality, "\t" if ending == ".tsv" else ",")
@@ -129,7 +131,7 @@ def _conll(text: str, name: str) -> Labelled:
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == "-DOCSTART-":
             sentences.append([])
-        elif not (columns[0] == "#" and len(columns) > 2):  # a comment
+        elif sentences[-1] or not (columns[0] == "#" and len(columns) > 2):  # a comment before a sentence
             if not columns[0].strip() or not columns[-1].strip():
                 raise InputError(f"{name}, line {number} must hold a token and its tag; got {line!r}")
             sentences[-1].append((columns[0], *columns[1:][-1:]))
@@ -139,6 +141,23 @@ def _conll(text: str, name: str) -> Labelled:
         raise InputError(f"{name} holds tokens with a tag and tokens without; give one for each, or none")
     tags = [[row[1] for row in sentence] for sentence in kept] if sizes == {2} else []
     return _together([[row[0] for row in sentence] for sentence in kept], tags, name, "tags")
+
+
+def _conllu(text: str, name: str) -> Labelled:
+    """The words and universal part-of-speech tags (UPOS) of a Universal Dependencies file."""
+    sentences: list[list[tuple[str, str]]] = [[]]
+    for number, line in enumerate(text.split("\n"), start=1):
+        columns = line.rstrip("\r").split("\t")
+        if not line.strip():
+            sentences.append([])
+        elif not line.startswith("#"):
+            if len(columns) != 10 or not columns[1]:
+                raise InputError(f"{name}, line {number} must hold the 10 columns of CoNLL-U; got {len(columns)}")
+            if columns[0].isdecimal():  # neither a range of words nor an empty node
+                sentences[-1].append((columns[1], columns[3]))
+    kept = [sentence for sentence in sentences if sentence]
+    return _together([[word for word, _ in one] for one in kept], [[tag for _, tag in one] for one in kept],
+                     name, "tags")  # fmt: skip
 
 
 def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled:
@@ -152,8 +171,11 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
     named = [cell.strip().lower() for cell in rows[0]]
     first, last = 0, len(named) - 1
-    if len(named) <= 2 and any(cell in named for cell in SEQUENCE):
-        first = next(named.index(cell) for cell in SEQUENCE if cell in named)
+    header = [named.index(cell) for cell in SEQUENCE if cell in named]
+    if len(named) == 2 and not header and ANSWER[modality] in named:
+        header = [1 - named.index(ANSWER[modality])]
+    if len(named) <= 2 and header:
+        first = header[0]
         last = named.index(ANSWER[modality]) if ANSWER[modality] in named else 1 - first if len(named) == 2 else 0
         rows = rows[1:]
     wrong = [k for k, row in enumerate(rows, start=1) if len(row) != len(named)]

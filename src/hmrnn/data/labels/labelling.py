@@ -75,6 +75,11 @@ class Labelling:
         return "symbol" if self.symbols else "step"
 
     @property
+    def tokens(self) -> bool:
+        """Whether the sequences are lists of tokens, some of more than one character."""
+        return self.spelled or any(len(symbol) > 1 for symbol in self.symbols)
+
+    @property
     def size(self) -> int:
         """Number of input symbols, with the one for all others; or of channels."""
         return len(self.symbols) + 1 if self.symbols else len(self.mean)
@@ -121,6 +126,13 @@ class Labelling:
                 known = ", ".join(map(repr, self.classes[:10])) + (" and others" if len(self.classes) > 10 else "")
                 raise InputError(f"{name} holds {label!r}, which is none of the classes of this model: {known}")
         return np.array([self._classes[label] for label in plain], np.int64)
+
+    def answer_indices(self, rows: Sequence[Sequence[Any]], name: str) -> list[np.ndarray]:
+        """The indices of the right answers, -1 for those that training has not shown; InputError if it showed none."""
+        found = [np.array([self._classes.get(label, -1) for label in row], np.int64) for row in rows]
+        if all((row < 0).all() for row in found):
+            self.class_indices(rows[0], name)  # raises
+        return found
 
     def describe(self) -> str:
         """What the model reads and answers, for people."""

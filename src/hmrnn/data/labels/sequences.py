@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ _WANTED = "texts, lists of tokens, or arrays (time, channels)"
 _LARGEST = 1e100
 
 
-def sequences(X: Any, name: str = "X") -> list[Item]:
+def sequences(X: Any, name: str = "X", *, tokens: bool | None = None) -> list[Item]:
     """X as a list of sequences of one kind; InputError names the first that is wrong.
 
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
-    (time,) for one channel. An array (n, time) or (n, time, channels) is n series.
+    (time,) for one channel. An array (n, time) or (n, time, channels) is n series. With ``tokens`` a text is
+    an error, and without it a token of more than one character; None: both may come.
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name} must be a list of sequences ({_WANTED}); got one text: put it into a list")
@@ -27,9 +28,9 @@ def sequences(X: Any, name: str = "X") -> list[Item]:
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
         raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {what}")
-    if not isinstance(X, Iterable):
+    if not isinstance(X, Iterable) or isinstance(X, Mapping) or (hasattr(X, "columns") and whole is None):
         raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
-    found = [_item(one, f"{name}[{k}]") for k, one in enumerate(X if whole is None else whole)]
+    found = [_item(one, f"{name}[{k}]", tokens) for k, one in enumerate(X if whole is None else whole)]
     if not found:
         raise InputError(f"{name} must hold at least one sequence; got none")
     first = found[0]
@@ -43,18 +44,23 @@ def sequences(X: Any, name: str = "X") -> list[Item]:
     return found
 
 
-def _item(one: Any, name: str) -> Item:
+def _item(one: Any, name: str, tokens: bool | None) -> Item:
     if isinstance(one, str):
         if not one:
             raise InputError(f"{name} is an empty text; leave it out")
+        if tokens:
+            raise InputError(f"{name} is a text, and this model reads lists of tokens; split the text into tokens")
         return tuple(one)
     if isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str):
         if not all(isinstance(token, str) and token for token in one):
             raise InputError(f"{name} must hold strings, none of them empty; got another among them")
+        long = next((token for token in one if len(token) > 1), None)
+        if tokens is False and long is not None:
+            raise InputError(f"{name} holds the token {long!r}, and this model reads single characters; give texts")
         return tuple(map(str, one))
     array = _array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-        got = type(one).__name__ if array is None else f"shape {array.shape}"
+        got = type(one).__name__ if array is None else f"shape {array.shape}" if array.ndim else repr(one)
         raise InputError(f"{name} must be one of {_WANTED}; got {got}")
     if len(array) == 0:
         raise InputError(f"{name} is empty; leave it out")
