@@ -74,9 +74,12 @@ def test_the_card_describes_the_model(card: str, model: TextModel) -> None:
     config = model.config.model
     assert f"| {parameters:,}, stored in 16 bits" in card
     assert f"layers of {sizes} units, embedding {config.embedding_size}, output embedding {config.output_size}" in card
-    assert f"| reads | {len(model.vocabulary)} characters: " in card
-    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>")
+    assert f"| reads | {len(model.vocabulary.symbols)} characters and an unknown symbol: " in card
+    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>^\\@~_`")
     assert set(map(str, model.vocabulary.symbols)) == known
+    assert model.vocabulary.unknown
+    assert not config.flush
+    assert config.top_down == "pending"
 
 
 def bits(card: str, what: str) -> tuple[int, float]:
@@ -91,7 +94,7 @@ def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel
     found = model.score(text, primed=False)  # as measured for the card
     assert characters == len(text) == found.symbols + 1
     assert found.bits == pytest.approx(noted, abs=0.002)
-    assert noted < 2.2
+    assert noted < 1.75
     assert all(0.002 < rate < 0.98 for rate in found.rates), "a level is dead"
 
 
@@ -121,7 +124,7 @@ def test_the_card_has_what_was_measured_and_half_precision_costs_nothing(card: s
         if file == "test-half-cpu.json":
             assert measured["weights_sha256"] == hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
     assert found[0] == pytest.approx(found[1], abs=0.002)
-    assert found[0] < 1.8
+    assert found[0] < 1.6
 
 
 def test_it_prefers_english(model: TextModel) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 PRIME = 2
-"""Line ends before a text. After one, level 2 of english-small still ends a segment after the first letter."""
+"""Line ends before a text. After one or three, level 1 of english-small finds the end of the first word less often."""
 
 
 @dataclasses.dataclass(repr=False)
