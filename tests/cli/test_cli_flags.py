@@ -92,3 +92,10 @@ def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monke
     assert tiny.hmrnn("explore", "-m", "english-small") == 0
     bundled = ("english-small", "handwriting-small")
     assert served == [bundled, (*bundled, str(Path("runs", "demo"))), ("english-small",)]
+
+
+@pytest.mark.parametrize(("layers", "rates"), [(2, (0.2,)), (3, (0.2, 0.05)), (4, (0.2, 0.05, 0.0125))])
+def test_a_single_rate_of_a_preset_continues_by_quarters(layers: int, rates: tuple[float, ...], work: Path) -> None:
+    made = train_arguments(["words", "story.txt", "--out", "runs/none", "--model.num-layers", str(layers)])
+    assert made.config.detectors.rates == rates
+    made.config.check()

@@ -10,12 +10,13 @@ import torch
 
 import tiny
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config import Config, SegmentConfig
+from hmrnn.config import Config, DetectorConfig, SegmentConfig
 from hmrnn.data import Corpus, Vocabulary, load_corpus
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.text import TextModel
 from hmrnn.tasks.base import Loss
 from hmrnn.tasks.text import TextTask, settled
 from hmrnn.training.detectors import segment_pull, targets
@@ -202,3 +203,12 @@ def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     assert torch.equal(before.words, after.words)
     assert torch.equal(before.shares, after.shares)
     assert not torch.equal(before.spell.weight, after.spell.weight)
+
+
+def test_a_single_layer_with_a_head_is_refused_with_a_reason():
+    vocabulary = Vocabulary("characters", tuple("abc"))
+    config = dataclasses.replace(words_config(num_layers=1, longest=4), detectors=DetectorConfig())
+    model = TextModel(TextTask.make_model(config, vocabulary, "auto"), vocabulary, config)
+    with pytest.raises(InputError, match="train two or more layers"):
+        model.segment("abc")
+    assert model.segment("abc", by="detectors").levels == 0

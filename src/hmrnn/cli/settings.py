@@ -100,9 +100,9 @@ def fit(config: C, preset: Config) -> C:
 
 
 def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """The first ``count`` rates; missing ones continue in the ratio of the last two."""
-    if len(rates) < 2:
-        return rates[:count]
-    ratio = rates[-1] / rates[-2]
+    """The first ``count`` rates; missing ones continue in the ratio of the last two, a single one by quarters."""
+    if not rates:
+        return ()
+    ratio = rates[-1] / rates[-2] if len(rates) > 1 else 0.25
     further = (round(rates[-1] * ratio**k, 4) for k in range(1, count - len(rates) + 1))
     return (*rates[:count], *further)

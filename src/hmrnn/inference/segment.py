@@ -66,6 +66,8 @@ def segment_many(
         raise InputError(
             f"a network without detectors finds no segments; got model.rnn {model.config.rnn}, train hm-lstm instead"
         )
+    if not model.rnn.num_boundaries and by == "head":
+        raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
     if batch < 1 or chunk < 1:
         raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
     inputs = [_checked(model, sequence, shown) for sequence, shown in zip(sequences, symbols, strict=True)]
