@@ -274,6 +274,7 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
     (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
     (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
+    (hmrnn.HMClassifier, {"dropout": 1.5}, TEXTS, LABELS, "^dropout must be at least 0"),
     (hmrnn.HMTransducer, {}, WORDS, 5, "y must be a list of sequences; got int"),
     (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], r"X\[1\] must be one of .*; got nan"),
     (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X must be a list of sequences .*; got dict"),
@@ -289,6 +290,10 @@ def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, messag
     assert "\n" not in str(caught.value)
 
 
+def test_a_loaded_tagger_reads_tokens_as_the_saved_one(tagger: hmrnn.HMTagger, tmp_path: Path) -> None:
+    assert hmrnn.HMTagger.load(tagger.save(tmp_path / "model")).spelled is True
+
+
 def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
     with pytest.raises(InputError, match=r"X\[0\] is a text, and this model reads lists of tokens"):
         tagger.predict(["the cat"])
@@ -297,8 +302,9 @@ def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
 def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
     with pytest.raises(InputError, match=r"y holds 'third'.*'first', 'second'"):
         classifier.score(["ab"], ["third"])
-    with pytest.raises(InputError, match="the token 'the', and this model reads single characters"):
-        classifier.predict([["a", "the"]])
+    with pytest.raises(InputError, match="tokens such as 'the', and this model reads single characters"):
+        classifier.predict([["the", "cat"]])
+    assert len(classifier.predict([["a", "Br"]])) == 1  # a token that training has not shown
     with pytest.raises(InputError, match="sample_weight must hold 1 numbers"):
         classifier.score(["ab"], ["first"], [1, 1])
     with pytest.raises(InputError, match="one label per sequence"):

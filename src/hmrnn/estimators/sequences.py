@@ -104,6 +104,8 @@ class SequenceEstimator(Estimator):
         for name, allowed in CHOICES.items():
             if hasattr(self, name):
                 one_of(name, getattr(self, name), allowed)
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be at least 0 and less than 1; got {self.dropout!r}")
         share = self.validation_fraction
         if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 <= share < 1:
             raise InputError(f"validation_fraction must be at least 0 and less than 1; got {share!r}")
@@ -191,6 +193,7 @@ class SequenceEstimator(Estimator):
         }  # fmt: skip
         names = cls._names()
         known |= {name: getattr(m, name) for name in ("read_out", "attend", "level", "crf") if name in names}
+        known |= {"spelled": model.reads.spelled} if "spelled" in names else {}
         self = cls(**known)
         self.model_ = model
         self.loss_curve_, self.n_iter_ = [], 0

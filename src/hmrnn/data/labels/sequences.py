@@ -20,7 +20,7 @@ def sequences(X: Any, name: str = "X", *, tokens: bool | None = None) -> list[It
 
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
     (time,) for one channel. An array (n, time) or (n, time, channels) is n series. With ``tokens`` a text is
-    an error, and without it a token of more than one character; None: both may come.
+    an error, and without it a list of tokens that all have more than one character; None: both may come.
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name} must be a list of sequences ({_WANTED}); got one text: put it into a list")
@@ -54,9 +54,8 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
     if isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str):
         if not all(isinstance(token, str) and token for token in one):
             raise InputError(f"{name} must hold strings, none of them empty; got another among them")
-        long = next((token for token in one if len(token) > 1), None)
-        if tokens is False and long is not None:
-            raise InputError(f"{name} holds the token {long!r}, and this model reads single characters; give texts")
+        if tokens is False and all(len(token) > 1 for token in one):  # a few may be rare tokens
+            raise InputError(f"{name} holds tokens such as {one[0]!r}, and this model reads single characters")
         return tuple(map(str, one))
     array = _array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
