@@ -36,6 +36,9 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.jsonl", "tags", '{"tokens": ["a"], "tags": ["D"]}', [["a"]], [["D"]]),
     ("a.tsv", "pairs", "cat\tkat\n", ["cat"], ["kat"]),
     ("a.jsonl", "pairs", '{"source": "cat", "target": ["K", "AE"]}', ["cat"], [["K", "AE"]]),
+    ("a.jsonl", "labels", '{"text": "a\u2028b", "label": 1}\r\n', ["a\u2028b"], [1]),
+    ("a.log", "labels", "a\u2028b\x0cc\r\nd\n", ["a\u2028b\x0cc", "d"], None),
+    ("a.conll", "tags", "the\tD\r\ncat\tN\r\n", [["the", "cat"]], [["D", "N"]]),
     ("a.log", "labels", "ab\n\ncd\n", ["ab", "cd"], None),
 ]
 

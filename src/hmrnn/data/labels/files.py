@@ -82,11 +82,16 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
         return _conll(text, name)
     if ending in (".tsv", ".csv"):
         return _table(text, name, modality, "\t" if ending == ".tsv" else ",")
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in _lines(text) if line.strip()]
     if numbers:
         return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
                          for k, line in enumerate(lines, start=1)], None)  # fmt: skip
     return Labelled([line.split() for line in lines] if tokens else lines, None)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a file; str.splitlines would also end one at U+2028 or a form feed within a text."""
+    return re.split(r"\r\n|\n|\r", text)
 
 
 def _series(cells: Sequence[str], where: str) -> list[float]:
@@ -98,7 +103,7 @@ def _series(cells: Sequence[str], where: str) -> list[float]:
 
 def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
     sequences, answers = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
             continue
         try:
@@ -127,7 +132,7 @@ def _together(sequences: list[Any], answers: list[Any], name: str, modality: Mod
 def _conll(text: str, name: str) -> Labelled:
     """A token and its tag per line, the first and the last column; an empty line ends a sentence."""
     sentences: list[list[tuple[str, ...]]] = [[]]
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == "-DOCSTART-":
             sentences.append([])
@@ -146,8 +151,8 @@ def _conll(text: str, name: str) -> Labelled:
 def _conllu(text: str, name: str) -> Labelled:
     """The words and universal part-of-speech tags (UPOS) of a Universal Dependencies file."""
     sentences: list[list[tuple[str, str]]] = [[]]
-    for number, line in enumerate(text.split("\n"), start=1):
-        columns = line.rstrip("\r").split("\t")
+    for number, line in enumerate(_lines(text), start=1):
+        columns = line.split("\t")
         if not line.strip():
             sentences.append([])
         elif not line.startswith("#"):
