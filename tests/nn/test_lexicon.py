@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hmrnn.errors import InputError
 from hmrnn.nn.lexicon import learn_lexicon
 
 WORDS = ["the", "dog", "cat", "sees", "barn", "under", "green"]
@@ -41,3 +42,8 @@ def test_shares_are_of_the_words_that_fit():
     assert max(map(len, words)) <= 4
     assert shares.sum() == pytest.approx(1)
     assert (np.diff(shares) <= 0).all()
+
+
+def test_a_text_of_line_ends_alone_is_refused():
+    with pytest.raises(InputError, match="nothing to learn words from"):
+        learn_lexicon(np.zeros(5, np.int64), np.zeros((2, 2), np.int8), np.array([0]))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.errors import InputError
 from hmrnn.nn.segmental import BROKEN, NONE, hashes, sum_segmentations, windows
 
 SHORTEST, LONGEST = 4, 12
@@ -117,6 +118,10 @@ def _pieces(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
         for line in np.split(block, np.flatnonzero(np.isin(block, separators))):
             line = line[~np.isin(line, separators)]
             pieces += [line[k : k + PIECE] for k in range(0, len(line), PIECE)]
+    if not pieces:
+        raise InputError(
+            "there is nothing to learn words from: the training part holds line ends alone; give more text"
+        )
     T = max(map(len, pieces))
     text = np.full((T, len(pieces)), NONE)
     for b, piece in enumerate(pieces):
