@@ -110,7 +110,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "no command": ("frobnicate", "unknown command 'frobnicate'; expected one of demo, train, "),
     "no preset": (
         "train",
-        "hmrnn train needs a preset (demo, text, handwritten, strokes, ptb, text8, enwik8, iamondb, ",
+        "hmrnn train needs a preset (demo, text, words, handwritten, strokes, ptb, text8, enwik8, iamondb, ",
     ),
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a preset"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),

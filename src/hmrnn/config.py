@@ -48,7 +48,7 @@ class DataConfig:
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
-    """Model the bytes of the files instead of their characters (format text, novel or manual)."""
+    """Model the bytes of the files instead of their characters (format text, lines, novel or manual)."""
     valid_fraction: float = 0.05
     """Share of the symbols, or lines of strokes, for validation. Not used by formats that come with a split."""
     test_fraction: float = 0.05

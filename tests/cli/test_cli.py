@@ -54,7 +54,7 @@ def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
 import sys
 from hmrnn.cli.main import main
 right = ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"])
-wrong = ("nonsense", "train no", "train demo --bogus", "train demo --train.epochs 0", "train text --data.path no",
+wrong = ("nonsense", "train no", "train ptb --bogus", "train ptb --train.epochs 0", "train text --data.path no",
          "segment -m no abc", "segment two words", "score --file no", "generate -m no",
          "evaluate -m english-small --plain", "evaluate -m english-small --file no", "segment --stream no --out found",
          "plot abc --file no", "explore -m no", "explore --port 99999", "export -m no --out new", "data no",

@@ -18,7 +18,7 @@ from hmrnn.training.trainer import Trainer
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("hmrnn.data.text.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
+    monkeypatch.setattr("hmrnn.utils.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
     run = tmp_path / "runs" / "demo-quick"
 
     with monkeypatch.context() as patch:  # Ctrl-C in the middle

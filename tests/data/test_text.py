@@ -348,7 +348,7 @@ def test_other_wrong_paths(tmp_path: Path) -> None:
         load_corpus(DataConfig(format="enwik8", path=(str(tmp_path),)))
     with pytest.raises(InputError, match="reads one file"):
         load_corpus(DataConfig(format="text8", path=(path, path)))
-    with pytest.raises(InputError, match=r"data\.bytes is for data\.format text, novel or manual"):
+    with pytest.raises(InputError, match=r"data\.bytes is for data\.format text, lines, novel or manual"):
         load_corpus(DataConfig(format="text8", path=(path,), bytes=True))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not a regular file"):

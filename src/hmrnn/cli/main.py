@@ -25,8 +25,9 @@ HELP = """\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text and show what the model found
-  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own; on labels, tags
-             or pairs of sequences; ptb-best, enwik8-best and iamondb-best have the settings of the best results
+  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own; on words of text
+             without spaces; on labels, tags or pairs of sequences; ptb-best, enwik8-best and iamondb-best have the
+             settings of the best results
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
   score      bits per character of a text, or of each of its lines
   segment    show the segments of a text at every level

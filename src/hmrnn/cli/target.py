@@ -33,7 +33,7 @@ def preset_for(target: str) -> tuple[str, Config]:
 
 def _demo() -> Config:
     """The preset demo; if the package that its novel comes from is not installed, with the Python manual instead."""
-    from hmrnn.data.text.novel import novel_file
+    from hmrnn.utils.novel import novel_file
 
     if novel_file() is not None:
         return PRESETS["demo"]

