@@ -29,6 +29,7 @@ docs: $(VENV)/installed-docs
 # What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
 stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops
+	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 
 # Small faults in the source, each of which some test must notice; takes about 15 minutes.

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import pairs
 import tiny
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; some tests interrupt runs
@@ -25,6 +26,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not pairs.FULL:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: runs with HMRNN_FULL_GRIDS=1, as in make stress"))
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -61,6 +61,7 @@ def run(gallery: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: object
     gallery.main()
 
 
+@pytest.mark.slow
 def test_the_script_draws_them_all(
     gallery: ModuleType, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

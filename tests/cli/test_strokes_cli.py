@@ -320,6 +320,7 @@ def test_a_model_that_is_not_finite_is_not_used(run: Path, tmp_path: Path, capsy
     assert re.search("the pen jumped by|outputs are not finite", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     assert tiny.hmrnn("demo", "--handwriting", "--quick", "--out", tmp_path / "demo") == 0

@@ -369,6 +369,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
             job([path], tmp_path / "x", **wrong)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """The peak of a process that goes on to a file ten times as long is hardly higher."""
     code = """

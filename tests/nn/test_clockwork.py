@@ -182,6 +182,7 @@ def test_clockwork_refuses_second_derivatives(power: int) -> None:
         torch.autograd.grad(rnn(x)[0].hidden[-1].pow(power).sum(), x, create_graph=True)
 
 
+@pytest.mark.slow
 def test_clockwork_under_compile() -> None:
     rnn, x = clockwork(), inputs(4)
 

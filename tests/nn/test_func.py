@@ -125,6 +125,7 @@ class Top(torch.nn.Module):
         return self.rnn(x)[0].hidden[-1]
 
 
+@pytest.mark.slow
 def test_the_reference_is_one_graph() -> None:
     """For torch.export, which follows Python if it is strict, and for torch.compile, with its gradient."""
     top = Top(HMLSTM(INPUT, 5, 3, layer_norm=True, engine="reference").double())

@@ -160,6 +160,7 @@ def table() -> dict[str, tuple[float, float, float]]:
     return {name: tuple(np.median(values, axis=0).tolist()) for name, values in rows.items()}  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_the_table_in_the_docs_is_what_is_measured() -> None:
     lines = [line.strip("| ").split(" | ") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     told = {cells[0].replace("`", ""): cells[2:] for cells in lines if cells[0].replace("`", "") in ESTIMATORS}

@@ -85,6 +85,7 @@ def test_under_ddp() -> None:
         close(gradients(loss_of(wrapped(x)[0]), rnn), want, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropping", [{}, {"weight_drop": 0.5, "dropout": 0.5, "zoneout": 0.3}])
 def test_a_compiled_module(dropping: dict[str, float]) -> None:
     """With the state carried over by compiled code, too."""
@@ -137,6 +138,7 @@ def test_without_gradients_only_the_outputs_grow_with_the_steps(norm: bool) -> N
     assert all(s == (2, T, B) or (s[:2] == (T, B) and max(s[2:], default=1) <= max(sizes)) for s in grown)
 
 
+@pytest.mark.slow
 def test_evaluation_holds_no_more_for_a_longer_text() -> None:
     gc.collect()  # what other tests left, which counts while it is there
     network = LanguageModel(5, ModelConfig(hidden_size=(6,), embedding_size=4, output_size=6))

@@ -84,6 +84,7 @@ def test_what_it_writes_looks_like_what_it_read(model: StrokeModel, lines: Strok
     assert habits(made) == pytest.approx(habits(read), rel=1 / 3)
 
 
+@pytest.mark.slow
 def test_its_corpus_is_built_in(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

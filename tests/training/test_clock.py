@@ -25,6 +25,7 @@ def wall_clock() -> Iterator[float]:
         yield rng.choice((0.0, 1.0, 2.0**31, 2.0**40, rng.uniform(0, 2e9)))
 
 
+@pytest.mark.slow
 def test_jumps_of_the_wall_clock_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(tiny.text(400))
     config = DataConfig(path=(str(tmp_path / "a.txt"),), cache=str(tmp_path / "cache"))

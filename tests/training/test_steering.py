@@ -99,6 +99,7 @@ def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() 
     assert high < 0.9
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_leaves_its_biases_alone(tmp_path: Path) -> None:
     config = tiny.config(rates=(0.7, 0.3), start_at_rates=True, rate_weight=0.0)
     tiny.run(tmp_path / "whole", config)
@@ -290,5 +291,6 @@ def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
         assert precision > 0.95
 
 
+@pytest.mark.slow
 def test_left_alone_detectors_do_not_go_there() -> None:
     assert where_words_end(120)[0] < 0.8
