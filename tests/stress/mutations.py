@@ -65,6 +65,7 @@ def first_failure(copy: Path, tests: list[str]) -> str | None:
         os.dup2(log, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
         os.environ |= {"PYTHONPATH": f"{copy}/src", "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True  # a compiled mutation could be taken for the source of the same second and size
         sys.path.insert(0, f"{copy}/src")
         os.chdir(copy)
         import pytest
