@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _seed() -> None:
     torch.manual_seed(0)
     torch.backends.mkldnn.set_flags(True)  # a product in bfloat16 that this CPU cannot do turns oneDNN off for good
+
+
+@pytest.fixture
+def ieee() -> Iterator[None]:
+    """Products of float32 in full precision."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
 
 
 @pytest.fixture(scope="session")

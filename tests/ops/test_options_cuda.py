@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -108,15 +107,6 @@ ESTIMATORS = [
 LARGER = Case(sizes=(64, 48, 80), T=20, B=9, input_size=24, forced="all", straight_through=True)
 ON_A_GPU = [dataclasses.replace(LARGER, **cell) for cell in CELLS + ESTIMATORS]
 ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
-
-
-@pytest.fixture
-def ieee() -> Iterator[None]:
-    """Products of float32 in full precision."""
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
 
 
 @pytest.mark.gpu

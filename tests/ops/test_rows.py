@@ -175,15 +175,6 @@ ON_A_GPU = [
 ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON_A_GPU]
 
 
-@pytest.fixture
-def ieee() -> Iterator[None]:
-    """Products of float32 in full precision."""
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("case", ON_A_GPU, ids=str)

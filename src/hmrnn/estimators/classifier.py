@@ -119,13 +119,6 @@ class HMClassifier(SequenceEstimator):
         self._fit(X, y, sample_weight=sample_weight, class_weight=self.class_weight)
         return self
 
-    @property
-    def classes_(self) -> np.ndarray:
-        """The labels, in the order of the columns of ``predict_proba``."""
-        self._check_fitted()
-        classes: np.ndarray = self.model_.classes
-        return classes
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """(sequences, classes): the probability of every class."""
         self._check_fitted()

@@ -152,6 +152,13 @@ class SequenceEstimator(Estimator):
                 file=sys.stderr,
             )
 
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels or tags, in the order of the columns of ``predict_proba``, or the symbols that can be written."""
+        self._check_fitted()
+        classes: np.ndarray = self.model_.classes
+        return classes
+
     def predict(self, X: Any) -> Any:
         """The answer to each sequence."""
         self._check_fitted()

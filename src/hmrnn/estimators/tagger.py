@@ -95,13 +95,6 @@ class HMTagger(SequenceEstimator):
         self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
         return self
 
-    @property
-    def classes_(self) -> np.ndarray:
-        """The tags, in the order of the columns of ``predict_proba``."""
-        self._check_fitted()
-        classes: np.ndarray = self.model_.classes
-        return classes
-
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
         self._check_fitted()

@@ -24,7 +24,7 @@ class HMTransducer(SequenceEstimator):
     tokens. ``score`` is the share of sequences without an error, ``error_rate`` counts edits per symbol.
 
     Args:
-        attend: "segments", or "steps": what the memory holds.
+        attend: "segments", or "steps": what the memory holds. A baseline finds no segments, so its memory holds steps.
         level: the level of these segments.
         rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.75, and half of
             the rate below for each further level. The lower, the shorter the memory.
@@ -104,13 +104,6 @@ class HMTransducer(SequenceEstimator):
         """Learn from sequences and what they are to be turned into."""
         self._fit(X, y, sample_weight=sample_weight)
         return self
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The symbols that can be written."""
-        self._check_fitted()
-        classes: np.ndarray = self.model_.classes
-        return classes
 
     def predict(self, X: Any) -> list[Any]:
         """What the model writes for each sequence: texts, or lists of tokens, as in training."""

@@ -57,11 +57,21 @@ class SequenceModel(nn.Module):
     Args:
         size: number of input symbols, or of channels.
         symbols: whether the input is symbols (T, B), not channels (T, B, size).
+        classes: number of labels, tags or symbols to write.
         config: sizes and options.
+        engine: of the HM-LSTM.
+        detectors: settings of its detectors.
     """
 
     def __init__(
-        self, size: int, symbols: bool, config: ModelConfig, engine: str, detectors: DetectorConfig | None
+        self,
+        size: int,
+        symbols: bool,
+        classes: int,
+        config: ModelConfig,
+        *,
+        engine: str = "auto",
+        detectors: DetectorConfig | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -71,6 +81,11 @@ class SequenceModel(nn.Module):
         self.dropout_embedding = 0.0
         self.rnn: Any = make_encoder(config.embedding_size, config, engine, detectors)
         self.output = make_output(self.rnn.output_sizes, config)
+        self.make_head(classes, config)
+
+    def make_head(self, classes: int, config: ModelConfig) -> None:
+        """Make the modules that turn the gated outputs into answers."""
+        raise NotImplementedError
 
     def encode(self, x: Tensor, lengths: Tensor) -> Encoded:
         """Read sequences (T, B) of symbols or (T, B, channels), of the given lengths (B,)."""
@@ -130,17 +145,7 @@ def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:
 class ClassifierModel(SequenceModel):
     """A label per sequence: features of all steps, combined by attention, mean, maximum or the last one; softmax."""
 
-    def __init__(
-        self,
-        size: int,
-        symbols: bool,
-        classes: int,
-        config: ModelConfig,
-        *,
-        engine: str = "auto",
-        detectors: DetectorConfig | None = None,
-    ) -> None:
-        super().__init__(size, symbols, config, engine, detectors)
+    def make_head(self, classes: int, config: ModelConfig) -> None:
         self.read_out = SequenceReadOut((config.output_size,), classes, pool=config.read_out)
 
     def predict(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
@@ -161,17 +166,7 @@ class ClassifierModel(SequenceModel):
 class TaggerModel(SequenceModel):
     """A tag per place, the last step of a token: features there, and a softmax or a linear-chain CRF."""
 
-    def __init__(
-        self,
-        size: int,
-        symbols: bool,
-        classes: int,
-        config: ModelConfig,
-        *,
-        engine: str = "auto",
-        detectors: DetectorConfig | None = None,
-    ) -> None:
-        super().__init__(size, symbols, config, engine, detectors)
+    def make_head(self, classes: int, config: ModelConfig) -> None:
         self.softmax = nn.Linear(config.output_size, classes)
         self.crf = LinearChainCRF(classes) if config.crf else None
 

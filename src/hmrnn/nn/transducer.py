@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config import ModelConfig
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.sequences import Encoded, Judged, SequenceModel
 
@@ -14,17 +14,7 @@ from hmrnn.nn.sequences import Encoded, Judged, SequenceModel
 class TransducerModel(SequenceModel):
     """A sequence per sequence; attention sees all steps, or the ends of the segments of a level."""
 
-    def __init__(
-        self,
-        size: int,
-        symbols: bool,
-        classes: int,
-        config: ModelConfig,
-        *,
-        engine: str = "auto",
-        detectors: DetectorConfig | None = None,
-    ) -> None:
-        super().__init__(size, symbols, config, engine, detectors)
+    def make_head(self, classes: int, config: ModelConfig) -> None:
         self.decoder = AttentionDecoder(classes, config.embedding_size, config.output_size, config.output_size)
 
     def read(self, x: Tensor, lengths: Tensor) -> tuple[Memory, Tensor, Encoded]:
