@@ -130,6 +130,7 @@ def cell() -> Table:
             ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --detectors.estimator soft"),
             ("first", ", no FLUSH, output of the first layer alone", "--model.no-flush --model.output-layers first"),
             ("gumbel", ", no FLUSH, gumbel boundaries", "--model.no-flush --detectors.estimator gumbel"),
+            ("hidden", ", no FLUSH, detectors with 64 hidden units", "--model.no-flush --detectors.hidden 64"),
             ("reinforce", ", no FLUSH, REINFORCE", "--model.no-flush --detectors.estimator reinforce"),
         )
     }
