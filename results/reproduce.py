@@ -208,6 +208,28 @@ def large() -> Table:
     return Table("Penn Treebank, characters", "ptb", PTB, rows)
 
 
+def baselines() -> Table:
+    """Networks without detectors beside torch's LSTM, six epochs each: nothing dropped, and with dropout.
+
+    The reservoir of an echo state network is not trained, so nothing is dropped there.
+    """
+    rows = {}
+    for suffix, more, said in (("", UNDROPPED, "nothing dropped"), ("-dropped", "", "dropout as in the table ptb")):
+        for name, title, flags in (
+            ("lstm", "LSTM", ""),
+            ("peephole", "Peephole LSTM", ""),
+            ("coupled", "Peephole LSTM, coupled gates", ""),
+            ("skip", "RNN with a delay of 8", "--model.delay 8"),
+            ("time-delay", "Time-delay network, 8 steps per layer", "--model.kernel 8"),
+            ("output-rnn", "RNN that reads its output", ""),
+            ("echo-state", "Echo state network, spectral radius 0.9", "--model.spectral-radius 0.9"),
+        ):
+            if name != "echo-state" or not suffix:
+                title = f"{title}, 3x512; {said}"
+                rows[name + suffix] = Row(title, f"--model.rnn {name} {flags} {more}".strip())
+    return Table("Penn Treebank, characters", "ptb", f"{PTB} --train.epochs 6", rows)
+
+
 def tuned() -> dict[str, Row]:
     """Learning rate and weight decay of each network, with the dropout of the table and with less."""
     rows = {}
@@ -312,6 +334,7 @@ TABLES = {
             "ln-cw-rnn": Row("LN-CW-RNN 3x512, nothing dropped, 12 epochs", f"--model.rnn cw-rnn {SHORT} {UNDROPPED}"),
         },
     ),
+    "ptb-baselines": baselines(),
     "ptb-large": large(),
     "ptb-without-spaces": Table(
         "Penn Treebank, characters, spaces removed", "ptb", SPACELESS,
