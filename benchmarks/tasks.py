@@ -11,6 +11,7 @@ Both networks have the same layers, read-out, schedule, seed and data. Prints a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import torch
 
 import hmrnn
 from hmrnn.analysis.edits import span_f1
+from hmrnn.ops.cuda.cache import uncaptured
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""
@@ -94,6 +96,9 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Runs:
     entries = [(word, [sound.rstrip("012") for sound in sounds]) for word, sounds in spoken.items()]
     order = np.random.default_rng(0).permutation(len(entries))[: count + test]
     X, y = ([entries[k][part] for k in order] for part in (0, 1))
+    minutes = how.pop("minutes", None)
+    if minutes:
+        how["epochs"] = how["patience"] = epochs_in(60 * minutes, X[test:], y[test:], seed, how)
 
     def measure(rnn: str) -> dict[str, Any]:
         attend = {"lstm": "steps", "hm-lstm": "segments"}.get(rnn, "steps")
@@ -107,6 +112,17 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Runs:
         return {**scores, "phoneme_error_beam_4": model.error_rate(X[:test], y[:test]), **facts(model)}
 
     yield f"CMUdict, {count} words", ("hm-lstm", "hm-lstm-steps", "lstm"), measure
+
+
+def epochs_in(seconds: float, X: list[str], y: list[list[str]], seed: int, how: dict[str, Any]) -> int:
+    """The number of epochs that an HMTransducer makes in this time, from one and from three epochs of a part."""
+    part, took = min(len(X), 40 * how["batch_size"]), []
+    for epochs in (1, 1, 3):  # the first compiles kernels
+        model, began = hmrnn.HMTransducer(random_state=seed, **how | {"epochs": epochs}), time.monotonic()
+        with uncaptured():
+            model.fit(X[:part], y[:part])
+        took.append(time.monotonic() - began)
+    return max(1, int(seconds / ((took[2] - took[1]) / 2 * len(X) / part)))
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -125,6 +141,9 @@ def main() -> None:
     parser.add_argument("--num-layers", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--minutes", type=float, help="pairs: as many epochs as the HM-LSTM makes in this time")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--verbose", action="store_true", help="print a line per epoch to standard error")
     parser.add_argument("--crf", action="store_true")
     parser.add_argument("--tokens", action="store_true", help="tags: a token is one symbol, not spelled out")
     parser.add_argument("--rates", type=float, nargs="+", help="boundary rates of the levels; the default if not given")
@@ -133,7 +152,10 @@ def main() -> None:
     parser.add_argument("--out", help="a file to which results are appended, one JSON object per line")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    how = {name: getattr(given, name) for name in ("hidden_size", "num_layers", "epochs", "batch_size")}
+    names = ("hidden_size", "num_layers", "epochs", "batch_size", "device", "verbose")
+    how = {name: getattr(given, name) for name in names}
+    if given.minutes:
+        how["minutes"] = given.minutes
     how["patience"] = given.epochs
     if given.rates:
         how["rates"] = tuple(given.rates)
@@ -145,7 +167,8 @@ def main() -> None:
         ):
             for rnn in given.networks or networks:
                 before, began = os.times(), time.monotonic()
-                scores = measure(rnn)
+                with uncaptured() if given.task == "pairs" else contextlib.nullcontext():  # words differ in length
+                    scores = measure(rnn)
                 took = {"cpu_seconds": round(os.times().user - before.user), "seconds": round(time.monotonic() - began)}
                 row = {"task": given.task, "data": name, "rnn": rnn, "seed": seed, **scores, **took, **how}
                 shown = " ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"

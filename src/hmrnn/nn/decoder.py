@@ -99,30 +99,29 @@ class AttentionDecoder(nn.Module):
             logp[forced, : self.end] = -torch.inf
             total = (sums.reshape(-1, 1) + logp).view(B, width * K)
             best, places = total.topk(min(beam, width * K), dim=1)
-            new = best.shape[1]
+            scores, new = best.tolist(), best.shape[1]
             kept_paths: list[list[_Path]] = []
-            keep = torch.zeros(B, new, dtype=torch.long, device=rows.device)
+            keep: list[int] = []
             shown, seen = logp.exp().tolist(), weights.cpu()
-            for b in range(B):
+            for b, chosen in enumerate(places.tolist()):
                 mine: list[_Path] = []
-                for j in range(new):
-                    place, symbol = divmod(int(places[b, j]), K)
+                for j, which in enumerate(chosen):
+                    place, symbol = divmod(which, K)
                     at = b * width + place
                     old = paths[b][place]
-                    keep[b, j] = at
+                    keep.append(at)
                     path = _Path([*old.symbols, symbol], [*old.chances, shown[at][symbol]], [*old.weights, seen[at]])
                     mine.append(path)
-                    score = float(best[b, j])
                     if symbol == self.end:
-                        if score > -float("inf"):
-                            done[b].append((score / len(path.symbols), path))
-                        best[b, j] = -torch.inf
+                        if scores[b][j] > -float("inf"):
+                            done[b].append((scores[b][j] / len(path.symbols), path))
+                        scores[b][j] = -float("inf")
                 if len(done[b]) >= beam:  # finished, whatever the other sequences still need
-                    best[b] = -torch.inf
+                    scores[b] = [-float("inf")] * new
                 kept_paths.append(mine)
-            paths, sums, width = kept_paths, best, new
-            chosen = keep.flatten()
-            state, rows = state.select(chosen), rows[chosen]
+            paths, sums, width = kept_paths, sums.new_tensor(scores), new
+            from_rows = torch.tensor(keep, device=rows.device)
+            state, rows = state.select(from_rows), rows[from_rows]
             last = torch.tensor([p.symbols[-1] for mine in paths for p in mine], device=rows.device)
             if bool((sums == -torch.inf).all()):
                 break
