@@ -178,10 +178,10 @@ USING: dict[str, tuple[str, str]] = {
     "nothing there": ("segment -m runs/nowhere abc", "no checkpoint at runs/nowhere: expected a run directory, a"),
     "misspelt model": (
         "segment -m english-smal abc",
-        "(english-small, handwriting-small); did you mean english-small?",
+        "(english-small, handwriting-small, novel-small); did you mean english-small?",
     ),
     "endless model": (f"segment -m {'x' * 300} abc", "no checkpoint at xxx"),
-    "misspelt run": ("segment -m runs/stroy abc", "(english-small, handwriting-small); did you mean runs/story?"),
+    "misspelt run": ("segment -m runs/stroy abc", "novel-small); did you mean runs/story?"),
     "not a run": ("evaluate -m folder", "folder holds no checkpoint"),
     "a file": ("generate -m empty.txt", "no checkpoint at empty.txt"),
     "not trained yet": ("generate -m runs/fresh", "runs/fresh holds no checkpoint"),

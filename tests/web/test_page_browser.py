@@ -12,6 +12,7 @@ from browsing import Open, edges, needed, shown, write
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
+from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
@@ -69,7 +70,7 @@ def test_hover_and_keys_show_the_probabilities(visit: Open, shelf: Shelf) -> Non
 def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     page = visit(viewport={"width": 1300, "height": 800})
     write(page, "the lazy dog")
-    page.select_option("#read-other", "other")
+    page.get_by_role("button", name="Compare two models").click()  # the other is the first that differs
     expect(page.locator(".panel h2")).to_contain_text(["small", "other"])
     expect(shown(page, 1)).to_have_text([*"the lazy dog"])
     boxes = [page.locator(".panel").nth(k).bounding_box() for k in range(2)]
@@ -84,6 +85,21 @@ def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
         expect(panel.locator(".level-1 .block.alone")).to_have_count(len(here - there))
         expect(panel.locator(".legend .alone").first).to_have_text(f"{len(here - there)} only here")
     assert found[0].ends(1) != found[1].ends(1)
+    page.select_option("#read-model", "other")
+    expect(page.locator(".panel h2")).to_contain_text(["other", "small"])
+    page.get_by_role("button", name="Compare two models").click()
+    expect(page.locator(".panel")).to_have_count(1)
+    expect(page.locator("#read-other")).to_have_value("")
+
+
+def test_the_bundled_models_can_be_compared(visit: Open) -> None:
+    with Server(open_shelf(ExploreArguments().model), Limits()).running() as bundled:
+        page = visit(server=bundled)
+        page.get_by_role("button", name="Compare two models").click()
+        expect(page.locator(".panel h2")).to_contain_text(["english-small", "novel-small"])
+        expect(shown(page, 1)).to_have_count(shown(page, 0).count())
+        expect(page.locator(".legend .alone").first).to_have_text(re.compile(r"^\d+ only here$"))
+        expect(page.locator("#compare")).to_have_attribute("aria-pressed", "true")
 
 
 def test_the_page_explains_what_it_shows(visit: Open) -> None:

@@ -125,7 +125,7 @@ class EvaluateArguments(ModelArguments):
     file: tuple[str, ...] = option((), "FILE", file=True)
     """Files to read instead of the model's own corpus, in the format it was trained on."""
     plain: bool = option(False, needs="file", reads="text")
-    """Replace accented letters and typographic characters by ASCII before reading; english-small knows only ASCII."""
+    """Replace accented letters and typographic characters by ASCII before reading; bundled models know only ASCII."""
     path: tuple[str, ...] = option((), "PATH", file=True)
     """Where the model's own corpus is now, if it has moved since training."""
     streams: int | None = option(None, "N", reads="text")
@@ -154,7 +154,8 @@ class EvaluateArguments(ModelArguments):
 
     def check(self) -> None:
         super().check()
-        if self.model in set(bundled.names()) - {bundled.HANDWRITING} and not (self.file or self.path):
+        own = self.file or self.path or self.model not in bundled.names()
+        if not own and not bundled.comes_with_corpus(self.model):
             raise InputError(f"{self.model} comes without its corpus: name a text by --file, or a run of yours by -m")
         if self.symbols < 0:
             raise InputError(f"--symbols must not be negative; got {self.symbols}")
@@ -341,7 +342,7 @@ class PlotArguments(TextArguments):
                     raise InputError(f"{called(field)} has no effect with --figure curves; leave it out")
 
 
-EXPLORED = (bundled.DEFAULT, bundled.HANDWRITING)
+EXPLORED = tuple(bundled.names())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,7 +365,7 @@ class ExploreArguments(Arguments):
         super().check()
         if not self.model:
             raise InputError(
-                "hmrnn explore needs a model: name one or more with -m, such as -m english-small runs/demo"
+                f"hmrnn explore needs a model: name one or more with -m, such as -m {bundled.DEFAULT} runs/demo"
             )
         if not 0 <= self.port < 1 << 16:
             raise InputError(f"--port must lie between 0 and 65535; got {self.port}")

@@ -11,9 +11,9 @@ from hmrnn.cli.arguments import DataArguments
 from hmrnn.cli.target import preset_for
 from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
-from hmrnn.data import clean_wikipedia, load_corpus, load_strokes, write_archive
+from hmrnn.data import load_corpus, load_strokes, write_archive
 from hmrnn.data.labels.files import load_labelled
-from hmrnn.data.text.wikipedia import wikipedia_prose
+from hmrnn.data.text.wikipedia import clean_wikipedia, wikipedia_prose
 from hmrnn.errors import InputError
 
 

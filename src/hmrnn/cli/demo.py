@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Any
 
 from hmrnn.analysis import scores, yardsticks
 from hmrnn.analysis.gold import against_pen_ups, against_white_space
@@ -40,11 +39,13 @@ def run(arguments: DemoArguments) -> int:
         return status
     if quick:
         print("\n--quick only shows that every step runs: a model this small has learned next to nothing")
-    model = load(directory.path)
-    corpus, folder = model.corpus(), directory.path / "figures"
+    model, folder = load(directory.path), directory.path / "figures"
     folder.mkdir(exist_ok=True)
-    show: Any = {"text": _show_text, "strokes": _show_strokes}[model.reads.modality]
-    try_this = show(model, corpus, folder, quick)
+    if isinstance(model, TextModel):
+        try_this = _show_text(model, model.corpus(), folder, quick)
+    else:
+        assert isinstance(model, StrokeModel)
+        try_this = _show_strokes(model, model.corpus(), folder, quick)
     save_figure(curves(read_metrics(directory.path / "metrics.jsonl")), folder / "curves.png")
     print(f"\nThe figures and the training curves are in {folder}/, the model is in {directory.path}.")
     print(f"Try:  {try_this.format(shlex.quote(str(directory.path)))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
 from hmrnn.inference.sample import scribble
 from hmrnn.plots.save import check_drawing_path, save_drawing
-from hmrnn.pretrained.strokes import StrokeModel
-from hmrnn.pretrained.text import TextModel
+
+if TYPE_CHECKING:
+    from hmrnn.pretrained.strokes import StrokeModel
+    from hmrnn.pretrained.text import TextModel
 
 LONGEST = 86_400
 """Seconds of the longest animation: a day."""

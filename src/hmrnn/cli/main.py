@@ -19,9 +19,10 @@ from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
 from hmrnn.errors import InputError, TextNote, did_you_mean
+from hmrnn.pretrained import bundled
 from hmrnn.utils.signals import discard_stdout
 
-HELP = """\
+HELP = f"""\
 usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   demo       train on a built-in text and show what the model found
@@ -41,8 +42,8 @@ usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
 
   --version  print the version
 
-Without -m, segment, generate, score, plot and evaluate --file use english-small, a model bundled with hmrnn; explore
-also has handwriting-small.
+Without -m, segment, generate, score, plot and evaluate --file use {bundled.DEFAULT}; explore has all models that are
+bundled with hmrnn: {", ".join(bundled.names())}.
 """
 
 SYSTEM_ERRORS = {

@@ -57,7 +57,7 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
     InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones, or to a
     sentence.
     """
-    parser = parser_of(kind, program)
+    parser = parser_of(kind, program, explain=any(word.startswith(("-h", "--help")) for word in words))
     words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
     found, unknown = parser.parse_known_args(words)
     if unknown:
@@ -100,22 +100,31 @@ class Setting(NamedTuple):
     kind: Any
     field: dataclasses.Field[Any]
     default: Any
-    doc: str
+    owner: type
+    """The dataclass that the field belongs to."""
+
+    @property
+    def doc(self) -> str:
+        """The docstring of the field, which is read from the source."""
+        return _docs(self.owner).get(self.field.name, "")
 
 
 def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[Setting]:
     """The settings of a dataclass; those of a nested dataclass are named ``section.field``."""
-    kinds, docs = typing.get_type_hints(kind), _docs(kind)
+    kinds = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         value = getattr(default, field.name, field.default)
         if dataclasses.is_dataclass(kinds[field.name]):
             yield from settings_of(kinds[field.name], value, f"{field.name}.")
         else:
-            yield Setting(section + field.name, kinds[field.name], field, value, docs.get(field.name, ""))
+            yield Setting(section + field.name, kinds[field.name], field, value, kind)
 
 
-def parser_of(kind: type, program: str, default: Any = None) -> _Parser:
-    """The parser of a command whose arguments are the fields of ``kind``; its help shows the values of ``default``."""
+def parser_of(kind: type, program: str, default: Any = None, *, explain: bool = True) -> _Parser:
+    """The parser of a command whose arguments are the fields of ``kind``; its help shows the values of ``default``.
+
+    Without ``explain`` the help lacks the docstrings, which take longer to read than all else takes to parse.
+    """
     settings = list(settings_of(kind, default))
     places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
     parser = _Parser(
@@ -129,13 +138,13 @@ def parser_of(kind: type, program: str, default: Any = None) -> _Parser:
             groups[name] = parser.add_argument_group(name, _paragraph(part))
     for setting in settings:
         alias = getattr(kind, "ALIASES", {}).get(setting.name)
-        _add(groups[setting.name.rpartition(".")[0]], setting, alias)
+        _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "")
     return parser
 
 
-def _add(group: Any, setting: Setting, alias: str | None) -> None:
+def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
     """Add a setting to a parser or to one of its groups; ``alias`` is a further flag for it."""
-    name, kind, field, default, doc = setting
+    name, kind, field, default, _ = setting
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
     if shown not in (None, "", dataclasses.MISSING) and not isinstance(shown, bool):

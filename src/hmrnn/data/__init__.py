@@ -6,7 +6,6 @@ from hmrnn.data.strokes.files import read_strokes, save_strokes
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, Strokes
 from hmrnn.data.text.corpus import Corpus, load_corpus, read_symbols_and_spaces
 from hmrnn.data.text.vocabulary import Vocabulary
-from hmrnn.data.text.wikipedia import clean_wikipedia
 
 __all__ = [
     "Corpus",
@@ -16,7 +15,6 @@ __all__ = [
     "StrokeCorpus",
     "Strokes",
     "Vocabulary",
-    "clean_wikipedia",
     "load_corpus",
     "load_strokes",
     "read_strokes",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -15,20 +16,36 @@ from hmrnn.errors import InputError
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import HandwritingModel, LanguageModel
-from hmrnn.nn.sequences import SequenceModel
 from hmrnn.pretrained import bundled
-from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
-from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
 from hmrnn.tasks.registry import make_model
 from hmrnn.utils.devices import find_device
 
+if TYPE_CHECKING:
+    from hmrnn.nn.sequences import SequenceModel
+    from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
+    from hmrnn.pretrained.strokes import StrokeModel
 
-def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Any:
+Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel"
+"""What a directory may hold."""
+
+
+@overload
+def load(
+    source: Literal["english-small", "novel-small"], *, device: str | torch.device = "cpu", engine: str = "auto"
+) -> TextModel: ...
+@overload
+def load(
+    source: Literal["handwriting-small"], *, device: str | torch.device = "cpu", engine: str = "auto"
+) -> StrokeModel: ...
+@overload
+def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Loaded: ...
+def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Loaded:
     """Load a model from a run directory (its best checkpoint), a checkpoint directory, or by the name of a bundled one.
 
     The name of a bundled model, such as "english-small", always means that model. For a directory of the same name give
     ``./english-small`` or a Path. ``device`` is cpu, cuda, cuda:N, or auto: a GPU if there is one.
+    The class of what a directory holds depends on what the model reads; ``isinstance(model, hmrnn.TextModel)`` tells.
 
     Example::
 
@@ -48,16 +65,31 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"the weights in {directory} do not fit its config or vocabulary: {reason}") from error
-    wrong = [name for name, weight in saved.weights.items() if not weight.isfinite().all()]
+    wrong = [name for name, weight in saved.weights.items() if not _is_finite(weight)]
     if wrong:
         raise InputError(f"{wrong[0]} in {directory} is not finite: this model has diverged; use an earlier checkpoint")
     if isinstance(network.rnn, HMLSTM):
         network.rnn.slope = network.rnn.slope  # the setter refuses a slope that is not positive and finite
     network.to(place).eval()
-    kinds: dict[str, Any] = {
-        "text": TextModel, "strokes": StrokeModel, "labels": LabelModel, "tags": TagModel, "pairs": PairModel,
-    }  # fmt: skip
-    return kinds[saved.reads.modality](network, saved.reads, saved.config, str(source))
+    return _kind(saved.reads.modality)(network, saved.reads, saved.config, str(source))
+
+
+def _kind(modality: str) -> Any:
+    """The class of models that read ``modality``. Commands on text need not wait for the import of the others."""
+    if modality == "text":
+        return TextModel
+    if modality == "strokes":
+        from hmrnn.pretrained.strokes import StrokeModel
+
+        return StrokeModel
+    from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
+
+    return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel}[modality]
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    """As ``weight.isfinite().all()``, ten times as fast: NaN and infinities show in the extremes."""
+    return weight.numel() == 0 or all(math.isfinite(extreme) for extreme in weight.aminmax())
 
 
 def locate(source: str | Path) -> Path:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+from hmrnn.config import BUILT_IN_TEXTS
 from hmrnn.errors import InputError, did_you_mean
 
 FOLDER = Path(__file__).parent
 DEFAULT = "english-small"
 """The model of commands that are given none."""
-HANDWRITING = "handwriting-small"
-"""The bundled model of pen strokes. Its corpus is built in, unlike those of the others."""
 
 
 def names() -> list[str]:
-    """The names of the bundled models."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/manifest.json"))
+    """The names of the bundled models, the default first."""
+    found = (path.parent.name for path in FOLDER.glob("*/manifest.json"))
+    return sorted(found, key=lambda name: (name != DEFAULT, name))
+
+
+def comes_with_corpus(name: str) -> bool:
+    """Whether the corpus of a bundled model is built in; others were trained on files, which are not in the package."""
+    form = json.loads((FOLDER / name / "config.json").read_bytes())["data"]["format"]
+    return form in (*BUILT_IN_TEXTS, "handwritten")
 
 
 def find(source: str | Path) -> Path:

@@ -18,7 +18,22 @@ export class Read {
     page.fill(this.model, page.texts);
     page.fill(this.other, page.texts, "none");
     this.text.addEventListener("input", () => this.changed());
-    for (const select of [this.model, this.other]) select.addEventListener("change", () => this.open());
+    this.button = document.getElementById("compare");
+    this.button.hidden = page.texts.length < 2;
+    this.button.addEventListener("click", () => {
+      this.other.value = this.other.value ? "" : this.#another();
+      this.open();
+    });
+    this.model.addEventListener("change", () => {
+      if (this.other.value === this.model.value) this.other.value = this.#another();
+      this.open();
+    });
+    this.other.addEventListener("change", () => this.open());
+  }
+
+  // The first model of text beside the chosen one; none if there is no other.
+  #another() {
+    return this.page.texts.find(({ name }) => name !== this.model.value)?.name ?? "";
   }
 
   // Make a panel for each chosen model, and read.
@@ -39,6 +54,7 @@ export class Read {
       return { panel: new Panel(model, options), shown: "", notes: [], running: null, stop: null };
     });
     this.host.classList.toggle("two", chosen.length > 1);
+    this.button.setAttribute("aria-pressed", chosen.length > 1);
     this.host.replaceChildren();
     document.getElementById("inspector").hidden = true;
     this.changed();
