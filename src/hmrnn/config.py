@@ -166,6 +166,10 @@ class ModelConfig:
     """time-delay: the steps that a layer reads of the one below."""
     spectral_radius: float = 0.9
     """echo-state: the largest absolute eigenvalue of the recurrent weights."""
+    ridge: float = 0.0
+    """echo-state on text: penalty of the ridge regression that fits the output in one pass. The output is then a linear
+    map of h of all layers to the probabilities, each at least a thousandth. 0: the output module, trained by
+    gradient."""
     mixtures: int = 20
     """Strokes: number of Gaussians in the prediction of the next point."""
     bidirectional: bool = False
@@ -210,6 +214,7 @@ class ModelConfig:
         _limited("model", self, f"{sizes} condition_numbers")
         _not_negative("model", self, "condition_numbers")
         _positive("model", self, "spectral_radius")
+        _not_negative("model", self, "ridge")
         if self.classes and self.condition_numbers:
             raise InputError("model.classes and model.condition_numbers exclude each other; leave one of them out")
         if len(self.hidden_size) not in (1, self.num_layers):
@@ -483,6 +488,8 @@ class Config:
                 if getattr(r, name):
                     raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
         self._check_labelled()
+        if m.ridge:
+            self._check_ridge()
         if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
             raise InputError(f"regularise.zoneout is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out")
         for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
@@ -491,6 +498,16 @@ class Config:
                     f"detectors.{name} must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector "
                     f"first, or none; got {values}"
                 )
+
+    def _check_ridge(self) -> None:
+        """Raise InputError about settings that ridge regression does not have."""
+        if self.model.rnn != "echo-state" or not self.data.is_text or self.segments.size:
+            raise InputError("model.ridge is for model.rnn echo-state on text without segments.size; leave it out")
+        if self.train.epochs != 1:
+            raise InputError(f"model.ridge fits in one pass; train.epochs must be 1, and is {self.train.epochs}")
+        for field in dataclasses.fields(self.regularise):
+            if getattr(self.regularise, field.name):
+                raise InputError(f"regularise.{field.name} is for training by gradient; with model.ridge leave it out")
 
     def _check_labelled(self) -> None:
         """Raise InputError about settings that labelled sequences do not have, or that only they have."""

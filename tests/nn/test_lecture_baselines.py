@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 import tiny
 from hmrnn import InputError, checkpoint
+from hmrnn.cli.settings import train_arguments
+from hmrnn.config import RegulariseConfig
 from hmrnn.nn import ridge_regression
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
@@ -22,6 +25,7 @@ from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.training.averaging import decay
+from hmrnn.training.trainer import Trainer
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]
 
@@ -196,3 +200,68 @@ def test_weight_decay_leaves_the_reservoir_as_it_was_drawn() -> None:
     decay(model, 0.5)
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name] * (0.5 if name == "1.weight" else 1))
+
+
+def ridge_run() -> Trainer:
+    return tiny.trainer(tiny.config(rnn="echo-state", ridge=0.1, epochs=1))
+
+
+def test_the_output_of_an_echo_state_network_is_fitted_by_ridge_regression(tmp_path: Path) -> None:
+    """In one pass: the closed form on all steps that were read, with the state carried; saved half way, it ends
+    the same."""
+    trainer, other = ridge_run(), ridge_run()
+    task, model = trainer.task, trainer.model
+    state, read, wanted = model.rnn.initial_state(4), [], []
+    with torch.no_grad():
+        for chunk in range(task.chunks):
+            inputs, targets = task.batch(0, chunk)
+            _, out, state = model(inputs, state)
+            read.append(torch.cat(out.hidden, dim=-1))
+            wanted.append(nn.functional.one_hot(targets, model.num_symbols).float())
+    assert trainer.validate().measure == pytest.approx(np.log2(model.num_symbols))  # all are equally likely
+    for step in range(task.chunks):
+        if step == 3:
+            checkpoint.write(tmp_path / "now", trainer.snapshot(training=True))
+            other.restore(checkpoint.read(tmp_path / "now", training=True))
+        trainer.step()
+    W, b = ridge_regression(torch.cat(read), torch.cat(wanted), 0.1)
+    torch.testing.assert_close(model.softmax.weight, W, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.softmax.bias, b, rtol=1e-4, atol=1e-5)
+    assert trainer.validate().measure < 0.8 * np.log2(model.num_symbols)
+    for _ in range(3, task.chunks):
+        other.step()
+    for name, p in model.state_dict().items():
+        assert torch.equal(p, other.model.state_dict()[name]), name
+
+
+def test_a_ridge_regression_gives_probabilities() -> None:
+    model = ridge_run().model
+    with torch.no_grad():
+        model.softmax.bias.copy_(torch.linspace(-0.5, 1.5, model.num_symbols))
+        logits, _, _ = model(torch.zeros(2, 1, dtype=torch.long))
+    least = torch.linspace(-0.5, 1.5, model.num_symbols).clamp(min=1e-3)
+    torch.testing.assert_close(logits.softmax(-1)[0, 0], least / least.sum())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rnn": "lstm"}, "model.ridge is for model.rnn echo-state on text without segments.size; leave it out"),
+        ({"epochs": 2}, "model.ridge fits in one pass; train.epochs must be 1, and is 2"),
+        ({"weight_drop": 0.1}, "regularise.weight_drop is for training by gradient; with model.ridge leave it out"),
+        ({"accumulate": 2}, "model.ridge adds whole batches in one process; leave out torchrun and train.accumulate"),
+        ({"ridge": -1.0}, "model.ridge must not be negative; got -1.0"),
+    ],
+)
+def test_what_ridge_regression_does_not_have_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        tiny.trainer(tiny.config(**({"rnn": "echo-state", "ridge": 0.1, "epochs": 1} | changes)))
+
+
+def test_ridge_regression_leaves_aside_what_a_preset_has_for_gradients() -> None:
+    words = ["ptb-best", "--data.path", "DIR", "--model.rnn", "echo-state", "--model.ridge", "1"]
+    config = train_arguments([*words, "--out", "run"]).config
+    config.check()
+    assert (config.train.epochs, config.regularise) == (1, RegulariseConfig())
+    with pytest.raises(InputError, match=r"^regularise\.weight_drop is for training by gradient"):
+        train_arguments([*words, "--regularise.weight-drop", "0.3", "--out", "run"]).config.check()

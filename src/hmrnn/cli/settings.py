@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import build, parse, print_help
 from hmrnn.cli.target import preset_for
-from hmrnn.config import Config, DetectorConfig
+from hmrnn.config import Config, DetectorConfig, RegulariseConfig
 from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
@@ -81,6 +81,8 @@ def fit(config: C, preset: Config) -> C:
     flag sets detectors of a network that has none.
     """
     model, detectors, given = config.model, config.detectors, preset.detectors
+    if model.ridge:
+        config = _in_one_pass(config, preset)
     if model.detectors == 0:
         for field in dataclasses.fields(detectors):
             if getattr(detectors, field.name) != getattr(given, field.name):
@@ -97,6 +99,22 @@ def fit(config: C, preset: Config) -> C:
     )
     off = {name: value for name, value in off.items() if getattr(detectors, name) == getattr(given, name)}
     return dataclasses.replace(config, detectors=dataclasses.replace(detectors, rates=rates, **off))
+
+
+def _in_one_pass(config: C, preset: Config) -> C:
+    """``config`` without the epochs and the regularisation of the preset, which ridge regression does not have."""
+    epochs = config.train.epochs if config.train.epochs != preset.train.epochs else 1
+    off = RegulariseConfig()
+    kept = {
+        field.name: getattr(off, field.name)
+        for field in dataclasses.fields(off)
+        if getattr(config.regularise, field.name) == getattr(preset.regularise, field.name)
+    }
+    return dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, epochs=epochs),
+        regularise=dataclasses.replace(config.regularise, **kept),
+    )
 
 
 def _as_many(rates: tuple[float, ...], count: int) -> tuple[float, ...]:

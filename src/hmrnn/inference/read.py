@@ -101,10 +101,9 @@ class Reader:
         self.told = model.told if told is None else told
         with torch.no_grad():
             self.state: State = model.initial_state(batch, self.told)
+            self._terms = [embed(h) for embed, h in zip(model.output.embeddings, self.state.h)]
         self._flushes = self.state.z
-        size = model.config.output_size
-        self._terms = [h.new_zeros(batch, size) for h in self.state.h[: len(model.output.embeddings)]]  # Wᵉh of h = 0
-        self._changed = [model.context is not None] * len(self.state.h)  # h may start from a condition
+        self._changed = [False] * len(self.state.h)
 
     @torch.no_grad()
     def read(self, x: Tensor) -> None:

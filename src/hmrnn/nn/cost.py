@@ -48,9 +48,10 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     moved = moved.any(-1) if moved.dim() == 4 else moved
     heads = [module for name, module in model.named_children() if name in ("softmax", "density")]
     total = torch.full(moved.shape[:2], sum(head.weight.numel() for head in heads), device=moved.device)
-    for l, embed in enumerate(model.output.embeddings):
-        gates = model.output.gates.out_features * embed.in_features
-        total += moved[..., l] * (embed.weight.numel() + gates)
+    if hasattr(model.output, "gates"):  # otherwise h goes to the head as it is
+        for l, embed in enumerate(model.output.embeddings):
+            gates = model.output.gates.out_features * embed.in_features
+            total += moved[..., l] * (embed.weight.numel() + gates)
     return total + sum(products)
 
 

@@ -25,6 +25,8 @@ from hmrnn.ops.streaming import Step
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""
+LEAST = 1e-3
+"""Least probability that a ridge regression gives to a symbol, before all are normalised."""
 
 
 @contextlib.contextmanager
@@ -58,6 +60,7 @@ class GatedOutput(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.size = output_size
         self.dropout = probability("dropout", dropout)
         self.gates = nn.Linear(sum(hidden_sizes), len(hidden_sizes), bias=False)  # w of (11)
         self.embeddings = nn.ModuleList(nn.Linear(size, output_size, bias=False) for size in hidden_sizes)  # Wᵉ of (12)
@@ -74,8 +77,26 @@ class GatedOutput(nn.Module):
         return F.relu(sum((g[..., l, None] * term for l, term in enumerate(terms)), start=torch.zeros_like(terms[0])))
 
 
-def make_output(hidden_sizes: Sequence[int], config: ModelConfig) -> GatedOutput:
+class JoinedOutput(nn.Module):
+    """h of all layers side by side, for a linear output that ridge regression fits."""
+
+    def __init__(self, hidden_sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.size = sum(hidden_sizes)
+        self.embeddings = nn.ModuleList(nn.Identity() for _ in hidden_sizes)
+
+    def forward(self, hidden: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(hidden), dim=-1)
+
+    def combine(self, hidden: Sequence[Tensor], terms: Sequence[Tensor]) -> Tensor:
+        """As of :class:`GatedOutput`."""
+        return self(terms)
+
+
+def make_output(hidden_sizes: Sequence[int], config: ModelConfig) -> GatedOutput | JoinedOutput:
     """The output module over the layers that ``config.output_layers`` names."""
+    if config.ridge:
+        return JoinedOutput(hidden_sizes)
     return GatedOutput(hidden_sizes[:1] if config.output_layers == "first" else hidden_sizes, config.output_size)
 
 
@@ -162,7 +183,10 @@ class LanguageModel(ToldModel):
             raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
         self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
         self.output = make_output(self.rnn.hidden_sizes, config)
-        self.softmax = nn.Linear(config.output_size, num_symbols)
+        self.softmax = nn.Linear(self.output.size, num_symbols)
+        if config.ridge:  # until it is fitted, all symbols are equally likely
+            nn.init.zeros_(self.softmax.weight)
+            nn.init.zeros_(self.softmax.bias)
         self.segments: SegmentalHead | None = None
         if segments is not None and segments.size:
             self.segments = SegmentalHead(
@@ -198,7 +222,12 @@ class LanguageModel(ToldModel):
                 state = self.context.initial_state(self.rnn, told, symbols.shape[1]) if state is None else state
                 x = self.context(x, told)
             out, state = self.rnn(x, state, lengths, boundaries)
-        return self.softmax(self.output(out.hidden)), out, state
+        return self._logits(self.output(out.hidden)), out, state
+
+    def _logits(self, embedding: Tensor) -> Tensor:
+        """The logits of the symbols; a ridge regression gives probabilities, some of them negative."""
+        scores = self.softmax(embedding)
+        return scores.float().clamp(min=LEAST).log() if self.config.ridge else scores
 
     def _embedded(self, symbols: Tensor, lengths: Tensor | None) -> Tensor:
         """(T, B, embedding_size), after the checks of the recurrent network."""
@@ -227,7 +256,7 @@ class LanguageModel(ToldModel):
 
     def expect(self, embedding: Tensor) -> Categorical:
         """The prediction from an output embedding (..., output_size)."""
-        return Categorical(self.softmax(embedding))
+        return Categorical(self._logits(embedding))
 
     def score_segments(self, hidden: Sequence[Tensor], following: Tensor) -> Scores:
         """The segmental head's scores (T, K, B) of segments that begin after each step.

@@ -28,6 +28,7 @@ from hmrnn.training.finite import Watch
 from hmrnn.training.processes import gather, mean
 from hmrnn.training.progress import Progress
 from hmrnn.training.reinforce import Baseline
+from hmrnn.training.ridge import Ridge
 from hmrnn.training.start import start_from
 
 
@@ -68,7 +69,8 @@ class Trainer:
             self.optimizer.found_inf = torch.zeros((), device=device)  # type: ignore[attr-defined]
         self.watch = Watch(self.model, device)
         captures = device.type == "cuda" and world == 1 and self.task.capturable
-        self.captured = CapturedUpdate(self.update) if captures else None
+        self.ridge = Ridge(self) if config.model.ridge else None
+        self.captured = CapturedUpdate(self._learn) if captures else None
         rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
@@ -98,12 +100,18 @@ class Trainer:
             self._set_schedules()
         if self.config.train.cool_down > 0:
             self._set_rate()
-        (self.captured or self.update)(self.task.batch(p.epoch, p.chunk))
+        (self.captured or self._learn)(self.task.batch(p.epoch, p.chunk))
         p.step += 1
         p.window_steps += 1
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
+            if self.ridge is not None:
+                self.ridge.solve()
+
+    def _learn(self, batch: tuple[Tensor, ...]) -> None:
+        """Learn from a batch: by an update or, in a ridge regression, by adding it to the sums."""
+        (self.update if self.ridge is None else self.ridge.gather)(batch)
 
     def update(self, batch: tuple[Tensor, ...]) -> None:
         """Forward, backward, clipping, Adam, decay and detectors for one batch, in ``accumulate`` parts.
@@ -119,7 +127,7 @@ class Trainer:
         learned: Tensor | float = 0.0
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
-            with self._sync(last), self._autocast():
+            with self._sync(last), self.autocast():
                 loss = self.task.loss(self.network, part, state)
                 rates = loss.rates()
                 pull = detectors.pull(loss, rates, d) if d.rates else 0.0
@@ -172,7 +180,7 @@ class Trainer:
     @torch.no_grad()
     def _first_rates(self) -> Tensor:
         """(detectors,): the rates of the detectors on the first batch, over all processes."""
-        with self._autocast():
+        with self.autocast():
             loss = self.task.loss(self.model, self.task.batch(0, 0), self.state)
         weight = loss.weight().double()
         return mean(loss.rates() * weight, self.world) / mean(weight, self.world).clamp(min=1)
@@ -247,6 +255,8 @@ class Trainer:
             result |= {f"average.{name}": tensor for name, tensor in self.average.tensors().items()}
         if self.baseline is not None:
             result["baseline"] = self.baseline.weights
+        if self.ridge is not None:
+            result |= self.ridge.tensors()
         for name, part in states.named(self.state).items():
             result[f"state.{name}"] = torch.cat(gather(part, self.world))
         random = {"cpu": torch.get_rng_state()}
@@ -293,6 +303,8 @@ class Trainer:
                 self.average.restore(_under("average.", tensors))
             if self.baseline is not None:
                 self.baseline.weights = tensors["baseline"]
+            if self.ridge is not None:
+                self.ridge.restore(tensors)
             for name, part in states.named(self.state).items():
                 part.copy_(tensors[f"state.{name}"][self.rank * len(part) : (self.rank + 1) * len(part)])
             for name, parameter in self.model.named_parameters():
@@ -343,7 +355,8 @@ class Trainer:
             return self.network.no_sync()
         return contextlib.nullcontext()
 
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The context in which losses are computed, by train.precision."""
         if self.config.train.precision == "bf16":
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()

@@ -21,8 +21,8 @@ class EchoStateNetwork(Baseline):
         h_t = \tanh(U h_{t-1} + W x_t + b), \qquad \max |\lambda(U)| = \rho
 
     ρ, the spectral radius, says how long the reservoir remembers. No gradient passes through it: neither to its weights
-    nor to its input. In a model the output module is trained by gradient, and the embedding stays as it was drawn;
-    :func:`ridge_regression` fits a linear output in closed form.
+    nor to its input. In a model the embedding stays as it was drawn, and the output module is trained by gradient or,
+    with ``model.ridge``, a linear output is fitted by :func:`ridge_regression`.
 
     Args:
         spectral_radius: ρ.
@@ -119,8 +119,21 @@ def ridge_regression(x: Tensor, y: Tensor, penalty: float = 1e-3) -> tuple[Tenso
     if not 0 <= penalty < float("inf"):
         raise InputError(f"penalty must be at least 0 and finite; got {penalty}")
     rows, wanted = x.detach().flatten(0, -2).double(), y.detach().flatten(0, -2).double()
-    mean, target = rows.mean(0), wanted.mean(0)
-    centred = rows - mean
-    gram = centred.T @ centred + penalty * torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device)
-    W = torch.linalg.lstsq(gram, centred.T @ (wanted - target)).solution.T
-    return W.to(x.dtype), (target - W @ mean).to(x.dtype)
+    rows = torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
+    W, b = solve_ridge(rows.T @ rows, rows.T @ wanted, penalty)
+    return W.to(x.dtype), b.to(x.dtype)
+
+
+def solve_ridge(gram: Tensor, moment: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """W (K, D) and b (K,) of :func:`ridge_regression` from sums over the rows, in float64.
+
+    Args:
+        gram: (D + 1, D + 1), the sum of x xᵀ, where x ends in a 1.
+        moment: (D + 1, K), the sum of x yᵀ.
+        penalty: of :func:`ridge_regression`.
+    """
+    count, mean, target = gram[-1, -1], gram[-1, :-1] / gram[-1, -1], moment[-1] / gram[-1, -1]
+    centred = gram[:-1, :-1] - count * mean[:, None] * mean
+    centred = centred + penalty * torch.eye(len(mean), dtype=gram.dtype, device=gram.device)
+    W = torch.linalg.lstsq(centred, moment[:-1] - count * mean[:, None] * target).solution.T
+    return W, target - W @ mean
