@@ -174,8 +174,8 @@ class ModelConfig:
     """Strokes: number of Gaussians in the prediction of the next point."""
     bidirectional: bool = False
     """labels, tags, pairs: read in both directions, with a network for each."""
-    read_out: Literal["attention", "mean", "max", "last"] = "attention"
-    """labels: how the outputs of all steps become one."""
+    read_out: Literal["attention", "mean", "max", "last", "tree"] = "attention"
+    """labels: how the outputs of all steps become one. tree: by a tree-LSTM over the hierarchy of segments."""
     attend: Literal["steps", "segments"] = "steps"
     """labels, pairs: what attention chooses from: all steps, or the steps at which segments end."""
     level: int = 1
@@ -518,6 +518,15 @@ class Config:
                 raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
             if m.rnn == "hrnn":
                 raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
+            if self.data.format == "labels" and m.attend == "segments" and m.read_out != "attention":
+                raise InputError(
+                    f"model.attend segments is for model.read_out attention; it is {m.read_out}, so leave model.attend "
+                    "out"
+                )
+            if self.data.format == "labels" and m.read_out == "tree" and (m.bidirectional or not m.detectors):
+                raise InputError(
+                    "model.read_out tree needs segments: hm-lstm with two or more layers, in one direction"
+                )
             if m.attend == "segments" and not m.level <= m.detectors:
                 raise InputError(
                     f"model.attend segments needs a detector at model.level {m.level}; {m.rnn} with {m.num_layers} "

@@ -79,6 +79,23 @@ HOW: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def test_a_tree_reads_the_hierarchy(tmp_path: Path) -> None:
+    """The tree-LSTM over the gated outputs; it learns, is saved with its numbers, and explains without weights."""
+    how = {**SMALL, "num_layers": 3, "epochs": 12}
+    model = hmrnn.HMClassifier(**how, read_out="tree", learning_rate=0.02).fit(TEXTS, LABELS)
+    assert model.score(TEXTS, LABELS) == 1.0
+    again = hmrnn.load(model.save(tmp_path / "tree"))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
+    alone = model.predict_proba(TEXTS[3:4])
+    np.testing.assert_allclose(alone, model.predict_proba(TEXTS)[3:4], atol=1e-6)
+    (decision,) = model.explain(["ababab"])
+    assert decision.weights is None
+    assert "answer  first" in str(decision)
+    assert "segments  " in str(decision)
+    with pytest.raises(InputError, match=r"^tags, and labels by a tree, are decided without weights; use segmentation"):
+        decision.parts()
+
+
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_read_outs_and_networks(how: dict[str, Any]) -> None:
     X, y = series()
@@ -268,6 +285,9 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"rnn": "mamba"}, TEXTS, LABELS, "rnn must be one of"),
     (hmrnn.HMClassifier, {"rates": (0.5,), "num_layers": 3}, TEXTS, LABELS, "rates must hold 2 numbers"),
     (hmrnn.HMClassifier, {"attend": "segments", "level": 2}, TEXTS, LABELS, "a detector at level 2"),
+    (hmrnn.HMClassifier, {"attend": "segments", "read_out": "max"}, TEXTS, LABELS, "^attend segments is for read_out"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "bidirectional": True}, TEXTS, LABELS, "^read_out tree needs segments"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "rnn": "lstm"}, TEXTS, LABELS, "^read_out tree needs segments: hm-lstm"),
     (hmrnn.HMClassifier, {"learning_rate": -1.0}, TEXTS, LABELS, "^learning_rate must be positive"),
     (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
     (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),

@@ -32,7 +32,8 @@ class Decision:
     segmentation: Segmentation
     """What the network found in the sequence: of a bidirectional one, its forward direction."""
     weights: np.ndarray | None = None
-    """(steps,): the weight of each step in the decision, of sum 1; pairs: (symbols written, steps); tags: None."""
+    """(steps,): the weight of each step in the decision, of sum 1; pairs: (symbols written, steps); None of tags and of
+    labels by a tree."""
     numbers: bool = False
     """Whether the sequence is a series of numbers."""
 
@@ -44,7 +45,7 @@ class Decision:
     def parts(self, level: int = 1) -> list[Part]:
         """The segments of a level with their weights, in the order of the sequence; of pairs, the mean weights."""
         if self.weights is None:
-            raise InputError("tags are read step by step, without weights; use segmentation")
+            raise InputError("tags, and labels by a tree, are decided without weights; use segmentation")
         weights = self.weights if self.weights.ndim == 1 else self.weights.mean(axis=0)
         return [Part(a, b, self.shown(a, b), float(weights[a:b].sum())) for a, b in self.spans(level)]
 

@@ -31,7 +31,8 @@ class HMClassifier(SequenceEstimator):
         bidirectional: read in both directions, with a network for each.
         embedding_size: of a symbol, or of the projection of the channels of a series.
         layer_norm: layer normalisation of an HM-LSTM.
-        read_out: how the outputs of all steps become one: "attention", "mean", "max" or "last".
+        read_out: how the outputs of all steps become one: "attention", "mean", "max", "last", or "tree": a tree-LSTM
+            over the hierarchy of segments, in one direction.
         attend: what attention chooses from: "steps", or "segments", of which it sees the last step of each.
         level: the level of these segments.
         rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.5, and half of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -15,6 +16,7 @@ from hmrnn.nn.models import make_output
 from hmrnn.nn.output import Output
 from hmrnn.nn.readouts import SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
+from hmrnn.nn.tree import TreeReadOut
 
 
 class Judged(NamedTuple):
@@ -143,14 +145,24 @@ def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:
 
 
 class ClassifierModel(SequenceModel):
-    """A label per sequence: features of all steps, combined by attention, mean, maximum or the last one; softmax."""
+    """A label per sequence: features of all steps, combined by attention, mean, maximum, the last one, or a tree-LSTM;
+    softmax."""
 
     def make_head(self, classes: int, config: ModelConfig) -> None:
-        self.read_out = SequenceReadOut((config.output_size,), classes, pool=config.read_out)
+        sizes, pool = (config.output_size,), config.read_out
+        self.read_out = (
+            TreeReadOut(sizes, config.output_size, classes)
+            if pool == "tree"
+            else SequenceReadOut(sizes, classes, pool=pool)
+        )
 
-    def predict(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
-        """Logits (B, classes), and the weight (T, B) of each step in them."""
+    def predict(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None, Encoded]:
+        """Logits (B, classes), and the weight (T, B) of each step in them; None with a tree, which gives none."""
         encoded = self.encode(x, lengths)
+        if isinstance(self.read_out, TreeReadOut):
+            features = self.output(encoded.out.hidden)
+            leaves = dataclasses.replace(encoded.out, hidden=(features,))
+            return self.read_out(leaves, lengths), None, encoded
         levels = {"attention": self.level, "last": None}
         found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
         none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps

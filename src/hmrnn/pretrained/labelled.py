@@ -109,14 +109,15 @@ class LabelModel(LabelledModel):
         found: dict[int, Decision] = {}
         for chosen, (inputs, lengths, _, _) in self._groups(items):
             logits, weights, encoded = self.network.predict(inputs, lengths)
-            chances, steps = logits.double().softmax(-1).cpu().numpy(), weights.float().cpu().numpy()
+            chances = logits.double().softmax(-1).cpu().numpy()
+            steps = None if weights is None else weights.float().cpu().numpy()
             for row, k in enumerate(chosen):
                 pieces = self.labelling.pieces(items[k])
                 found[k] = Decision(
                     self.labelling.classes[int(chances[row].argmax())],
                     dict(zip(self.labelling.classes, chances[row].tolist())),
                     segmentation(self.network, encoded.out, row, pieces),
-                    steps[: len(pieces), row],
+                    None if steps is None else steps[: len(pieces), row],
                     not self.labelling.symbols,
                 )
         return [found[k] for k in range(len(items))]
