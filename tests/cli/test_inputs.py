@@ -177,6 +177,24 @@ def test_bytes_are_read_as_they_are(
     assert record["ends"][0][-1] == 9
 
 
+def test_the_segments_of_bytes_are_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "bytes", Vocabulary("bytes", tuple(range(256))), DataConfig(bytes=True))
+    text = "Ça été, 日本 \\x41 \udcff"  # ends in a byte that is not UTF-8
+    found = hmrnn.load(tmp_path / "bytes").segment(text)
+    found.boundaries[:] = 0
+    assert found.spaced() == found.words()[0] == found.text == "Ça été, 日本 \\x41 \\xff"
+    assert str(found).splitlines()[1] == "Ça été, 日本 \\x41 \\xff"
+    assert "Ça été, 日本" in found._repr_html_()
+    found.boundaries[0, 0] = found.boundaries[1, 1] = 1  # inside the first character, and after it
+    assert [[segment[:5] for segment in found.segments(level)] for level in (1, 2)] == [
+        ["\\xc3", "\\x87a"],
+        ["Ç", "a été"],
+    ]
+    assert str(found).splitlines()[1].startswith("\\xc3|\\x87a été")
+    assert tiny.hmrnn("segment", "-m", tmp_path / "bytes", "é日", "--format", "spaced") == 0
+    assert capsys.readouterr().out == hmrnn.load(tmp_path / "bytes").segment("é日").spaced() + "\n"
+
+
 @pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress), (".bz2", bz2.compress)])
 def test_a_packed_file(
     model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], ending: str, pack: Callable[[bytes], bytes]

@@ -18,7 +18,8 @@ import torch
 from pages import CHARACTERS, save
 from starlette.testclient import TestClient
 
-from hmrnn.analysis.segmentation import Segmentation, SegmentationJSON
+from hmrnn.analysis.record import SegmentationJSON
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.sample import scribble
 from hmrnn.nn.output import Operation

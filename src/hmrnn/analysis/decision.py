@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.analysis.segmentation import Segmentation, rounded
+from hmrnn.analysis.record import rounded
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 
 

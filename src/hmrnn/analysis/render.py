@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Sequence
 
 from hmrnn.data.text.vocabulary import LINE_ENDS
@@ -29,6 +30,37 @@ def _visible(character: str) -> str:
     return _SIGNS.get(character) or (chr(0x2400 + code) if code < 0x20 else "\N{REPLACEMENT CHARACTER}")
 
 
+def characters(symbols: Sequence[str]) -> list[str]:
+    """``symbols`` with the bytes that make a character of UTF-8 replaced by it; other bytes stay escapes."""
+    made: list[str] = []
+    for is_byte, run in itertools.groupby(symbols, _is_byte):
+        if is_byte:
+            text = bytes(int(symbol[2:], 16) for symbol in run).decode("utf-8", "surrogateescape")
+            made += [f"\\x{ord(each) - 0xDC00:02x}" if "\udc80" <= each <= "\udcff" else each for each in text]
+        else:
+            made += run
+    return made
+
+
+def _is_byte(symbol: str) -> bool:
+    """Whether a symbol is the escape of a byte that is not ASCII, as models of bytes have it."""
+    return len(symbol) == 4 and symbol.startswith("\\x") and symbol[2] in "89abcdef" and symbol[3] in "0123456789abcdef"
+
+
+def joined(symbols: Sequence[str]) -> str:
+    """``symbols`` as one string, with the characters that bytes make."""
+    text = "".join(symbols)
+    return "".join(characters(symbols)) if "\\x" in text else text
+
+
+def _whole_characters(symbols: Sequence[str], ends: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Symbols and ends with characters in place of their bytes, where no segment ends between these."""
+    if not any(map(_is_byte, symbols)):
+        return list(symbols), list(ends)
+    parts = [characters(symbols[start:end]) for start, end in spans(ends or [len(symbols)])]
+    return [*itertools.chain(*parts)], [*itertools.accumulate(map(len, parts))] if ends else []
+
+
 def spans(ends: Sequence[int]) -> list[tuple[int, int]]:
     """The start and end of each segment, from the sorted ends."""
     return list(zip([0, *ends[:-1]], ends))
@@ -39,6 +71,7 @@ def plain(symbols: Sequence[str], ends: Sequence[int], width: int) -> list[str]:
 
     Without ends these signs are not needed, and the text stays as it is.
     """
+    symbols, ends = _whole_characters(symbols, ends)
     shown = [visible(symbol) for symbol in symbols]
     if ends:
         shown = [symbol.replace("|", "¦") for symbol in shown]
@@ -52,6 +85,7 @@ def plain(symbols: Sequence[str], ends: Sequence[int], width: int) -> list[str]:
 
 def coloured(symbols: Sequence[str], ends: Sequence[int], width: int) -> list[str]:
     """Lines of text with ANSI codes: segments have two backgrounds in turn."""
+    symbols, ends = _whole_characters(symbols, ends)
     lines: list[str] = []
     t = segment = 0
     for line in wrap([visible(symbol) for symbol in symbols], width):
@@ -67,6 +101,7 @@ def coloured(symbols: Sequence[str], ends: Sequence[int], width: int) -> list[st
 
 def as_html(symbols: Sequence[str], ends: Sequence[int]) -> str:
     """A div of text: segments have two backgrounds in turn; without ends there is no background."""
+    symbols, ends = _whole_characters(symbols, ends)
     parts = [
         f'<span style="color: #000; background: {COLOURS[k % 2]}">{_escaped(symbols[start:end])}</span>'
         for k, (start, end) in enumerate(spans(ends))

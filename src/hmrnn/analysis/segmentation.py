@@ -7,66 +7,19 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from hmrnn.analysis import render
-from hmrnn.analysis.render import spans
+from hmrnn.analysis.record import SegmentationJSON, from_record, to_record
+from hmrnn.analysis.render import joined, spans
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-LETTERS = "".join(operation.name[0] for operation in Operation)
-"""UCF: one letter per operation, indexed by its number."""
-
-Numbers = list[float | None]
-"""Numbers of four decimals in JSON; null for what is not finite."""
-Counts = list[Annotated[int, Meta(ge=0, le=2**63 - 1)]]
-
-
-class LevelJSON(msgspec.Struct):
-    """The segments of a level and what its detector gave, one entry per symbol in boundaries and probabilities."""
-
-    level: int
-    ends: list[int]
-    segments: list[str]
-    boundaries: list[Literal[0, 1]]
-    probabilities: Numbers
-
-
-class LayerJSON(msgspec.Struct):
-    """What a layer did at every symbol, as the first letter of its Operation, and the l2 norm of its h."""
-
-    layer: int
-    updates: int
-    operations: Annotated[str, Meta(pattern=f"^[{LETTERS}]*$")]
-    norms: Numbers
-
-
-class UpdatesJSON(msgspec.Struct):
-    """Layer updates made, those of a stacked LSTM, and the share saved."""
-
-    total: int
-    dense: int
-    saved: float
-
-
-class SegmentationJSON(msgspec.Struct):
-    """A segmentation as JSON: of `hmrnn segment --json`, of Segmentation.to_json and of the page."""
-
-    text: str
-    symbols: list[str]
-    nested: bool
-    levels: list[LevelJSON]
-    layers: list[LayerJSON]
-    updates: UpdatesJSON
-    bits: Numbers | None
-    multiply_adds: Annotated[Counts, Meta(description="of each symbol")] | None = None
 
 
 class Updates(NamedTuple):
@@ -202,8 +155,8 @@ class Segmentation:
 
     @property
     def text(self) -> str:
-        """The symbols as one string."""
-        return "".join(self.symbols)
+        """The symbols as one string. Bytes make characters where they are UTF-8, and are escapes elsewhere."""
+        return joined(self.symbols)
 
     @property
     def levels(self) -> int:
@@ -232,7 +185,7 @@ class Segmentation:
 
     def segments(self, level: int) -> list[str]:
         """The text of each segment of a level."""
-        return ["".join(self.symbols[start:end]) for start, end in self.spans(level)]
+        return [joined(self.symbols[start:end]) for start, end in self.spans(level)]
 
     def words(self, level: int = 1) -> list[str]:
         """The segments of a level without the white space at their edges, and without those that are white space."""
@@ -274,7 +227,7 @@ class Segmentation:
         if cut:
             every = [sorted(set().union(*every[l:])) for l in range(self.levels)]
         ends = every[0]
-        nodes: list[Any] = ["".join(self.symbols[start:end]) for start, end in spans(ends)]
+        nodes: list[Any] = [joined(self.symbols[start:end]) for start, end in spans(ends)]
         for above in every[1:]:
             position = {end: k + 1 for k, end in enumerate(ends)}
             nodes = [nodes[start:end] for start, end in spans([position[end] for end in above])]
@@ -302,29 +255,7 @@ class Segmentation:
 
     def record(self) -> SegmentationJSON:
         """The fields of the JSON. Numbers are rounded to four decimals."""
-        updates = self.updates()
-        return SegmentationJSON(
-            text=self.text,
-            symbols=list(self.symbols),
-            nested=self.nested,
-            levels=[
-                LevelJSON(
-                    level,
-                    self.ends(level),
-                    self.segments(level),
-                    self.boundaries[:, level - 1].tolist(),
-                    rounded(self.probabilities[:, level - 1]),
-                )
-                for level in range(1, self.levels + 1)
-            ],
-            layers=[
-                LayerJSON(l + 1, count, "".join(LETTERS[k] for k in self.operations[:, l]), rounded(self.norms[:, l]))
-                for l, count in enumerate(updates.per_layer)
-            ],
-            updates=UpdatesJSON(updates.total, updates.dense, round(updates.saved, 4)),
-            bits=None if self.bits is None else rounded(self.bits),
-            multiply_adds=None if self.products is None else self.products.tolist(),
-        )
+        return to_record(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON as plain data; :meth:`from_dict` reads it."""
@@ -339,7 +270,7 @@ class Segmentation:
     def from_dict(cls, data: dict[str, Any]) -> Segmentation:
         """The segmentation that :meth:`to_dict` wrote; its ends, segments and counts are not read but computed."""
         try:
-            return cls._of(msgspec.convert(data, SegmentationJSON))
+            return cls(**from_record(msgspec.convert(data, SegmentationJSON)))
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(f"data must be what Segmentation.to_dict gives: {error}") from error
 
@@ -347,31 +278,9 @@ class Segmentation:
     def from_json(cls, text: str | bytes) -> Segmentation:
         """The segmentation that :meth:`to_json` wrote."""
         try:
-            return cls._of(msgspec.json.decode(text, type=SegmentationJSON))
+            return cls(**from_record(msgspec.json.decode(text, type=SegmentationJSON)))
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InputError(f"the JSON must be what Segmentation.to_json gives: {error}") from error
-
-    @classmethod
-    def _of(cls, record: SegmentationJSON) -> Segmentation:
-        T, levels, layers = len(record.symbols), record.levels, record.layers
-        counts = {
-            **{f"boundaries of level {k}": len(level.boundaries) for k, level in enumerate(levels, 1)},
-            **{f"probabilities of level {k}": len(level.probabilities) for k, level in enumerate(levels, 1)},
-            **{f"operations of layer {k}": len(layer.operations) for k, layer in enumerate(layers, 1)},
-            **{f"norms of layer {k}": len(layer.norms) for k, layer in enumerate(layers, 1)},
-        }
-        for name, count in counts.items():
-            if count != T:
-                raise InputError(f"the {name} must be {T}, one per symbol; got {count}")
-        return cls(
-            symbols=tuple(record.symbols),
-            boundaries=np.array([level.boundaries for level in levels], np.uint8).reshape(-1, T).T,
-            probabilities=np.array([level.probabilities for level in levels], np.float32).reshape(-1, T).T,
-            operations=np.array([[LETTERS.index(k) for k in layer.operations] for layer in layers]).reshape(-1, T).T,
-            norms=np.array([layer.norms for layer in layers], np.float32).reshape(-1, T).T,
-            bits=None if record.bits is None else np.array(record.bits, np.float32),
-            products=None if record.multiply_adds is None else np.array(record.multiply_adds, np.int64),
-        )
 
     def __repr__(self) -> str:
         counts = "".join(f", {len(self.ends(l))} segments at level {l}" for l in range(1, self.levels + 1))
@@ -422,11 +331,3 @@ def _whole(name: str, values: Any, most: int) -> np.ndarray:
     if array.dtype.kind not in "biuf" or not np.isin(array, np.arange(most + 1)).all():
         raise InputError(f"{name} must be whole numbers between 0 and {most}; got something else among them")
     return array.astype(np.uint8)
-
-
-def rounded(values: np.ndarray) -> Any:
-    """``values`` as lists for JSON: four decimals, None for what is not finite."""
-    numbers = np.round(values.astype(np.float64), 4)
-    plain = numbers.astype(object)
-    plain[~np.isfinite(numbers)] = None
-    return plain.tolist()

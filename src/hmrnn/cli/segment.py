@@ -24,9 +24,9 @@ def run(arguments: SegmentArguments) -> int:
     if arguments.json:
         print(found.to_json())
     elif arguments.lexicon:
-        print("\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
+        say("\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
     elif arguments.format != "levels":
-        print(found.spaced() if arguments.format == "spaced" else "\n".join(found.words()))
+        say(found.spaced() if arguments.format == "spaced" else "\n".join(found.words()))
     elif model.reads.modality == "text":
         print(display.segmentation(found, arguments.width))
     else:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hmrnn import __version__
-from hmrnn.analysis.segmentation import SegmentationJSON
+from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.data.text.reading import Reading
 from hmrnn.web import parts
 from hmrnn.web.answer import Answer

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from hmrnn.analysis.segmentation import SegmentationJSON
+from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 

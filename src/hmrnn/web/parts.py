@@ -22,7 +22,8 @@ import msgspec
 import numpy as np
 import torch
 
-from hmrnn.analysis.segmentation import Segmentation, rounded
+from hmrnn.analysis.record import rounded
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError

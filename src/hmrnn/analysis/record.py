@@ -1,0 +1,120 @@
+"""The JSON of a segmentation: its fields, and how they are made and read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from hmrnn.errors import InputError
+from hmrnn.nn.output import Operation
+
+if TYPE_CHECKING:
+    from hmrnn.analysis.segmentation import Segmentation
+
+LETTERS = "".join(operation.name[0] for operation in Operation)
+"""UCF: one letter per operation, indexed by its number."""
+
+Numbers = list[float | None]
+"""Numbers of four decimals in JSON; null for what is not finite."""
+Counts = list[Annotated[int, Meta(ge=0, le=2**63 - 1)]]
+
+
+class LevelJSON(msgspec.Struct):
+    """The segments of a level and what its detector gave, one entry per symbol in boundaries and probabilities."""
+
+    level: int
+    ends: list[int]
+    segments: list[str]
+    boundaries: list[Literal[0, 1]]
+    probabilities: Numbers
+
+
+class LayerJSON(msgspec.Struct):
+    """What a layer did at every symbol, as the first letter of its Operation, and the l2 norm of its h."""
+
+    layer: int
+    updates: int
+    operations: Annotated[str, Meta(pattern=f"^[{LETTERS}]*$")]
+    norms: Numbers
+
+
+class UpdatesJSON(msgspec.Struct):
+    """Layer updates made, those of a stacked LSTM, and the share saved."""
+
+    total: int
+    dense: int
+    saved: float
+
+
+class SegmentationJSON(msgspec.Struct):
+    """A segmentation as JSON: of `hmrnn segment --json`, of Segmentation.to_json and of the page."""
+
+    text: str
+    symbols: list[str]
+    nested: bool
+    levels: list[LevelJSON]
+    layers: list[LayerJSON]
+    updates: UpdatesJSON
+    bits: Numbers | None
+    multiply_adds: Annotated[Counts, Meta(description="of each symbol")] | None = None
+
+
+def to_record(found: Segmentation) -> SegmentationJSON:
+    """The fields of the JSON. Numbers are rounded to four decimals."""
+    updates = found.updates()
+    return SegmentationJSON(
+        text=found.text,
+        symbols=list(found.symbols),
+        nested=found.nested,
+        levels=[
+            LevelJSON(
+                level,
+                found.ends(level),
+                found.segments(level),
+                found.boundaries[:, level - 1].tolist(),
+                rounded(found.probabilities[:, level - 1]),
+            )
+            for level in range(1, found.levels + 1)
+        ],
+        layers=[
+            LayerJSON(l + 1, count, "".join(LETTERS[k] for k in found.operations[:, l]), rounded(found.norms[:, l]))
+            for l, count in enumerate(updates.per_layer)
+        ],
+        updates=UpdatesJSON(updates.total, updates.dense, round(updates.saved, 4)),
+        bits=None if found.bits is None else rounded(found.bits),
+        multiply_adds=None if found.products is None else found.products.tolist(),
+    )
+
+
+def from_record(record: SegmentationJSON) -> dict[str, Any]:
+    """The arguments of a Segmentation; ends, segments and counts are not read but computed from them."""
+    T, levels, layers = len(record.symbols), record.levels, record.layers
+    counts = {
+        **{f"boundaries of level {k}": len(level.boundaries) for k, level in enumerate(levels, 1)},
+        **{f"probabilities of level {k}": len(level.probabilities) for k, level in enumerate(levels, 1)},
+        **{f"operations of layer {k}": len(layer.operations) for k, layer in enumerate(layers, 1)},
+        **{f"norms of layer {k}": len(layer.norms) for k, layer in enumerate(layers, 1)},
+    }
+    for name, count in counts.items():
+        if count != T:
+            raise InputError(f"the {name} must be {T}, one per symbol; got {count}")
+    return {
+        "symbols": tuple(record.symbols),
+        "boundaries": np.array([level.boundaries for level in levels], np.uint8).reshape(-1, T).T,
+        "probabilities": np.array([level.probabilities for level in levels], np.float32).reshape(-1, T).T,
+        "operations": np.array([[LETTERS.index(k) for k in layer.operations] for layer in layers]).reshape(-1, T).T,
+        "norms": np.array([layer.norms for layer in layers], np.float32).reshape(-1, T).T,
+        "bits": None if record.bits is None else np.array(record.bits, np.float32),
+        "products": None if record.multiply_adds is None else np.array(record.multiply_adds, np.int64),
+    }
+
+
+def rounded(values: np.ndarray) -> Any:
+    """``values`` as lists for JSON: four decimals, None for what is not finite."""
+    numbers = np.round(values.astype(np.float64), 4)
+    plain = numbers.astype(object)
+    plain[~np.isfinite(numbers)] = None
+    return plain.tolist()
