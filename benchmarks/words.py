@@ -14,7 +14,6 @@ import ast
 import dataclasses
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -95,8 +94,18 @@ def main() -> None:
     parser.add_argument("--uncaptured", action="store_true", help="on a GPU: no CUDA graph")
     parser.add_argument("--steps", type=int, default=0, help="stop after so many updates")
     parser.add_argument("--seconds", type=float, default=0, help="choose train.epochs so that training takes so long")
-    parser.add_argument("--out")
+    parser.add_argument("--limit", type=float, default=0, help="stop training after so many seconds, and score")
+    parser.add_argument("--every", type=int, default=0, help="print scores on the validation part so often, in updates")
+    parser.add_argument("--out", help="a file of JSON lines: the scores on the way, then the record of the run")
     given = parser.parse_args()
+
+    def note(record: dict[str, object]) -> None:
+        line = json.dumps(record)
+        print(line, flush=True)
+        if given.out:
+            with open(given.out, "a") as file:
+                file.write(line + "\n")
+
     config = configured(given.set)
     config = dataclasses.replace(
         config,
@@ -124,17 +133,21 @@ def main() -> None:
         if step % max(1, steps // 8) == 0:
             means = trainer.window_means()
             print(f"{step} {time.monotonic() - began:.0f} s, bits and rates {means}", flush=True)
+        if given.every and step % given.every == 0 and step < steps:
+            note({"step": step, "seconds": round(time.monotonic() - began), "valid": scores(trainer, corpus, "valid")})
+        if given.limit and time.monotonic() - began > given.limit:
+            break
     record = {
         "seed": given.seed,
         "plain": given.plain,
         "set": given.set,
         "epochs": config.train.epochs,
+        "updates": step,
+        "of": steps,
         "seconds": round(time.monotonic() - began),
     }
     record |= {part: scores(trainer, corpus, part) for part in given.parts}
-    print(json.dumps(record), flush=True)
-    if given.out:
-        Path(given.out).write_text(json.dumps(record) + "\n")
+    note(record)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ be mixed in. A segment's score depends on its own symbols and the context alone,
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -172,6 +173,8 @@ class SegmentalHead(nn.Module):
         self.decoder = nn.GRU(size, size)
         self.spell = nn.Linear(size, num_symbols)
         self.end = nn.Linear(size, 1)
+        # an end is as unlikely as any symbol: if segments began short, the decoder would not learn to spell words
+        nn.init.constant_(self.end.bias, -math.log(num_symbols))
         if rules is not None and rules.shape != (num_symbols, num_symbols):
             raise InputError(f"rules must have shape {(num_symbols, num_symbols)}; got {rules.shape}")
         table = np.zeros((num_symbols + 1, num_symbols + 1), np.int8)  # the last row and column are for NONE
