@@ -1,0 +1,112 @@
+"""All settings of a run, and how they go together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hmrnn.config import checks
+from hmrnn.config.data import LABEL_FORMATS, STROKE_FORMATS, DataConfig
+from hmrnn.config.detectors import DetectorConfig
+from hmrnn.config.model import ModelConfig
+from hmrnn.config.regularise import RegulariseConfig
+from hmrnn.config.segments import SegmentConfig
+from hmrnn.config.train import TrainConfig
+from hmrnn.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    regularise: RegulariseConfig = dataclasses.field(default_factory=RegulariseConfig)
+    detectors: DetectorConfig = dataclasses.field(default_factory=DetectorConfig)
+    segments: SegmentConfig = dataclasses.field(default_factory=SegmentConfig)
+
+    def check(self) -> None:
+        """Raise InputError if a value cannot work, alone or together with the others."""
+        m, d, r = self.model, self.detectors, self.regularise
+        if m.rnn != "hm-lstm" or m.num_layers == 1:
+            for name in ("rates", "bias", "start_at_rates", "rate_control", "pull_weight"):
+                if getattr(d, name):
+                    raise InputError(
+                        f"detectors.{name} is for hm-lstm with two or more layers, not for {m.rnn} with "
+                        f"{m.num_layers}; leave it out"
+                    )
+        if m.rnn == "hrnn" and d.scores:
+            raise InputError(
+                "detectors.estimator reinforce is for hm-lstm; model.rnn is hrnn, whose boundaries are given"
+            )
+        for name in SECTIONS:
+            section = getattr(self, name)
+            section.check()
+            checks.finite(name, section)
+        if m.time != "none" and not self.data.has_sequences:
+            raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
+        if any(self.train.scheduled_sampling) and self.data.is_labelled:
+            raise InputError("train.scheduled_sampling is for text and strokes, which predict their own inputs")
+        if m.halt and self.data.format not in STROKE_FORMATS:
+            raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
+        if d.pull_to == "segments" and d.pull_weight > 0 and not self.segments.size:
+            raise InputError("detectors.pull_to segments needs a segmental head; set segments.size, such as 64")
+        if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
+            raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
+        if not self.data.is_text:
+            if d.pull_to == "uncertainty" and d.pull_weight > 0:
+                raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")
+            for name in ("shift", *([] if self.data.is_labelled else ["dropout_embedding"])):
+                if getattr(r, name):
+                    raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
+        self._check_labelled()
+        if m.ridge:
+            self._check_ridge()
+        if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
+            raise InputError(f"regularise.zoneout is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out")
+        for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
+            if len(values := getattr(d, name)) not in allowed:
+                raise InputError(
+                    f"detectors.{name} must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector "
+                    f"first, or none; got {values}"
+                )
+
+    def _check_ridge(self) -> None:
+        """Raise InputError about settings that ridge regression does not have."""
+        if self.model.rnn != "echo-state" or not self.data.is_text or self.segments.size:
+            raise InputError("model.ridge is for model.rnn echo-state on text without segments.size; leave it out")
+        if self.train.epochs != 1:
+            raise InputError(f"model.ridge fits in one pass; train.epochs must be 1, and is {self.train.epochs}")
+        for field in dataclasses.fields(self.regularise):
+            if getattr(self.regularise, field.name):
+                raise InputError(f"regularise.{field.name} is for training by gradient; with model.ridge leave it out")
+
+    def _check_labelled(self) -> None:
+        """Raise InputError about settings that labelled sequences do not have, or that only they have."""
+        m, d = self.model, self.detectors
+        if self.data.is_labelled:
+            if d.pull_weight > 0 or d.scores:
+                name = "pull_weight" if d.pull_weight > 0 else "estimator reinforce"
+                raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
+            if m.rnn == "hrnn":
+                raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
+            if self.data.format == "labels" and m.attend == "segments" and m.read_out != "attention":
+                raise InputError(
+                    f"model.attend segments is for model.read_out attention; it is {m.read_out}, so leave model.attend "
+                    "out"
+                )
+            if self.data.format == "labels" and m.read_out == "tree" and (m.bidirectional or not m.detectors):
+                raise InputError(
+                    "model.read_out tree needs segments: hm-lstm with two or more layers, in one direction"
+                )
+            if m.attend == "segments" and not m.level <= m.detectors:
+                raise InputError(
+                    f"model.attend segments needs a detector at model.level {m.level}; {m.rnn} with {m.num_layers} "
+                    f"layers has {m.detectors}"
+                )
+        elif m.bidirectional or m.crf:
+            name = "bidirectional" if m.bidirectional else "crf"
+            raise InputError(f"model.{name} is for {', '.join(LABEL_FORMATS)}; data.format is {self.data.format}")
+
+
+SECTIONS = tuple(field.name for field in dataclasses.fields(Config))
