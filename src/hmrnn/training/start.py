@@ -55,7 +55,7 @@ def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: 
     as the mean of all symbols with the smallest bias. It gets a share of the probability of the symbol that it starts
     as, by ``counts``, how often each symbol of ``new`` occurs in the training part.
     """
-    parents = [_parent(symbol, old) for symbol in (*new.symbols, *[None] * new.unknown)]
+    parents = _parents(new, old)
     own = {place: k for k, (place, same) in enumerate(parents) if same}
     result = {}
     for name, weight in rows.items():
@@ -70,13 +70,15 @@ def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: 
     return result
 
 
-def _parent(symbol: Any, old: Vocabulary) -> tuple[int | None, bool]:
-    """The index of the symbol of ``old`` that a symbol starts as, and whether it is the same; None: the unknown one."""
-    places = {each: k for k, each in enumerate(old.symbols)}
+def _parents(new: Vocabulary, old: Vocabulary) -> list[tuple[int | None, bool]]:
+    """For each symbol of ``new`` the index of that of ``old`` that it starts as, and whether it is the same symbol."""
+    places: dict[Any, int] = {each: k for k, each in enumerate(old.symbols)}
     unknown = len(old.symbols) if old.unknown else None
-    if symbol is None:
-        return unknown, old.unknown
-    if symbol in places:
-        return places[symbol], True
-    form = plain(symbol).strip() if isinstance(symbol, str) else ""
-    return next((places[each] for each in (form, form.lower()) if each in places), unknown), False
+
+    def parent(symbol: Any) -> tuple[int | None, bool]:
+        if symbol in places:
+            return places[symbol], True
+        form = plain(symbol).strip() if isinstance(symbol, str) else ""
+        return next((places[each] for each in (form, form.lower()) if each in places), unknown), False
+
+    return [*map(parent, new.symbols), *[(unknown, old.unknown)] * new.unknown]

@@ -1,0 +1,63 @@
+"""The arguments of each command: a dataclass per command, whose fields are its flags.
+
+``check`` finds what is wrong as far as that is known without torch, which takes seconds to import.
+"""
+
+from __future__ import annotations
+
+from hmrnn.cli.arguments.base import KINDS, ModelArguments, TextArguments
+from hmrnn.cli.arguments.models import (
+    EXPLORED,
+    EvaluateArguments,
+    ExploreArguments,
+    ExportArguments,
+    GenerateArguments,
+    PlotArguments,
+    PredictArguments,
+    ScoreArguments,
+    SegmentArguments,
+)
+from hmrnn.cli.arguments.others import BenchArguments, DataArguments, DemoArguments
+from hmrnn.cli.arguments.train import TrainArguments
+
+__all__ = [
+    "ARGUMENTS",
+    "EXPLORED",
+    "KINDS",
+    "BenchArguments",
+    "DataArguments",
+    "DemoArguments",
+    "EvaluateArguments",
+    "ExploreArguments",
+    "ExportArguments",
+    "GenerateArguments",
+    "ModelArguments",
+    "PlotArguments",
+    "PredictArguments",
+    "ScoreArguments",
+    "SegmentArguments",
+    "TextArguments",
+    "TrainArguments",
+    "former",
+]
+
+ARGUMENTS: dict[str, type] = {
+    "demo": DemoArguments,
+    "train": TrainArguments,
+    "evaluate": EvaluateArguments,
+    "score": ScoreArguments,
+    "segment": SegmentArguments,
+    "generate": GenerateArguments,
+    "predict": PredictArguments,
+    "plot": PlotArguments,
+    "explore": ExploreArguments,
+    "export": ExportArguments,
+    "data": DataArguments,
+    "bench": BenchArguments,
+}
+
+
+def former(command: str) -> dict[str, str]:
+    """Former settings of a command, and what to say about each."""
+    now = "typographic signs are now written plainly by themselves; --unknown decides about other symbols"
+    return {"plain": now} if hasattr(ARGUMENTS[command], "unknown") else {}

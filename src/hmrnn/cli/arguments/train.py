@@ -1,0 +1,42 @@
+"""The arguments of ``hmrnn train``: a preset or files, and every setting."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from hmrnn.cli.arguments.base import Arguments, check_files
+from hmrnn.cli.parse import flags_of, option
+from hmrnn.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainArguments(Config, Arguments):
+    """Train a model."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"train.start_from": "--from"}
+    """Further flags of settings."""
+    target: str = option("", "PRESET|PATH", positional=True)
+    """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
+    paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
+    """Files or folders with the data, after a preset; or more files after the first. Same as --data.path."""
+    out: str | None = option(None, "PATH")
+    """Directory of the run; runs/NAME if not given."""
+    resume: bool = False
+    """Continue the run in that directory exactly where it stopped."""
+    overwrite: bool = False
+    """Replace the run in that directory."""
+    report: bool = True
+    """Write report.html at the end of training."""
+
+    @property
+    def config(self) -> Config:
+        return Config(*(getattr(self, field.name) for field in dataclasses.fields(Config)))
+
+    @staticmethod
+    def flags() -> dict[str, str]:
+        return flags_of(Config) | TrainArguments.ALIASES
+
+    def check(self) -> None:
+        self.config.check()
+        check_files(*self.data.path)
