@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM
-from hmrnn.ops import Options, State, reference, single, streaming
+from hmrnn.ops import Options, State, reference, single, single_layer, streaming
 from hmrnn.ops.interface import TOP_DOWN
 from pairs import grid
 
@@ -84,7 +84,7 @@ class Multiplied(TorchDispatchMode):
 def test_the_layer_above_is_multiplied_once_per_event(
     top_down: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single, "LARGE", 0)  # all products are torch's, and counted
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)  # all products are torch's, and counted
     rnn = HMLSTM(3, (4, 5, 6), 3, flush=False, top_down=top_down)  # type: ignore[arg-type]
     forced = torch.zeros(20, batch, 2)
     forced[4::5, :, 0] = 1  # the second layer moves at steps 4, 9, 14 and 19

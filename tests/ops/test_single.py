@@ -8,7 +8,7 @@ import torch._dynamo.testing
 
 from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, Symbols, reference, single, streaming
+from hmrnn.ops import Options, State, Symbols, reference, single, single_layer, single_step, streaming
 from hmrnn.ops.sparse import forward as sparse
 from pairs import grid
 
@@ -44,8 +44,7 @@ def call(case: Case, dtype: torch.dtype = torch.float64) -> tuple[tuple, dict]:
 
 @pytest.mark.parametrize(("products", "case"), CASES, ids=str)
 def test_outputs_and_state_are_the_reference_s(products: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    if products == "torch":
-        monkeypatch.setattr(single, "LARGE", 0)
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: products == "einsum")
     positional, named = call(case)
     with torch.no_grad():
         found, expected = single.hmlstm(*positional, **named), reference.hmlstm(*positional, **named)
@@ -107,7 +106,7 @@ STEPS = [
 
 @pytest.mark.parametrize("case", STEPS, ids=str)
 def test_a_step_is_that_of_a_larger_batch(case: Case) -> None:
-    """Which torch takes row by row: state, what it keeps for COPY, which layers changed, and z̃."""
+    """Which torch takes row by row: state, which layers changed, and z̃."""
     (x, weights, state, options), named = call(case)
     forced = named["boundaries"]
     twice = State(*(tuple(a.repeat(2, 1) for a in part) for part in (state.h, state.c)), state.z.repeat(2, 1))
@@ -118,8 +117,8 @@ def test_a_step_is_that_of_a_larger_batch(case: Case) -> None:
             x[t].repeat(2, 1), weights, twice, options, None if given is None else given.repeat(2, 1)
         )
         state, twice = found.state, wanted.state
-        of_one = [*state.h, *state.c, state.z, state.on_copy, found.changed, found.probabilities]
-        of_two = [*twice.h, *twice.c, twice.z, twice.on_copy, wanted.changed, wanted.probabilities]
+        of_one = [*state.h, *state.c, state.z, found.changed, found.probabilities]
+        of_two = [*twice.h, *twice.c, twice.z, wanted.changed, wanted.probabilities]
         for a, b in zip(of_one, of_two):
             torch.testing.assert_close(a, b[:1], rtol=1e-10, atol=1e-12)
 
@@ -154,11 +153,10 @@ def test_a_step_decides_in_the_type_of_its_weights() -> None:
 def test_steps_that_are_torch_s(change: dict) -> None:
     (x, weights, state, options), _ = call(Case(T=1, B=1))
     given = {"x": x[0], "state": state, "options": options, "boundaries": None}
-    assert single.can_step(weights=weights, **given)
-    assert not single.can_step(weights=weights, **(given | change))
-    assert not single.can_step(weights=weights, **(given | {"state": state._replace(z=torch.full((1, 2), 0.7))}))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not single.can_step(weights=weights, **given)
+    assert single_step.given_to_step(weights=weights, **given) is not None
+    assert single_step.given_to_step(weights=weights, **(given | change)) is None
+    real = state._replace(z=torch.full((1, 2), 0.7))
+    assert single_step.given_to_step(weights=weights, **(given | {"state": real})) is None
 
 
 def test_what_wants_a_gradient_gets_one_with_a_batch_of_one() -> None:

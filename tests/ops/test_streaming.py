@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM, InputError, Operation
 from hmrnn.nn.output import operations
-from hmrnn.ops import Options, State, hmlstm, single, streaming
+from hmrnn.ops import Options, State, hmlstm, single_layer, streaming
 from literal import random_state, random_weights
 from pairs import grid
 
@@ -141,7 +141,7 @@ class Touched(TorchDispatchMode):
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
 def test_a_layer_that_copies_does_no_work(layer_norm: bool, on_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single, "LARGE", 0)  # all products are torch's, and counted
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)  # all products are torch's, and counted
     rnn = HMLSTM(INPUT, (8, 8, 8, 8), 4, layer_norm=layer_norm, on_copy=on_copy)
     state = rnn.step(torch.randn(1, INPUT)).state
     copies = 0
@@ -161,7 +161,7 @@ def test_a_layer_that_copies_does_no_work(layer_norm: bool, on_copy: str, monkey
 
 
 def test_a_step_that_only_the_first_layer_takes_costs_two_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single, "LARGE", 0)
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)  # all products are torch's, and counted
     rnn = HMLSTM(INPUT, 8, 3)
     with torch.no_grad():
         for b in list(rnn.b)[:2]:

@@ -185,15 +185,17 @@ def check_state(rnn: Network, state: State, B: int) -> None:
     sizes = {"h": rnn.hidden_sizes, "c": getattr(rnn, "cell_sizes", rnn.hidden_sizes)}
     for name, tensors in (("h", state.h), ("c", state.c)):
         expected = [(B, size) for size in sizes[name]]
-        shapes = [tuple(a.shape) for a in tensors]
-        if shapes != expected:
+        if [a.shape for a in tensors] != expected:
+            shapes = [tuple(a.shape) for a in tensors]
             raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
     parameter = rnn.parameter
     for name, a in (("z", state.z), ("pending", state.pending)):
-        if a is not None and tuple(a.shape) != (B, rnn.num_boundaries):
+        if a is not None and a.shape != (B, rnn.num_boundaries):
             raise InputError(f"state.{name} must have shape ({B}, {rnn.num_boundaries}); got {tuple(a.shape)}")
+    device, dtype = parameter.device, parameter.dtype
     for a in (*state.h, *state.c, state.z, *(() if state.pending is None else (state.pending,))):
-        check_kind("state", a, parameter)
+        if a.device != device or a.dtype != dtype:
+            check_kind("state", a, parameter)
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device) -> Tensor | None:

@@ -16,9 +16,10 @@ from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import Output, operations, pack_like, unpack
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
-from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
+from hmrnn.ops import LayerWeights, Options, State, Symbols, single_step, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.streamed import Streamed
 
 
 class HMLSTM(Sloped):
@@ -213,11 +214,18 @@ class HMLSTM(Sloped):
     def layers(self) -> list[LayerWeights]:
         """The parameters of each layer, as the engines take them."""
         made = self._modules
-        lists = {name: cast(nn.ParameterList, made[name]) for name in LayerWeights._fields if name in made}
-        return [  # getattr takes half the time of values[l], and parametrizations take effect, too
-            LayerWeights(**{name: getattr(values, str(l)) for name, values in lists.items() if l < len(values)})
-            for l in range(self.num_layers)
-        ]
+        lists = [(name, cast(nn.ParameterList, made[name])) for name in LayerWeights._fields if name in made]
+        layers: list[LayerWeights] = []
+        for key in map(str, range(self.num_layers)):
+            found: dict[str, Tensor] = {}
+            for name, values in lists:
+                tensor = values._parameters.get(key)  # values[l] takes ten times as long
+                if tensor is None and int(key) < len(values):
+                    tensor = getattr(values, key)  # a parametrization
+                if tensor is not None:
+                    found[name] = tensor
+            layers.append(LayerWeights(**found))
+        return layers
 
     def options(self) -> Options:
         return Options(
@@ -229,7 +237,7 @@ class HMLSTM(Sloped):
     @property
     def parameter(self) -> Tensor:
         """One of the parameters, whose dtype and device all have."""
-        return self.b[0]
+        return cast(Tensor, getattr(self.b, "0"))  # self.b[0] takes twice as long
 
     def initial_state(self, batch_size: int) -> State:
         """The state at the start of a sequence: zeros."""
@@ -315,6 +323,11 @@ class HMLSTM(Sloped):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
+        if isinstance(state, Streamed) and not self.check_values:  # it was checked before the step it comes from
+            settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout)
+            found = single_step.go_on(x, state, boundaries, self._tensors(), settings)
+            if found is not None:
+                return streaming.Step(*found)
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
@@ -338,6 +351,15 @@ class HMLSTM(Sloped):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _tensors(self) -> list[Tensor]:
+        """The slope and the parameters, as :func:`hmrnn.ops.single_step.ordered` gives them.
+
+        Parameters that are computed (parametrizations) are missing.
+        """
+        made = self._modules
+        names = (name for name in LayerWeights._fields if name in made)
+        return [self.a, *(a for name in names for a in made[name]._parameters.values())]  # type: ignore[union-attr, list-item]
 
     def _dropped(self) -> list[LayerWeights]:
         """The parameters after weight drop."""

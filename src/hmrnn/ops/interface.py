@@ -141,6 +141,11 @@ class Options:
         """
         return "boundary" if self.top_down == "pending" and (self.flush or not self.copy) else self.top_down
 
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """The options without a slope and a temperature, which may be tensors."""
+        return (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout)
+
 
 class Result(NamedTuple):
     """The result of a pass over T steps. Padding is zero; the state is that after each sequence's own last step."""

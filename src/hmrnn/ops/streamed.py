@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -18,49 +18,59 @@ class Streamed(State):
     autograd's version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
     """
 
-    on_copy: Tensor | None = None
-    """(B, L-1, K): U·h + b in the detectors' rows."""
-    down: tuple[Tensor | None, ...] = ()
-    """For each layer but the top one V·h of the layer above (B, R), or None if it was not computed."""
-    sources: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...] = ()
-    """The tensors that the products were computed from, with their versions."""
+    cache: Any = None
+    """:class:`Products`, or what :mod:`hmrnn.ops.single` keeps of a single sequence."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Streamed, tuple(self)
 
 
+class Products(NamedTuple):
+    """The products of a batch."""
+
+    on_copy: Tensor
+    """(B, L-1, K): U·h + b in the detectors' rows."""
+    down: tuple[Tensor | None, ...]
+    """For each layer but the top one V·h of the layer above (B, R), or None if it was not computed."""
+    sources: tuple[tuple[weakref.ref[Tensor], tuple[int, int]], ...]
+    """The tensors that the products were computed from, with their versions."""
+
+
 def streamed(state: State, on_copy: Tensor, down: Sequence[Tensor | None], weights: Sequence[LayerWeights]) -> Streamed:
     """``state`` with the products ``on_copy`` and ``down``."""
     new = Streamed(*state)
-    new.on_copy, new.down = on_copy, tuple(down)
-    new.sources = tuple((weakref.ref(a), _version(a)) for a in _sources(new, weights))
+    sources = tuple((weakref.ref(a), version(a)) for a in _sources(new, down, weights))
+    new.cache = Products(on_copy, tuple(down), sources)
     return new
 
 
-def remembered(state: State, weights: Sequence[LayerWeights]) -> Streamed | None:
-    """The state if it has valid products, otherwise None.
+def remembered(state: State, weights: Sequence[LayerWeights]) -> Products | None:
+    """The products of the state if they are valid, otherwise None.
 
     Always None for tensors of inference mode, whose changes are not counted.
     """
-    if any(h.is_inference() for h in state.h[1:]) or not isinstance(state, Streamed) or state.on_copy is None:
+    if not isinstance(state, Streamed) or any(h.is_inference() for h in state.h[1:]):
+        return None
+    known = state.cache
+    if not isinstance(known, Products):
         return None
     same = (
         # the same object: a weight that is computed for every call may have the address of the last one
-        ref() is a and version == _version(a)
-        for (ref, version), a in zip(state.sources, _sources(state, weights), strict=True)
+        ref() is a and old == version(a)
+        for (ref, old), a in zip(known.sources, _sources(state, known.down, weights), strict=True)
     )
-    return state if all(same) else None
+    return known if all(same) else None
 
 
-def _sources(state: Streamed, weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
+def _sources(state: State, down: Sequence[Tensor | None], weights: Sequence[LayerWeights]) -> Iterator[Tensor]:
     """The tensors that the products of ``state`` depend on."""
     for h, w in zip(state.h[1:-1], weights[1:-1]):
         yield from (a for a in (h, w.U, w.b, w.D1, w.d1) if a is not None)
-    for h, w, down in zip(state.h[1:], weights, state.down):
-        if down is not None:
+    for h, w, product in zip(state.h[1:], weights, down):
+        if product is not None:
             yield from (a for a in (h, w.V, w.gain_V, w.D1) if a is not None)
 
 
-def _version(a: Tensor) -> tuple[int, int]:
+def version(a: Tensor) -> tuple[int, int]:
     """A value that changes whenever autograd counts a change of the tensor."""
     return a.data_ptr(), 0 if a.is_inference() else a._version

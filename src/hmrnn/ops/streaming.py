@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import single
+from hmrnn.ops import single_step
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import next_gate, normalise, squash_cell
@@ -36,21 +36,22 @@ def step(
 
     Nothing is sampled: with "sample", z is 1 if its probability is above 0.5.
     """
-    if single.can_step(x, weights, state, options, boundaries):  # faster, and equal up to rounding
-        return Step(*single.step(x, weights, state, options, boundaries))
+    given = single_step.given_to_step(x, weights, state, options, boundaries)
+    if given is not None:  # faster, and equal up to rounding
+        return Step(*single_step.step(x, weights, state, options, given))
     top, ones = len(weights) - 1, state.z.new_ones(len(x))
     h, c, z = list(state.h), list(state.c), state.z.clone()
     pending = None
     if options.gate == "pending":
         pending = (state.z if state.pending is None else state.pending).clone()
     known = remembered(state, weights)
-    if known is None or known.on_copy is None:
+    if known is None:
         copied = z.new_zeros(*z.shape, 1 if weights[0].D2 is None else weights[0].D2.shape[1])
         for l in range(1, top):  # the first layer never copies
             copied[:, l] = _on_copy(weights[l], h[l])
     else:
         copied = known.on_copy.clone()
-    down: list[Tensor | None] = [None] * top if known is None or not known.down else list(known.down)
+    down: list[Tensor | None] = list(known.down) if known is not None and known.down else [None] * top
     probabilities = torch.empty_like(z)
     changed: list[Tensor] = []
     below, z_below = x, ones  # h⁰ = x, z⁰ = 1
