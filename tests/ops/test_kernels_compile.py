@@ -78,7 +78,7 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
         wanted = {"cell_forward", "cell_backward", "start", "finish", "weigh", "column_sums"}
         wanted |= {"apply_gain"} if "layer norm" in name else set()
         wanted |= {"row_dots"} if "hidden" not in name else set()
-        wanted |= {"list_rows", "list_readers", "multiply_rows", "sum_products"} if "rows" in name else set()
+        wanted |= {"detect", "list_rows", "list_readers", "multiply_rows", "sum_products"} if "rows" in name else set()
         assert set(found) == wanted, name
         layers = 2 if "hidden" in name or "rows" in name else 3
         assert found["cell_forward"][0] == found["cell_backward"][0] == layers, name  # one for each layer

@@ -127,7 +127,7 @@ def test_launches_wait_for_what_they_read_and_for_readers_of_what_they_overwrite
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: CLOCKS[-1])
     monkeypatch.setattr(torch.cuda, "Event", Clock)
     monkeypatch.setitem(globals(), "CLOCKS", [Clock()])
-    streams = rows.Streams([Clock() for _ in range(layers - 1)])  # type: ignore[misc]
+    streams = rows.Streams([Clock() for _ in range(layers)])  # type: ignore[misc]
     T, now = 4, [("", 0, 0)]
     found: dict[tuple[str, int, int], set[tuple[str, int, int]]] = {}
 
@@ -141,28 +141,39 @@ def test_launches_wait_for_what_they_read_and_for_readers_of_what_they_overwrite
     plan.lanes, plan.spec = streams, SimpleNamespace(batch=1)  # type: ignore[assignment]
     plan.kernels = SimpleNamespace(cell_forward=cell)  # type: ignore[assignment]
     plan.kernels_backward = SimpleNamespace(cell_backward=cell)  # type: ignore[assignment]
+    plan.kernels_rows = SimpleNamespace(detect={(1,): lambda t: launch("z")})  # type: ignore[assignment]
+    plan._detects = [{}] * (layers - 1)
     monkeypatch.setattr(plan, "_multiply_below", lambda t, layer: launch("W"))
-    monkeypatch.setattr(plan, "_multiply_new", lambda t, layer: launch("UV"))
-    monkeypatch.setattr(plan, "_multiply_back", lambda t, layer: launch("UVW"))
-    monkeypatch.setattr(plan, "_multiply_back_V", lambda t, layer: launch("UVW"))
-    monkeypatch.setattr(plan, "_multiply_back_U", lambda t, layer: launch("U"))
+    monkeypatch.setattr(plan, "_multiply_new", lambda name, t, layer: launch(name))
+    monkeypatch.setattr(plan, "_multiply_back", lambda name, t, layer: launch(name))
     for run, way in ((plan._forward_stage, 1), (plan._backward_stage, -1)):
         found.clear()
         with streams.forked():
             for t, l in [(t, l) for t in range(T)[::way] for l in range(layers)[::way]]:
                 now[0] = ("", t, l)
-                run(t, SimpleNamespace(l=l), {})  # type: ignore[arg-type]
+                places = ["U"] + ["W"] * (l > 0) + ["V"] * (l < layers - 1)
+                run(t, SimpleNamespace(l=l, top=l == layers - 1, places=places), {})  # type: ignore[arg-type]
         for what, t, l in found:
-            if way == 1:  # W of the next step may overwrite what this step's cell reads, and so on
-                cells = [("W", t, l), ("UV", t - 1, l), ("UV", t - 1, l + 1), ("W", t - 1, l + 1)]
-                needed = {"W": [("cell", t, l - 1), ("cell", t - 1, l)], "cell": cells, "UV": [("cell", t, l)]}[what]
+            # W of the next step may overwrite what this step's cell reads, and so on
+            if way == 1:
+                needed = {
+                    "z": [("cell", t, l - 1), ("cell", t - 1, l), ("cell", t - 1, l + 1), ("z", t, l - 1)]
+                    + [("z", t - 1, l), ("z", t - 1, l + 1)],
+                    "W": [("cell", t, l - 1), ("z", t, l - 1), ("cell", t - 1, l)],
+                    "cell": [("W", t, l), ("U", t - 1, l), ("V", t - 1, l + 1), ("W", t - 1, l + 1), ("z", t, l - 1)]
+                    + [("z", t - 1, l)],
+                    "V": [("cell", t, l), ("cell", t, l - 1)],
+                    "U": [("cell", t, l)],
+                }[what]
             else:
-                cells = [("UVW", t + 1, l - 1), ("UVW", t, l + 1), ("UVW", t + 1, l), ("U", t + 1, l)]
-                cells += [("cell", t + 1, l - 1)]
-                products = [("cell", t, l), ("cell", t + 1, l - 1), ("cell", t, l + 1)]
-                needed = {"cell": cells, "UVW": products, "U": [("cell", t, l)]}[what]
+                needed = {
+                    "cell": [("W", t, l + 1), ("V", t + 1, l - 1), ("U", t + 1, l), ("cell", t + 1, l - 1)],
+                    "W": [("cell", t, l), ("cell", t + 1, l - 1)],
+                    "V": [("cell", t, l), ("cell", t, l + 1)],
+                    "U": [("cell", t, l)],
+                }[what]
             assert found.keys() & set(needed) <= found[what, t, l], (way, what, t, l)
-        assert len(found) == T * (3 * layers - 1 if way == 1 else 2 * layers + 1)
+        assert len(found) == T * (layers * 2 + (layers - 1) * (3 if way == 1 else 2))
 
 
 LARGER = Case(sizes=(64, 48, 80), T=20, B=70, input_size=24, forced="all", straight_through=True, flush=False)

@@ -13,6 +13,7 @@ from hmrnn.ops.cuda.kernels_common import (
     EPS,
     OF_C,
     STATS,
+    boundary,
     gelu_share,
     load,
     load4,
@@ -29,7 +30,6 @@ from hmrnn.ops.cuda.kernels_common import (
     tanh,
 )
 from hmrnn.ops.cuda.kernels_norm import normalised
-from hmrnn.ops.cuda.kernels_rows import list_if_last
 
 
 def block(width: int, per_thread: int | None = None) -> dict[str, int]:
@@ -68,7 +68,6 @@ def cell_forward(
     units_below, units_below_row, units_below_step,  # and W
     d1, D2, d2,
     unit_log,  # (T, B, UNITS) output: the hidden layer before gelu
-    arrived, rows_above, counts_above, base_above, place_above,  # lists of the layer above, see list_if_last; or None
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,  # detectors, one less than layers
@@ -80,8 +79,7 @@ def cell_forward(
     COPY: tl.constexpr,
     PENDING: tl.constexpr,
     ZONEOUT: tl.constexpr,
-    READS_ABOVE: tl.constexpr,  # whether the layer above has top-down input
-    LISTED: tl.constexpr,  # B rounded up to a power of 2
+    DECIDES: tl.constexpr,  # False: another kernel finds the boundaries, see kernels_rows.py
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Equations 2-9 for layer LAYER at step t, from the three contributions."""
@@ -111,9 +109,9 @@ def cell_forward(
             gate_V = tl.load(gate + row * D + LAYER)
     below_at = row_below(below, below_row, below_step, index, event, step, b, B, LAYER)
 
-    # (8), (9): the boundary, early, as lists of rows wait for it
-    if LAYER < D:
-        at_z = row * D + LAYER
+    # (8), (9): the boundary
+    at_z = row * D + LAYER
+    if LAYER < D and DECIDES:
         if D2 is not None:
             k = tl.arange(0, UNIT_BLOCK)
             some = k < UNITS
@@ -130,33 +128,10 @@ def cell_forward(
             pre += zb * tl.load(dot_below + at_z)
             if above is not None:
                 pre += gate_V * tl.load(dot_above + at_z)
-        p = tl.minimum(tl.maximum((tl.load(slope) * pre + 1) / 2, 0.0), 1.0)
-        z_new = p
-        if not SOFT:
-            threshold = 0.5
-            if noise is not None:
-                threshold = tl.load(noise + at_z)
-            z_new = tl.where(p > threshold, 1.0, 0.0)
-        if HOLD:
-            z_new = alpha * z_new
-        if forced is not None:
-            given = tl.load(forced + at_z)
-            z_new = tl.where(given == given, given, z_new)
-        if PENDING:
-            gate_new = z_new + (1 - z_new) * (1 - zb) * gate_V
-            if lengths is not None:
-                gate_new = tl.where(t < tl.load(lengths + b), gate_new, gate_V)
-            tl.store(gate + at_z + B * D, gate_new)
-        if lengths is not None:
-            z_new = tl.where(t < tl.load(lengths + b), z_new, zp)
-        tl.store(z + at_z + B * D, z_new)
-        tl.store(probability + at_z, p)
-        tl.store(s_z + at_z, pre)
-        if arrived is not None:
-            list_if_last(
-                t, B, z, gate, arrived, rows_above, counts_above, base_above, event_above, place_above,
-                LAYER + 1, D, FLUSH, READS_ABOVE, LISTED,
-            )  # fmt: skip
+        boundary(
+            pre, zp, zb, alpha, gate_V, t, b, None, slope, noise, forced, lengths, z, gate, s_z, probability, at_z,
+            B * D, SOFT, HOLD, PENDING,
+        )  # fmt: skip
 
     # (4): the gates
     if gain_U is not None:

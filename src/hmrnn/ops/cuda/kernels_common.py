@@ -128,6 +128,37 @@ def shares(zp, zb, FLUSH: tl.constexpr):
 
 
 @triton.jit
+def boundary(
+    pre, zp, zb, alpha, gate_V, t, b, mask, slope, noise, forced, lengths, z, gate, s_z, probability, at, next_step,
+    SOFT: tl.constexpr, HOLD: tl.constexpr, PENDING: tl.constexpr,
+):  # fmt: skip
+    """(8), (9): find z from the pre-activation of a detector; store and return it. For one row, or a block of rows."""
+    p = tl.minimum(tl.maximum((tl.load(slope) * pre + 1) / 2, 0.0), 1.0)
+    z_new = p
+    if not SOFT:
+        threshold = 0.5
+        if noise is not None:
+            threshold = tl.load(noise + at, mask=mask)
+        z_new = tl.where(p > threshold, 1.0, 0.0)
+    if HOLD:
+        z_new = alpha * z_new
+    if forced is not None:
+        given = tl.load(forced + at, mask=mask)
+        z_new = tl.where(given == given, given, z_new)
+    if PENDING:
+        gate_new = z_new + (1 - z_new) * (1 - zb) * gate_V
+        if lengths is not None:
+            gate_new = tl.where(t < tl.load(lengths + b, mask=mask), gate_new, gate_V)
+        tl.store(gate + at + next_step, gate_new, mask=mask)
+    if lengths is not None:
+        z_new = tl.where(t < tl.load(lengths + b, mask=mask), z_new, zp)
+    tl.store(z + at + next_step, z_new, mask=mask)
+    tl.store(probability + at, p, mask=mask)
+    tl.store(s_z + at, pre, mask=mask)
+    return z_new
+
+
+@triton.jit
 def row_before(product, product_row, product_step, event, step, b, B):
     """The address of a product with h one step ago: of step ``step``, or where ``event`` is given in that log."""
     if event is not None:

@@ -125,8 +125,7 @@ class Plan:
         self._forwards = [
             self._common(layer)
             | self._units(layer)
-            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen}
-            | self._lists_above(layer)
+            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "DECIDES": not spec.rows}
             for layer in self.layers
         ]
         self._backwards: list[dict[str, Any]] = []
@@ -145,11 +144,6 @@ class Plan:
 
     def _make_layers(self) -> Sequence[Layer]:
         return [Layer(self.spec, l) for l in range(len(self.spec.sizes))]
-
-    def _lists_above(self, layer: Layer) -> dict[str, Any]:
-        """Where the forward kernel of a layer lists the rows that move in the layer above: nowhere."""
-        names = ("arrived", "rows_above", "counts_above", "base_above", "place_above")
-        return dict.fromkeys(names) | {"READS_ABOVE": False, "LISTED": 0}
 
     def _contributions(self, layer: Layer) -> dict[str, Any]:
         """Where kernels find the products U·h, V·h and W·h of a layer."""

@@ -62,7 +62,6 @@ class RowsLayer(Layer):
         self.place: Tensor | None = None  # (T · B,) t · B + b of each event, without the initial states
         self.counts = spec.new(T, 2, dtype=i32)  # rows that move, and those of them that read the layer above
         self.listed = spec.new(T, B, dtype=i32)
-        self.arrived = spec.new(1, dtype=i32).zero_()  # programs of the layer below that have stored their z
         self.base = spec.new(T + 1, dtype=i32).zero_()  # events before each step
         first = self.columns.get(("V", self.l - 1), self.columns["U", self.l])  # of readers; V and U lie side by side
         self.logged = columns - first
@@ -105,11 +104,11 @@ class RowsLayer(Layer):
 
 
 class Streams(Lanes):
-    """One stream per layer; launches wait for what they need. Without any, everything runs in order."""
+    """One stream per layer, and one for the detectors; launches wait for what they need. Without any, all in order."""
 
     @contextlib.contextmanager
     def layer(self, l: int) -> Iterator[None]:
-        """Run on the stream of layer l."""
+        """Run on the stream of layer l, or of the detectors if l is -1."""
         if not self._side:
             yield
             return
@@ -122,10 +121,11 @@ class Streams(Lanes):
             self._marks[what, l] = torch.cuda.Event()
             self._marks[what, l].record()
 
-    def wait(self, what: str, l: int) -> None:
-        """Let the current stream wait for the last ``what`` of layer l, if there was any."""
-        if (what, l) in self._marks:
-            torch.cuda.current_stream().wait_event(self._marks[what, l])
+    def wait(self, *launches: tuple[str, int]) -> None:
+        """Let the current stream wait for the last launch of each kind and layer, if there was any."""
+        for launch in launches:
+            if launch in self._marks:
+                torch.cuda.current_stream().wait_event(self._marks[launch])
 
     @contextlib.contextmanager
     def forked(self) -> Iterator[None]:
@@ -137,11 +137,12 @@ class Streams(Lanes):
 class RowsPlan(Plan):
     """Buffers and launches for calls of one :class:`Spec`, without products for rows that copy.
 
-    In the forward pass, layer l at step t multiplies W, runs its cell and multiplies U and V. W waits for the cell of
-    the layer below, and the cell for V·h of the layer above one step ago. In the backward pass the gradient kernel of
-    layer l waits for the products of the layer above at t and of the layer below at t+1. The plan has few buffers that
-    are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``): what writes one comes after all that
-    read it, by these rules.
+    In the forward pass, layer l at step t multiplies W, runs its cell and multiplies V of the layer below and U. W waits
+    for the cell and the detector of the layer below, and the cell for V·h of the layer above one step ago. A detector
+    reads what cells wrote before, so it runs beside the products. In the backward pass the gradient kernel of layer l
+    waits for W of the layer above at t and V of the layer below at t+1; U is multiplied last, as no other layer waits
+    for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``):
+    what writes one comes after all that read it, by these rules.
     """
 
     layers: Sequence[RowsLayer]
@@ -153,6 +154,7 @@ class RowsPlan(Plan):
         self.kernels_rows = kernels_rows
         self.precision = "tf32" if spec.precision == "tf32" else "ieee"
         super().__init__(spec, lanes)
+        self._detects = [self._detector_arguments(layer) for layer in self.layers[:-1]]
 
     def tile(self, kind: str, l: int) -> Tile:
         return tile(kind, self.spec, l)
@@ -180,30 +182,30 @@ class RowsPlan(Plan):
         below = self.layers[layer.l - 1].event if layer.l > 0 else None
         return super()._backward_arguments(layer) | {"event_below": below}
 
-    def _lists_above(self, layer: Layer) -> dict[str, Any]:
-        if layer.top:
-            return super()._lists_above(layer)
-        above = self.layers[layer.l + 1]
-        return {
-            "arrived": above.arrived, "rows_above": above.listed, "counts_above": above.counts,
-            "base_above": above.base, "place_above": above.place, "READS_ABOVE": "V" in above.reads,
-            "LISTED": self.kernels.block(self.spec.batch)["BLOCK"],
+    def _detector_arguments(self, layer: RowsLayer) -> dict[str, Any]:
+        above, common = self.layers[layer.l + 1], self._common(layer)
+        names = ["bias", "slope", "noise", "forced", "lengths", "z", "gate", "s_z", "probability", "dot_above"]
+        names += ["dot_below", "above", "B", "H", "LAYER", "D", "SOFT", "HOLD", "FLUSH", "PENDING"]
+        return {name: common[name] for name in names} | {
+            "dot_own": self.dot_own, "rows": above.listed, "counts": above.counts, "base": above.base,
+            "event": above.event, "place": above.place, "READS_ABOVE": "V" in above.reads,
+            **self.kernels.block(self.spec.batch),
         }  # fmt: skip
 
     def _multiply(
         self, kind: str, t: int, layer: RowsLayer, left: Tensor, left_step: int, matrix: Tensor, out: Tensor,
-        readers_parts: int = 0, readers_columns: int = 0, left_logged: bool = False, out_logged: bool = False,
+        readers: bool = False, left_logged: bool = False, out_logged: bool = False,
     ) -> None:  # fmt: skip
         """Multiply the rows in the list of ``layer`` at step t: left (parts, ·, K), matrix (parts, K, N)."""
         parts, K, N = matrix.shape
         config = self.tile(kind, layer.l)
         tiles = -(-self.spec.batch // config["BM"]) * -(-N // config["BN"]) * parts
         self.kernels_rows.multiply_rows[(min(tiles, PROGRAMS),)](
-            t, self.spec.batch, layer.listed, layer.counts, layer.event,
+            t, self.spec.batch, layer.listed, layer.counts, None if layer.place is None else layer.base,
             left, left_step, left.stride(1), left.stride(0),
             matrix, matrix.stride(1), matrix.stride(2), matrix.stride(0), out, out.stride(1), out.stride(0),
-            K=K, N=N, PARTS=parts, READERS_PARTS=readers_parts, READERS_COLUMNS=readers_columns,
-            LEFT_LOGGED=left_logged, OUT_LOGGED=out_logged, PRECISION=self.precision, **config,
+            K=K, N=N, PARTS=parts, READERS=readers, LEFT_LOGGED=left_logged, OUT_LOGGED=out_logged,
+            PRECISION=self.precision, **config,
         )  # fmt: skip
 
     def _start_products(self, layer: Layer) -> None:
@@ -213,24 +215,34 @@ class RowsPlan(Plan):
 
     def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
+        if not layer.top:
+            with lanes.layer(-1):
+                lanes.wait(("cell", l - 1), ("cell", l), ("cell", l + 1))
+                self.kernels_rows.detect[(1,)](t, **self._detects[l])
+                lanes.done("detector", l)
         with lanes.layer(l):
             if l > 0:
-                lanes.wait("cell", l - 1)
+                lanes.wait(("cell", l - 1), ("detector", l - 1))
                 self._multiply_below(t, layer)
-            lanes.wait("products", l + 1)
+            lanes.wait(("V", l + 1), ("detector", l))
             self.kernels.cell_forward[(self.spec.batch,)](t, **arguments)
             lanes.done("cell", l)
-            self._multiply_new(t, layer)
-            lanes.done("products", l)
+            if l > 0:
+                self._multiply_new("V", t, layer)
+                lanes.done("V", l)
+            self._multiply_new("U", t, layer)
 
-    def _multiply_new(self, t: int, layer: RowsLayer) -> None:
-        """Multiply U of the layer and V of the layer below with the new h."""
-        matrix = layer.readers[layer.first_logged :].t()
-        if layer.l == 0:
-            torch.mm(layer.h[t + 1], matrix, out=layer.products[t + 1 if layer.product_step else 0])
+    def _multiply_new(self, name: str, t: int, layer: RowsLayer) -> None:
+        """Multiply U of the layer, or V of the layer below if it reads this one, with the new h."""
+        reader = self.layers[layer.l if name == "U" else layer.l - 1]
+        if name not in reader.reads:
             return
-        step, out = self.spec.batch * layer.H, layer.products[None, :, aligned(layer.gates) :]
-        self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out, out_logged=True)
+        matrix, out = reader.packed(name, self.layers).t(), layer.view(name)[..., : reader.gates]
+        if layer.l == 0:
+            torch.mm(layer.h[t + 1], matrix, out=out[t + 1 if layer.product_step else 0])
+            return
+        step = self.spec.batch * layer.H
+        self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], out_logged=True)
 
     def _multiply_below(self, t: int, layer: RowsLayer) -> None:
         """Multiply W with h of the layer below."""
@@ -238,7 +250,7 @@ class RowsPlan(Plan):
         left, step = below.h[1:], self.spec.batch * below.H
         if below.h_seen is not None:
             left, step = below.h_seen[None], 0
-        W = below.readers[: layer.gates].t()
+        W = layer.packed("W", self.layers).t()
         self._multiply("forward", t, layer, left, step, W[None], layer.view("W")[None], out_logged=True)
 
     def forward(self) -> None:
@@ -250,8 +262,8 @@ class RowsPlan(Plan):
         """Launch what lists the rows that read the layer above, for the backward pass."""
         first = self.layers[0]
         self.kernels_rows.list_rows[(self.spec.steps,)](
-            self.spec.batch, self.z, self.gate, first.listed, first.counts, LAYER=0, D=self.spec.detectors,
-            FLUSH=self.spec.flush, TOP_DOWN="V" in first.reads, **self.kernels.block(self.spec.batch),
+            self.spec.batch, self.gate, first.listed, first.counts, D=self.spec.detectors,
+            TOP_DOWN="V" in first.reads, **self.kernels.block(self.spec.batch),
         )  # fmt: skip
         for layer in self.layers:
             if "V" in layer.reads:
@@ -264,36 +276,21 @@ class RowsPlan(Plan):
     def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
         with lanes.layer(l):
-            lanes.wait("products", l + 1)
-            lanes.wait("products", l - 1)
+            lanes.wait(("W", l + 1), ("V", l - 1))
             self.kernels_backward.cell_backward[(self.spec.batch,)](t, **arguments)
-            if l > 0:
-                self._multiply_back(t, layer)
-                lanes.done("products", l)
-            else:  # the layer above waits for V alone
-                self._multiply_back_V(t, layer)
-                lanes.done("products", l)
-                self._multiply_back_U(t, layer)
+            for name in ("W", "V", "U"):
+                if name in layer.places:
+                    self._multiply_back(name, t, layer)
+                lanes.done(name, l)
 
-    def _multiply_back(self, t: int, layer: RowsLayer) -> None:
-        norm, parts, V = self.spec.norm, self.spec.parts, layer.input_sizes.get("V", 0)
-        given = layer.slots if norm else layer.ds.unflatten(1, (parts, -1)).transpose(0, 1)
-        self._multiply(
-            "backward", t, layer, given, 0, layer.matrix, layer.back, left_logged=not norm,
-            readers_parts=parts if norm and V else 0, readers_columns=0 if norm else V,
-        )  # fmt: skip
-
-    def _multiply_back_V(self, t: int, layer: RowsLayer) -> None:
-        """In the first layer, for the rows that read the layer above."""
-        if "V" in layer.reads:
-            parts = self.spec.parts
-            span = slice(parts), slice(None), slice(layer.input_sizes["V"])
-            given, V, out = layer.gradient_at(self.spec, t)[:parts], layer.matrix[span], layer.back[span]
-            self._multiply("backward", t, layer, given, 0, V, out, readers_parts=parts)
-
-    def _multiply_back_U(self, t: int, layer: RowsLayer) -> None:
-        """In the first layer, for all rows."""
-        slot, column = layer.places["U"]
-        slots = slice(slot, slot + self.spec.parts)
-        span = slots, slice(None), slice(column, column + layer.H)
-        torch.bmm(layer.gradient_at(self.spec, t)[slots], layer.matrix[span], out=layer.back[span])
+    def _multiply_back(self, name: str, t: int, layer: RowsLayer) -> None:
+        """Multiply the gradient of the gates with one of the layer's matrices."""
+        spec, (slot, column) = self.spec, layer.places[name]
+        slots = slice(slot, slot + spec.parts)
+        span = slots, slice(None), slice(column, column + layer.input_sizes[name])
+        matrix, out, logged = layer.matrix[span], layer.back[span], layer.l > 0 and not spec.norm
+        given = layer.ds.unflatten(1, (spec.parts, -1)).transpose(0, 1) if logged else layer.gradient_at(spec, t)[slots]
+        if layer.l == 0 and name == "U":
+            torch.bmm(given, matrix, out=out)
+        else:
+            self._multiply("backward", t, layer, given, 0, matrix, out, readers=name == "V", left_logged=logged)
