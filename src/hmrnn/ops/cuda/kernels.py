@@ -109,6 +109,22 @@ def cell_forward(
             gate_V = tl.load(gate + row * D + LAYER)
     below_at = row_below(below, below_row, below_step, index, event, step, b, B, LAYER)
 
+    # (4): the gates; everything is loaded before the first store, to wait for memory once
+    c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
+    h_old = load(h + row * H, cols, mask)
+    if gain_U is None:
+        f, i, o, g = load4(bias, cols, mask, H)
+        pf, pi, po, pg = load4(own_at, cols, read, H)
+        f, i, o, g = f + pf, i + pi, o + po, g + pg
+        if above is not None:
+            open_V = read
+            if event_above is not None:
+                open_V = only(read, gate_V != 0.0)
+            pf, pi, po, pg = load4(above_at, cols, open_V, H)
+            f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
+        pf, pi, po, pg = load4(below_at, cols, read, H)
+        f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
+
     # (8), (9): the boundary
     at_z = row * D + LAYER
     if LAYER < D and DECIDES:
@@ -133,34 +149,19 @@ def cell_forward(
             B * D, SOFT, HOLD, PENDING,
         )  # fmt: skip
 
-    # (4): the gates
     if gain_U is not None:
         f, i, o, g = normalised(
             own_at, above_at, below_at, bias, gain_U, gain_V, gain_W, gate_V, zb, stats, row, cols, mask, read, H
         )
-    else:
-        f, i, o, g = load4(bias, cols, mask, H)
-        pf, pi, po, pg = load4(own_at, cols, read, H)
-        f, i, o, g = f + pf, i + pi, o + po, g + pg
-        if above is not None:
-            open_V = read
-            if event_above is not None:
-                open_V = only(read, gate_V != 0.0)
-            pf, pi, po, pg = load4(above_at, cols, open_V, H)
-            f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
-        pf, pi, po, pg = load4(below_at, cols, read, H)
-        f, i, o, g = f + zb * pf, i + zb * pi, o + zb * po, g + zb * pg
-        if s is not None:
-            tl.debug_barrier()  # s may overwrite W·x or W·h
-            s_at = s + row * s_row
-            if event is not None:
-                s_at = below_at
-            store4(s_at, f, i, o, g, H, 2 * H, cols, read)
+    elif s is not None:
+        tl.debug_barrier()  # s may overwrite W·x or W·h
+        s_at = s + row * s_row
+        if event is not None:
+            s_at = below_at
+        store4(s_at, f, i, o, g, H, 2 * H, cols, read)
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
 
     # (2), (3): the choice of operation, as a polynomial
-    c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
-    h_old = load(h + row * H, cols, mask)
     c_new = alpha * i * g + (beta * f + gamma) * c_old
     share = share_kept(kept, row, cols, mask, H, ZONEOUT)
     c_new = share * c_old + (1 - share) * c_new

@@ -153,7 +153,8 @@ def cell_backward(
     h_new = h_old
     if (not NORM) or (unit_V is not None) or (unit_W is not None):
         h_new = load(h + (row + B) * H, cols, mask)
-    from_V = 0.0  # gradient of the gate of V in the layer below, at step t+1
+    nothing = tl.zeros((BLOCK,), tl.float32)
+    by_V, by_W = nothing, nothing  # their sums are gradients of gates: of V in the layer below and W in that above
     if via_V is not None:
         at = d_s_z + at_z + B * D - 1
         gate_below = 1.0
@@ -168,12 +169,12 @@ def cell_backward(
             via = gradient_from(via_V, b * via_V_row, via_V_part, PARTS, made, None, at, v_z, cols, mask)
             dh += gate_below * via
             if gate is not None and event is None:
-                from_V = tl.sum(via * h_new)
+                by_V = via * h_new
         if unit_V is not None:
             via = load(unit_V + b * unit_V_row, cols, mask)
             dh += gate_below * via
             if gate is not None:
-                from_V += tl.sum(via * h_new)
+                by_V += via * h_new
     dz = 0.0
     d_gate = 0.0  # gradient of the gate of V at step t+1
     if LAYER < D:
@@ -199,18 +200,55 @@ def cell_backward(
             via = gradient_from(via_W, b * via_W_row, via_W_part, PARTS, made, in_W, at, w_z, cols, mask)
             dh += gate_W * via
             if COPY:
-                dz += tl.sum(via * h_new)
+                by_W = via * h_new
         if unit_W is not None:
             via = load(unit_W + b * unit_W_row, cols, mask)
             dh += gate_W * via
             if COPY:
-                dz += tl.sum(via * h_new)
+                by_W += via * h_new
+        # for the boundary, here as all threads wait for each other below
+        p, a, pre = tl.load(probability + at_z), tl.load(slope), tl.load(s_z + at_z)
+        d_p = tl.load(d_probabilities + at_z)
+        dot_V = tl.load(dot_above + at_z)
+    LOGGED: tl.constexpr = (not NORM) and event_above is not None and gate is not None
+    if LOGGED:  # V has no product where it is closed
+        vf, vi, vo, vg = load4(above_at, cols, moved, H)
+
+    # the cell and its gates
+    d_out = alpha * dh
+    d_c_new = d_out * o * (1 - squashed * squashed)
+    if gain_c is not None:
+        d_c_new = tl.where(live, d_c_new, 0.0)
+        tl.debug_barrier()
+        tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
+        tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
+        d_x = d_c_new * load(gain_c, cols, mask)
+        total_c, along_c = sum2(d_x, d_x * x_c)
+        d_c_new = scale_c * (d_x - total_c / H - x_c * (along_c / H))
+    d_c_new = tl.where(mask, d_c_new + dc, 0.0)
+    d_kept, d_c_new = share * d_c_new, (1 - share) * d_c_new
+    by_alpha = d_c_new * i * g + dh * o * squashed
+    by_beta = d_c_new * f * c_old
+    by_gamma = d_c_new * c_old + dh * h_old
+    df = tl.where(live, beta * d_c_new * c_old * f * (1 - f), 0.0)
+    di = tl.where(live, alpha * d_c_new * g * i * (1 - i), 0.0)
+    do = tl.where(live, d_out * squashed * o * (1 - o), 0.0)
+    dg = tl.where(live, alpha * d_c_new * i * (1 - g * g), 0.0)
+    d_gate_V, from_V, from_W = 0.0, 0.0, 0.0  # gradients of the gates: of V at t, V below at t+1, W above at t
+    by_zp, by_zb = (1 - zb) * (by_alpha - by_gamma) - zb * by_beta, by_alpha + by_beta - by_gamma
+    if LOGGED:
+        by_v = df * vf + di * vi + do * vo + dg * vg
+        d_zp, d_zb, from_W, d_gate_V = sum4(by_zp, by_zb, by_W, by_v)
+    elif NORM and unit_V is None and unit_W is None:
+        d_zp, d_zb = sum2(by_zp, by_zb)
+    else:
+        d_zp, d_zb, from_W, from_V = sum4(by_zp, by_zb, by_W, by_V)
 
     # the boundary
     ds_z = 0.0
     d_alpha = 0.0
+    dz += from_W
     if LAYER < D:
-        p = tl.load(probability + at_z)
         used = dz
         if forced is not None:
             given = tl.load(forced + at_z)
@@ -230,10 +268,9 @@ def cell_backward(
             used = 0.0
         if temperature is not None:
             used = used * relaxed_gradient(p, tl.load(noise + at_z), tl.load(temperature))
-        a = tl.load(slope)
-        linear = (a * tl.load(s_z + at_z) + 1) / 2
+        linear = (a * pre + 1) / 2
         inside = (linear >= 0.0) & (linear <= 1.0) & live
-        ds_z = tl.where(inside, (used + tl.load(d_probabilities + at_z)) * a / 2, 0.0)
+        ds_z = tl.where(inside, (used + d_p) * a / 2, 0.0)
         tl.store(d_s_z + at_z, ds_z)
         if D2 is not None:
             k = tl.arange(0, UNIT_BLOCK)
@@ -241,38 +278,15 @@ def cell_backward(
             unit = load(unit_log + row * UNITS, k, some)
             slope_gelu = gelu_share(unit) + unit * 0.3989422804014327 * tl.exp(-0.5 * unit * unit)
             tl.store(d_units + row * UNITS + k, ds_z * load(D2, k, some) * slope_gelu, mask=some)
-
-    # the cell and its gates
-    d_out = alpha * dh
-    d_c_new = d_out * o * (1 - squashed * squashed)
-    if gain_c is not None:
-        d_c_new = tl.where(live, d_c_new, 0.0)
-        tl.debug_barrier()
-        tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
-        tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
-        d_x = d_c_new * load(gain_c, cols, mask)
-        total_c, along_c = sum2(d_x, d_x * x_c)
-        d_c_new = scale_c * (d_x - total_c / H - x_c * (along_c / H))
-    d_c_new = tl.where(mask, d_c_new + dc, 0.0)
-    d_kept, d_c_new = share * d_c_new, (1 - share) * d_c_new
-    by_alpha = d_c_new * i * g + dh * o * squashed
-    by_beta = d_c_new * f * c_old
-    by_gamma = d_c_new * c_old + dh * h_old
-    d_zp, d_zb = sum2((1 - zb) * (by_alpha - by_gamma) - zb * by_beta, by_alpha + by_beta - by_gamma)
     d_zp += (1 - zb) * d_alpha
     d_zb = d_zb + d_alpha
     if FLUSH:
         d_zb = (1 - zp) * d_zb
     else:
         d_zp = 0.0
-    d_gate_V = 0.0
     if PENDING and LAYER < D:
-        d_gate_V = d_gate * (1 - z_new) * (1 - zb)
+        d_gate_V += d_gate * (1 - z_new) * (1 - zb)
         d_zb -= d_gate * (1 - z_new) * gate_V
-    df = tl.where(live, beta * d_c_new * c_old * f * (1 - f), 0.0)
-    di = tl.where(live, alpha * d_c_new * g * i * (1 - i), 0.0)
-    do = tl.where(live, d_out * squashed * o * (1 - o), 0.0)
-    dg = tl.where(live, alpha * d_c_new * i * (1 - g * g), 0.0)
 
     # the contributions
     tl.debug_barrier()  # ds may overwrite s; d_h, d_c and d_before are changed in place
@@ -301,7 +315,7 @@ def cell_backward(
             )  # fmt: skip
             d_gate_V += along_V
             if u_z is not None:
-                d_gate_V += ds_z * tl.load(dot_above + at_z)
+                d_gate_V += ds_z * dot_V
             out += slot_step
         if LAYER > 0:
             unnormalise(
@@ -329,9 +343,8 @@ def cell_backward(
             ds_at = below_at
         store4(ds_at, df, di, do, dg, H, 2 * H, cols, moved)
     else:
-        if event_above is not None and gate is not None:  # from the logged V·h: V has no product where it is closed
-            pf, pi, po, pg = load4(above_at, cols, moved, H)
-            d_gate_V += tl.sum(df * pf + di * pi + do * po + dg * pg) + ds_z * tl.load(dot_above + at_z)
+        if LOGGED:
+            d_gate_V += ds_z * dot_V
         store4(s_at, df, di, do, dg, H, 2 * H, cols, moved)
     tl.store(d_c + b * H + cols, tl.where(live, d_c_new * (beta * f + gamma) + d_kept, dc), mask=mask)
     tl.store(d_h + b * H + cols, tl.where(live, gamma * dh, dh), mask=mask)
