@@ -1,9 +1,10 @@
 """The cuda engine without products for rows that copy (engine="cuda-rows") beside the dense one and nn.LSTM.
 
-    PYTHONPATH=src python benchmarks/rows.py
+    PYTHONPATH=src python benchmarks/rows.py [SECONDS]
 
-Child processes compile kernels side by side; then results are checked against the reference, and the timings follow,
-alone on the GPU. Every line is JSON; all of them also go to rows.jsonl in $OUT, if that is set.
+Results are checked against the reference; then come times, a profile and the peak memory, in the order of importance:
+after SECONDS (185) no further section starts. Compiling takes most of them. Every line is JSON; all of them also go to
+rows.jsonl in $OUT, if that is set.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import multiprocessing
 import os
 import statistics
 import sys
@@ -30,7 +30,6 @@ from torch import Tensor, nn  # noqa: E402
 from hmrnn.nn.hmlstm import HMLSTM  # noqa: E402
 from hmrnn.ops.cuda import cache as cuda_cache  # noqa: E402
 from hmrnn.ops.cuda import engine as cuda  # noqa: E402
-from hmrnn.ops.cuda import rows as cuda_rows  # noqa: E402
 from hmrnn.ops.cuda.gradients import weight_gradients  # noqa: E402
 from hmrnn.ops.cuda.rows_gradients import RowsGradients  # noqa: E402
 
@@ -38,8 +37,8 @@ SHAPES = [(64, 512), (128, 1024), (512, 1024)]
 RATES = [(0.19, 0.045, False), (0.21, 0.033, True), (0.4, 0.1, True), (1.0, 1.0, True)]  # z¹, z², FLUSH
 ENGINES: dict[str, Callable[..., Any]] = {"dense": cuda.hmlstm, "rows": cuda.hmlstm_rows}
 T, INPUT = 100, 128
-STARTED, PROCESSES = time.time(), 16
-LIMIT = 185
+STARTED = time.time()
+LIMIT = float(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 185
 """Seconds after which no further section starts."""
 
 
@@ -77,19 +76,16 @@ def cases() -> Iterator[tuple[Any, torch.dtype]]:
     yield dataclasses.replace(odd, flush=True, top_down="boundary", layer_norm=True, on_copy="hold"), torch.float32
 
 
-def check(case: Any, dtype: torch.dtype, mode: str, device: str = "cuda") -> None:
+def check(case: Any, dtype: torch.dtype) -> None:
     from against_reference import errors, evaluate, expected, make
 
     torch.backends.cuda.matmul.fp32_precision = "ieee"
-    for call in range(3 if mode == "rows" and device == "cuda" else 1):  # launched, captured, replayed
-        given = make(case, dtype, device, seed=call)
-        got = evaluate(ENGINES[mode], given, dtype)
-        if device == "cpu":
-            return
-        found = errors(got, expected(given))
+    for call in range(3):  # launched, captured, replayed
+        given = make(case, dtype, "cuda", seed=call)
+        found = errors(evaluate(ENGINES["rows"], given, dtype), expected(given))
         name = max(found, key=lambda name: 9e9 if found[name] != found[name] else found[name])
         outputs = max(value for name, value in found.items() if "gradient" not in name)
-        say(check=f"{str(dtype)[6:]} {case}"[:150], mode=mode, call=call, outputs=f"{outputs:.1e}",
+        say(check=f"{str(dtype)[6:]} {case}"[:150], call=call, outputs=f"{outputs:.1e}",
             worst=f"{name} {found[name]:.1e}")  # fmt: skip
     cuda.forget()
 
@@ -107,15 +103,11 @@ def forced(B: int, z1: float, z2: float) -> Tensor:
 class Step:
     """A training step under autocast: forward, backward, gradients of all parameters."""
 
-    def __init__(
-        self, B: int, H: int, norm: bool, rates: tuple[float, float, bool], mode: str, device: str = "cuda"
-    ) -> None:
+    def __init__(self, B: int, H: int, norm: bool, rates: tuple[float, float, bool], mode: str) -> None:
         torch.manual_seed(0)
-        self.rnn = HMLSTM(INPUT, H, 3, layer_norm=norm, flush=rates[2]).to(device)
-        self.x, self.forced, self.mode = torch.randn(T, B, INPUT, device=device), forced(B, *rates[:2]), mode
-        self.forced = self.forced.to(device)
-        make = torch.randn if device == "cuda" else torch.empty
-        self.gradient = [make(T, B, H, device=device, dtype=torch.bfloat16) for _ in range(3)]
+        self.rnn, self.mode = HMLSTM(INPUT, H, 3, layer_norm=norm, flush=rates[2]).cuda(), mode
+        self.x, self.forced = torch.randn(T, B, INPUT, device="cuda"), forced(B, *rates[:2]).cuda()
+        self.gradient = [torch.randn(T, B, H, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
         self.options = dataclasses.replace(self.rnn.options(), straight_through=True)
 
     def __call__(self) -> None:
@@ -248,155 +240,17 @@ def timeline(found: Any, name: str) -> None:
         say(timeline=name, at=share, events=" ".join(text))
 
 
-# Which tiles are fast?
-
-Tiles = tuple[tuple[int, ...], tuple[int, ...]]  # BM, BN, BK, warps and stages in the first two layers and the others
-CHOICES: dict[tuple[int, int], list[Tiles]] = {
-    (64, 512): [((16, 64, 128, 4, 4), (16, 64, 128, 4, 4)), ((16, 16, 128, 2, 4), (16, 16, 128, 2, 4)),
-                ((16, 32, 64, 4, 5), (16, 32, 64, 4, 5))],
-    (128, 1024): [((32, 32, 128, 4, 4), (16, 32, 128, 4, 4)), ((32, 128, 64, 4, 4), (16, 128, 64, 4, 4)),
-                  ((32, 64, 64, 4, 5), (16, 64, 64, 4, 5))],
-    (512, 1024): [((128, 128, 64, 8, 4), (32, 32, 128, 4, 4)), ((64, 128, 64, 4, 4), (32, 128, 64, 4, 4)),
-                  ((64, 64, 64, 4, 4), (32, 64, 64, 4, 5)), ((128, 64, 128, 8, 3), (64, 64, 128, 4, 3))],
-}  # fmt: skip
-WEIGHTS = [(128, 256, 64, 8, 3), (128, 128, 64, 8, 4)]
-NAMES = ("BM", "BN", "BK", "num_warps", "num_stages")
-own_tile = cuda_rows.tile
-
-
-def choose(tiles: Tiles | None, weights: tuple[int, ...] | None = None) -> None:
-    """Let plans use these tiles, or the engine's own."""
-
-    def tile(kind: str, spec: Any, l: int) -> dict[str, int]:
-        chosen = weights if kind == "weights" else None if tiles is None else tiles[l > 1]
-        return own_tile(kind, spec, l) if chosen is None else dict(zip(NAMES, chosen, strict=True))
-
-    cuda_rows.tile = tile
-
-
-def tune(B: int, H: int) -> None:
-    found = {}
-    for tiles in (None, *CHOICES[B, H]):
-        choose(tiles)
-        name = "own" if tiles is None else " ".join("/".join(map(str, one)) for one in tiles)
-        try:
-            runs = parts(Step(B, H, False, RATES[0], "rows"))
-            runs.pop("gradients")
-            found[name] = list(medians(runs, 7).values())
-        except Exception as error:
-            found[name] = [str(error)[:80]]
-    choose(None)
-    say(tune=f"{B}x{H}", forward_backward=found)
-
-
-def tune_weights(B: int, H: int) -> None:
-    found = {}
-    for weights in (None, *WEIGHTS):
-        choose(None, weights)
-        try:
-            found[str(weights)] = medians({"g": parts(Step(B, H, False, RATES[0], "rows"))["gradients"]}, 7)["g"]
-        except Exception as error:
-            found[str(weights)] = str(error)[:80]
-    choose(None)
-    say(tune_weights=f"{B}x{H}", gradients=found)
-
-
-# Compile in forked processes that do not touch the GPU, into Triton's cache.
-
-
-def compile_only() -> None:
-    """From here on launches compile only, for an H200, and products are left out."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver, jit
-
-    class Driver:
-        def get_current_target(self) -> GPUTarget:
-            return GPUTarget("cuda", 90, 32)
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int = 0) -> int:
-            return 0
-
-        def map_python_to_cpp_type(self, kind: str) -> str:
-            return "void*"
-
-    driver.set_active(Driver())
-    run = jit.JITFunction.run
-    jit.JITFunction.run = lambda self, *args, grid, warmup, **options: run(  # type: ignore[method-assign]
-        self, *args, grid=grid, warmup=True, **options
-    )
-    cuda.why_not = lambda device, dtype: None
-    gradients = sys.modules["hmrnn.ops.cuda.gradients"]
-    gradients.product = lambda a, b, out, add=False: out  # type: ignore[attr-defined]
-    for name in ("mm", "bmm"):
-        setattr(torch, name, lambda a, b, out=None: a.new_empty(a.shape[-1], b.shape[-1]) if out is None else out)
-
-
-def compile_task(task: tuple[Any, ...]) -> None:
-    torch.set_num_threads(1)
-    compile_only()
-    if task[0] == "check":
-        check(*task[1:], device="cpu")
-    else:
-        B, H, norm, rates, mode, tiles, weights = task[1:]
-        choose(tiles, weights)
-        Step(B, H, norm, rates, mode, "cpu")()
-
-
-def tasks() -> Iterator[tuple[Any, ...]]:
-    for rates in RATES[:2]:
-        for (B, H), mode in itertools.product(SHAPES, ("rows", "dense")):
-            yield "step", B, H, False, rates, mode, None, None
-    for mode in ("rows", "dense"):
-        yield "step", 512, 1024, True, RATES[0], mode, None, None
-    for case, dtype in cases():
-        yield "check", case, dtype, "rows"
-    for (B, H), choices in CHOICES.items():
-        for tiles in choices:
-            yield "step", B, H, False, RATES[0], "rows", tiles, None
-    for weights in WEIGHTS:
-        yield "step", 512, 1024, False, RATES[0], "rows", None, weights
-
-
-def compile_side_by_side(limit: float) -> None:
-    fork = multiprocessing.get_context("fork")
-    waiting, running, failed = list(tasks()), [], []
-    deadline = time.time() + limit
-    while (waiting or running) and time.time() < deadline:
-        while waiting and len(running) < PROCESSES:
-            task = waiting.pop(0)
-            process = fork.Process(target=compile_task, args=(task,))
-            process.start()
-            running.append((task, process))
-        for task, process in running:
-            if process.exitcode not in (None, 0):
-                failed.append(str(task)[:120])
-        running = [pair for pair in running if pair[1].exitcode is None]
-        time.sleep(0.1)
-    for _, process in running:
-        process.kill()
-    say(compiled="all" if not (waiting or running) else f"{len(waiting)} waiting, {len(running)} killed", failed=failed)
-
-
 def main() -> None:
-    compile_side_by_side(60)
     say(device=torch.cuda.get_device_name(), torch=torch.__version__)
     for case, dtype in cases():
-        attempt(check, case, dtype, "rows")
-    for rates in RATES[:2]:
-        for B, H in SHAPES:
-            attempt(time_shape, B, H, False, rates)
-    attempt(profile, 512, 1024, False)
+        attempt(check, case, dtype)
     for B, H in reversed(SHAPES):
-        attempt(tune, B, H)
-    for rates, (B, H) in itertools.product(RATES[2:], SHAPES):
-        attempt(time_shape, B, H, False, rates)
-    attempt(profile, 64, 512, False)
-    attempt(time_shape, 512, 1024, True, RATES[0])
+        attempt(time_shape, B, H, False, RATES[0])
+    attempt(profile, 512, 1024, False)
     attempt(peak_memory, 512, 1024, False)
-    attempt(tune_weights, 512, 1024)
+    for rates, (B, H) in itertools.product(RATES[1:], reversed(SHAPES)):
+        attempt(time_shape, B, H, False, rates)
+    attempt(time_shape, 512, 1024, True, RATES[0])
 
 
 if __name__ == "__main__":

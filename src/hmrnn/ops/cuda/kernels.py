@@ -112,6 +112,12 @@ def cell_forward(
     # (4): the gates; everything is loaded before the first store, to wait for memory once
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
     h_old = load(h + row * H, cols, mask)
+    if u_z is not None:
+        row_u = load(u_z, cols, mask)
+    if v_z is not None:
+        row_v = load(v_z, cols, mask)
+    if w_z is not None:
+        row_w = load(w_z, cols, mask)
     if gain_U is None:
         f, i, o, g = load4(bias, cols, mask, H)
         pf, pi, po, pg = load4(own_at, cols, read, H)
@@ -186,26 +192,26 @@ def cell_forward(
     if c_log is not None:
         tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
 
+    # the products of this h with the rows of this detector and of its neighbours
     if LAYER < D:
-        # the products of this h with the rows of this detector and of its neighbours
         if u_z is not None:
-            for_own = h_new * load(u_z, cols, mask)
+            for_own = h_new * row_u
             if v_z is not None:
-                for_below = h_new * load(v_z, cols, mask)
+                for_below = h_new * row_v
                 if w_z is not None:
-                    for_own, for_below, for_above = sum3(for_own, for_below, h_new * load(w_z, cols, mask))
+                    for_own, for_below, for_above = sum3(for_own, for_below, h_new * row_w)
                     tl.store(dot_below + at_z + 1, for_above)
                 else:
                     for_own, for_below = sum2(for_own, for_below)
                 tl.store(dot_above + at_z + B * D - 1, for_below)
             elif w_z is not None:
-                for_own, for_above = sum2(for_own, h_new * load(w_z, cols, mask))
+                for_own, for_above = sum2(for_own, h_new * row_w)
                 tl.store(dot_below + at_z + 1, for_above)
             else:
                 for_own = tl.sum(for_own)
             tl.store(dot_own + at_z + B * D, for_own)
     elif v_z is not None:
-        store_dot(dot_above + (row + B) * D + LAYER - 1, h_new, v_z, cols, mask)
+        tl.store(dot_above + (row + B) * D + LAYER - 1, tl.sum(h_new * row_v))
 
 
 @triton.jit

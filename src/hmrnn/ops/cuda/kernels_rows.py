@@ -126,7 +126,8 @@ def multiply_rows(
     left, left_step, left_row, left_part,  # (PARTS, ·, K) at step t; by row, or by row of the log if LEFT_LOGGED
     matrix, matrix_row, matrix_column, matrix_part,  # (PARTS, K, N)
     out, out_row, out_part,  # (PARTS, ·, N); by row, or by row of the log if OUT_LOGGED
-    K: tl.constexpr, N: tl.constexpr, PARTS: tl.constexpr,
+    K,  # not a constant: otherwise the loop is unrolled, and instructions that run once are slow to fetch
+    N: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,  # whether K is a multiple of BK
     READERS: tl.constexpr,  # whether to leave out rows that do not read the layer above
     LEFT_LOGGED: tl.constexpr, OUT_LOGGED: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
@@ -164,7 +165,7 @@ def multiply_rows(
             m = m + k[:, None] * matrix_row + (cols % N)[None, :] * matrix_column
         total = tl.zeros((BM, BN), tl.float32)
         for done in range(0, K, BK):
-            if K % BK == 0:
+            if EVEN:
                 x, y = tl.load(a), tl.load(m)
             else:
                 x = tl.load(a, mask=(done + k < K)[None, :], other=0.0)

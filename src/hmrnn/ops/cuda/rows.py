@@ -30,6 +30,9 @@ PROGRAMS = 264
 """Largest number of programs of a product: two for each multiprocessor of an H200."""
 
 
+OWN = False
+
+
 def why_not(options: Options) -> str | None:
     """Why this plan cannot run with ``options``; None if it can."""
     if not options.copy:
@@ -47,6 +50,10 @@ def tile(kind: str, spec: Spec, l: int) -> Tile:
         return {"BM": 32, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 3}
     if kind == "weights":
         return {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
+    if kind == "all":
+        if spec.batch > 256:
+            return {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
+        return {"BM": 64, "BN": 64, "BK": 128, "num_warps": 4, "num_stages": 3}
     rows = spec.batch // 4 ** max(l, 1)
     BM = 64 if rows > 32 else 32 if rows > 16 else 16
     BN, BK = (64, 128) if max(spec.sizes) <= 512 else (128, 64)
@@ -137,11 +144,11 @@ class Streams(Lanes):
 class RowsPlan(Plan):
     """Buffers and launches for calls of one :class:`Spec`, without products for rows that copy.
 
-    In the forward pass, layer l at step t multiplies W, runs its cell and multiplies V of the layer below and U. W waits
-    for the cell and the detector of the layer below, and the cell for V·h of the layer above one step ago. A detector
-    reads what cells wrote before, so it runs beside the products. In the backward pass the gradient kernel of layer l
-    waits for W of the layer above at t and V of the layer below at t+1; U is multiplied last, as no other layer waits
-    for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``):
+    In the forward pass, layer l at step t multiplies W, runs its cell, and multiplies V of the layer below and U. W
+    waits for the cell and the detector of the layer below, and the cell for V·h of the layer above one step ago. A
+    detector reads what cells wrote before, so it runs beside the products. In the backward pass the gradient kernel of
+    layer l waits for W of the layer above at t and V of the layer below at t+1; U is multiplied last, as no other layer
+    waits for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``):
     what writes one comes after all that read it, by these rules.
     """
 
@@ -194,18 +201,19 @@ class RowsPlan(Plan):
 
     def _multiply(
         self, kind: str, t: int, layer: RowsLayer, left: Tensor, left_step: int, matrix: Tensor, out: Tensor,
-        readers: bool = False, left_logged: bool = False, out_logged: bool = False,
+        readers: bool = False, left_logged: bool = False, out_logged: bool = False, all_rows: bool = False,
     ) -> None:  # fmt: skip
-        """Multiply the rows in the list of ``layer`` at step t: left (parts, ·, K), matrix (parts, K, N)."""
+        """Multiply the rows in the list of ``layer`` at step t, or all: left (parts, ·, K), matrix (parts, K, N)."""
         parts, K, N = matrix.shape
-        config = self.tile(kind, layer.l)
+        config = self.tile("all" if all_rows else kind, layer.l)
         tiles = -(-self.spec.batch // config["BM"]) * -(-N // config["BN"]) * parts
         self.kernels_rows.multiply_rows[(min(tiles, PROGRAMS),)](
-            t, self.spec.batch, layer.listed, layer.counts, None if layer.place is None else layer.base,
+            t, self.spec.batch, None if all_rows else layer.listed, layer.counts,
+            None if layer.place is None else layer.base,
             left, left_step, left.stride(1), left.stride(0),
             matrix, matrix.stride(1), matrix.stride(2), matrix.stride(0), out, out.stride(1), out.stride(0),
-            K=K, N=N, PARTS=parts, READERS=readers, LEFT_LOGGED=left_logged, OUT_LOGGED=out_logged,
-            PRECISION=self.precision, **config,
+            K=K, N=N, PARTS=parts, EVEN=K % config["BK"] == 0, READERS=readers, LEFT_LOGGED=left_logged,
+            OUT_LOGGED=out_logged, PRECISION=self.precision, **config,
         )  # fmt: skip
 
     def _start_products(self, layer: Layer) -> None:
@@ -238,10 +246,14 @@ class RowsPlan(Plan):
         if name not in reader.reads:
             return
         matrix, out = reader.packed(name, self.layers).t(), layer.view(name)[..., : reader.gates]
-        if layer.l == 0:
-            torch.mm(layer.h[t + 1], matrix, out=out[t + 1 if layer.product_step else 0])
-            return
         step = self.spec.batch * layer.H
+        if layer.l == 0:
+            out = out[t + 1 if layer.product_step else 0]
+            if OWN:
+                self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], all_rows=True)
+            else:
+                torch.mm(layer.h[t + 1], matrix, out=out)
+            return
         self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], out_logged=True)
 
     def _multiply_below(self, t: int, layer: RowsLayer) -> None:
@@ -290,7 +302,9 @@ class RowsPlan(Plan):
         span = slots, slice(None), slice(column, column + layer.input_sizes[name])
         matrix, out, logged = layer.matrix[span], layer.back[span], layer.l > 0 and not spec.norm
         given = layer.ds.unflatten(1, (spec.parts, -1)).transpose(0, 1) if logged else layer.gradient_at(spec, t)[slots]
-        if layer.l == 0 and name == "U":
+        if layer.l == 0 and name == "U" and OWN:
+            self._multiply("backward", t, layer, given, 0, matrix, out, all_rows=True)
+        elif layer.l == 0 and name == "U":
             torch.bmm(given, matrix, out=out)
         else:
             self._multiply("backward", t, layer, given, 0, matrix, out, readers=name == "V", left_logged=logged)
