@@ -148,8 +148,8 @@ class RowsPlan(Plan):
     waits for the cell and the detector of the layer below, and the cell for V·h of the layer above one step ago. A
     detector reads what cells wrote before, so it runs beside the products. In the backward pass the gradient kernel of
     layer l waits for W of the layer above at t and V of the layer below at t+1; U is multiplied last, as no other layer
-    waits for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``, ``d_now``):
-    what writes one comes after all that read it, by these rules.
+    waits for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``,
+    ``d_now``): what writes one comes after all that read it, by these rules.
     """
 
     layers: Sequence[RowsLayer]
