@@ -46,6 +46,7 @@ def test_more_rows_and_columns_than_a_tile_has(layer_norm: bool, monkeypatch: py
         rows, "tile", lambda kind, spec, l: {"BM": 2, "BN": 4, "BK": 4, "num_warps": 1, "num_stages": 1}
     )
     monkeypatch.setattr(rows, "PROGRAMS", 3)
+    monkeypatch.setattr(rows, "in_triton", lambda spec: True)
     check(Case(flush=False, T=1, B=5, sizes=(4, 3), forced="all", layer_norm=layer_norm), cuda.hmlstm_rows)
 
 

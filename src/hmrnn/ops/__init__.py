@@ -91,8 +91,8 @@ def hmlstm(
         engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
             NumPy for a single sequence without gradients (:mod:`hmrnn.ops.single`, equal up to rounding), or the
             reference if given boundaries or the state's z lie between 0 and 1. "cuda-rows" is "cuda" without products
-            for rows that copy: faster in large batches (512) at rates of about 0.2 or less, slower in small ones, and
-            with larger buffers; "auto" does not choose it.
+            for rows that copy: faster in batches of 512 at rates of about 0.2 or less, slower in batches of 128 or less
+            and at high rates, and with larger buffers; "auto" does not choose it.
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")

@@ -30,9 +30,6 @@ PROGRAMS = 264
 """Largest number of programs of a product: two for each multiprocessor of an H200."""
 
 
-OWN = False
-
-
 def why_not(options: Options) -> str | None:
     """Why this plan cannot run with ``options``; None if it can."""
     if not options.copy:
@@ -58,6 +55,14 @@ def tile(kind: str, spec: Spec, l: int) -> Tile:
     BM = 64 if rows > 32 else 32 if rows > 16 else 16
     BN, BK = (64, 128) if max(spec.sizes) <= 512 else (128, 64)
     return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 4, "num_stages": 4}
+
+
+def in_triton(spec: Spec) -> bool:
+    """Whether U of the first layer, which has all rows, is multiplied by the same kernel as the others.
+
+    In bfloat16 it is: programs of cuBLAS take whole multiprocessors, and the other layers' products wait for them.
+    """
+    return spec.dtype == torch.bfloat16
 
 
 class RowsLayer(Layer):
@@ -249,7 +254,7 @@ class RowsPlan(Plan):
         step = self.spec.batch * layer.H
         if layer.l == 0:
             out = out[t + 1 if layer.product_step else 0]
-            if OWN:
+            if in_triton(self.spec):
                 self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], all_rows=True)
             else:
                 torch.mm(layer.h[t + 1], matrix, out=out)
@@ -302,9 +307,10 @@ class RowsPlan(Plan):
         span = slots, slice(None), slice(column, column + layer.input_sizes[name])
         matrix, out, logged = layer.matrix[span], layer.back[span], layer.l > 0 and not spec.norm
         given = layer.ds.unflatten(1, (spec.parts, -1)).transpose(0, 1) if logged else layer.gradient_at(spec, t)[slots]
-        if layer.l == 0 and name == "U" and OWN:
-            self._multiply("backward", t, layer, given, 0, matrix, out, all_rows=True)
-        elif layer.l == 0 and name == "U":
+        all_rows = layer.l == 0 and name == "U"
+        if all_rows and not in_triton(spec):
             torch.bmm(given, matrix, out=out)
         else:
-            self._multiply("backward", t, layer, given, 0, matrix, out, readers=name == "V", left_logged=logged)
+            self._multiply(
+                "backward", t, layer, given, 0, matrix, out, readers=name == "V", left_logged=logged, all_rows=all_rows
+            )
