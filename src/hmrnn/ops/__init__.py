@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import reference, single
+from hmrnn.ops import reference, single, small
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
 from hmrnn.ops.sparse import forward as sparse
@@ -89,7 +89,8 @@ def hmlstm(
         seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
             above read it: dropout masks. Detectors read h without them.
         engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
-            NumPy for a single sequence without gradients (:mod:`hmrnn.ops.single`, equal up to rounding), or the
+            what is faster than it and equal up to rounding: NumPy for a single sequence without gradients
+            (:mod:`hmrnn.ops.single`), dense products for the gradients of small layers (:mod:`hmrnn.ops.small`); or the
             reference if given boundaries or the state's z lie between 0 and 1. "cuda-rows" is "cuda" without products
             for rows that copy: faster in batches of 512 at rates of about 0.2 or less, slower in batches of 128 or less
             and at high rates, and with larger buffers; "auto" does not choose it.
@@ -113,10 +114,12 @@ def hmlstm(
 def _on_cpu(
     inputs: Tensor | Symbols, weights: Sequence[LayerWeights], state: State, options: Options, **given: Any
 ) -> Result:
-    """Run the fastest of the sparse engine, NumPy and the reference that can take these arguments."""
+    """Run the fastest of the sparse engine, NumPy, dense products and the reference that can take these arguments."""
     lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
     if not sparse.all_binary(state, lengths, boundaries):
         return reference.hmlstm(inputs, weights, state, options, **given)
+    if small.suits(weights) and not small.why_not(weights, options, given["kept"], given["seen"]):
+        return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
     drops = given["kept"] is not None or given["seen"] is not None
     if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
         return sparse.hmlstm(inputs, weights, state, options, **given)

@@ -1,0 +1,271 @@
+"""The recurrence of small layers on a CPU: every row is computed at every step, in as few torch calls as possible.
+
+Layers of up to a few hundred units are multiplied in less time than it takes to find the rows that move. So each layer
+makes one product per step, of [W U V] with the gated h below, its own h and the gated h above, and COPY is a linear
+interpolation with weight 0. The backward pass is written by hand; what does not depend on later steps is computed for
+all steps at once. Outputs and gradients are those of the reference for boundaries of 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.ops.estimators import DRAWN, hard_sigmoid
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
+
+SMALL = 128
+"""Units up to which a layer counts as small."""
+
+
+def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = None, seen: object = None) -> str | None:
+    """Why :func:`hmlstm` cannot take these arguments; None if it can."""
+    if weights[0].gain_U is not None or weights[0].D1 is not None:
+        return "it has neither layer norm nor detectors with a hidden layer"
+    if options.zoneout > 0 or kept is not None or seen is not None:
+        return "it has neither zoneout nor dropout"
+    if options.boundary not in ("step", "sample"):
+        return 'it takes boundary="step" and "sample" only'
+    return "it has no autocast" if autocast_dtype(weights[0].b.device) is not None else None
+
+
+def suits(weights: Sequence[LayerWeights]) -> bool:
+    """Whether the layers are small and learn."""
+    learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
+    return learn and max(w.hidden_size for w in weights) <= SMALL
+
+
+class Call(NamedTuple):
+    """One call without the tensors that have gradients."""
+
+    options: Options
+    slope: float
+    noise: Tensor | None  # (T, B, L-1)
+    active: Tensor | None  # (T, B, 1); 0 in the padding
+    forced: Tensor | None  # (T, B, L-1), NaN: not forced
+
+
+class Track(NamedTuple):
+    """What the forward pass keeps of one layer."""
+
+    h: Tensor  # (T+1, B, H), the initial h first
+    c: Tensor  # (T+1, B, H)
+    s: Tensor  # (T, B, R): f, i, o, g and the detector's s_z
+    fed: Tensor  # (T, B, 1): z of the layer below, 0 in the padding
+    flushed: Tensor  # (T, B, 1): 1 on FLUSH
+    z: Tensor  # (T+1, B, 1), the initial z first; empty in the top layer
+    gate: Tensor  # (T+1, B, 1) of the top-down input; empty in the top layer
+
+
+@torch._disable_dynamo
+def hmlstm(
+    inputs: Tensor | Symbols,  # (T, B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    *,
+    lengths: Tensor | None = None,  # (B,)
+    boundaries: Tensor | None = None,  # (T, B, L-1), NaN: not forced
+    noise: Tensor | None = None,  # (T, B, L-1)
+) -> Result:
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
+    first = weights[0]
+    x = inputs.indices if isinstance(inputs, Symbols) else inputs
+    active, forced = None, None if boundaries is None else boundaries.detach()
+    if lengths is not None:
+        active = (torch.arange(len(x), device=x.device)[:, None] < lengths)[..., None]  # (T, B, 1)
+        x = x.masked_fill(~active[..., 0] if isinstance(inputs, Symbols) else ~active, 0)
+        forced = None if forced is None else forced.masked_fill(~active, 0)
+    if isinstance(inputs, Symbols):
+        read = F.embedding(x, F.linear(inputs.embedding, first.W, first.b))
+    else:
+        read = F.linear(x, first.W, first.b)
+    pending = state.z if state.pending is None else state.pending
+    mask = None if active is None else active.to(first.b.dtype)
+    slope = options.slope.item() if isinstance(options.slope, Tensor) else options.slope
+    # cloned for the backward pass: the caller may reuse these buffers before it runs
+    drawn = noise.clone() if noise is not None and options.boundary in DRAWN else None
+    call = Call(options, slope, drawn, mask, None if forced is None else forced.clone())
+    L = len(weights)
+    matrices = [a for w in weights for a in (w.U, w.V, w.W, w.b)]
+    outputs = _Small.apply(call, read, boundaries, options.slope, state.z, pending, *state.h, *state.c, *matrices)
+    hidden, (z, probabilities, last, gates), ends = outputs[:L], outputs[L : L + 4], outputs[L + 4 :]
+    if active is not None:
+        hidden = tuple(h * mask for h in hidden)
+    return Result(
+        hidden, z, probabilities,
+        State(ends[:L], ends[L:], last, gates if options.gate == "pending" else None),
+    )  # fmt: skip
+
+
+class _Small(torch.autograd.Function):
+    """The recurrence given W·x + b of the first layer."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, first: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
+        L = (len(tensors) - 4) // 6
+        z, pending, h, c = tensors[2], tensors[3], tensors[4 : 4 + L], tensors[4 + L : 4 + 2 * L]
+        weights = [LayerWeights(U=U, V=V, W=W, b=b) for U, V, W, b in zip(*[iter(tensors[4 + 2 * L :])] * 4)]
+        tracks = forward(call, first, weights, State(h, c, z, pending))
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        flat = [a for w in weights for a in (w.U, w.V, w.W)]
+        ctx.save_for_backward(*flat, *(a for track in tracks for a in track))
+        lower = tracks[:-1]
+        T, B = first.shape[:2]
+        empty = z.new_empty(T, B, 0)
+        all_z = torch.cat([empty, *(track.z[1:] for track in lower)], dim=2)
+        s_z = torch.cat([empty, *(track.s[..., -1:] for track in lower)], dim=2)
+        probabilities = hard_sigmoid(s_z, call.slope)
+        if call.active is not None:
+            all_z, probabilities = all_z * call.active, probabilities * call.active
+        ends = [torch.cat([z[:, :0], *(a[-1] for a in of)], 1) for of in zip(*((t.z, t.gate) for t in lower))]
+        last, gates = ends or (z.clone(), z.clone())
+        return (
+            *(track.h[1:].clone() for track in tracks), all_z, probabilities, last, gates,
+            *(track.h[-1].clone() for track in tracks), *(track.c[-1].clone() for track in tracks),
+        )  # fmt: skip
+
+    @staticmethod
+    @first_only('engine "auto" gives first derivatives only; for create_graph=True use engine="reference"')
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        from hmrnn.ops.small_backward import backward
+
+        L = (len(grads) - 4) // 3
+        saved = ctx.saved_tensors
+        matrices = list(zip(*[iter(saved[: 3 * L])] * 3))
+        tracks = [Track(*fields) for fields in zip(*[iter(saved[3 * L :])] * len(Track._fields))]
+        return (None, *backward(ctx.call, matrices, tracks, grads, ctx.needs_input_grad[1:]))
+
+
+class _Layer:
+    """One layer during the forward loop: views of its buffers for every step."""
+
+    def __init__(self, w: LayerWeights, lowest: bool, h: Tensor, c: Tensor, T: int) -> None:
+        B, H, R = len(h), w.hidden_size, len(w.b)
+        self.H, self.b = H, w.b
+        parts = [*([] if lowest else [w.W]), w.U, *([] if w.V is None else [w.V])]
+        self.matrix = torch.cat(parts, dim=1).t().contiguous()  # (K, R)
+        self.x = h.new_empty(B, len(self.matrix))
+        views = list(self.x.split([a.shape[1] for a in parts], dim=1))
+        self.x_below = None if lowest else views.pop(0)
+        self.x_own, *rest = views
+        self.x_above = rest[0] if rest else None
+        self.s = h.new_empty(B, R)
+        self.sigmoids, self.g, self.s_z = self.s[:, : 3 * H], self.s[:, 3 * H : 4 * H], self.s[:, 4 * H :]
+        self.f, self.i, self.o = self.sigmoids.split(H, dim=1)
+        self.new, self.spare = h.new_empty(B, H), h.new_empty(B, H)
+        self.track_h, self.track_c = h.new_empty(T + 1, B, H), h.new_empty(T + 1, B, H)
+        self.track_h[0], self.track_c[0] = h, c
+        self.track_s = h.new_empty(T, B, R)
+        self.h, self.c, self.all_s = self.track_h.unbind(), self.track_c.unbind(), self.track_s.unbind()
+
+    def step(
+        self,
+        t: int,
+        first: Tensor | None,  # (B, R) W·x + b in the first layer
+        below: Tensor | None,  # (B, size) in the others
+        fed: Tensor | None,  # (B, 1); None: all rows read the layer below
+        unflushed: Tensor | None,  # (B, 1) 0 on FLUSH; None: no row flushes
+        moves: Tensor | None,  # (B, 1) 0 on COPY; None: no row copies
+        above: Tensor | None,
+        gate: Tensor | None,
+    ) -> None:
+        """Equations 2-7."""
+        h, c, new = self.h[t], self.c[t], self.new
+        self.x_own.copy_(h)
+        if self.x_below is not None and below is not None:
+            self.x_below.copy_(below) if fed is None else torch.mul(below, fed, out=self.x_below)
+        if self.x_above is not None and above is not None:
+            self.x_above.copy_(above) if gate is None else torch.mul(above, gate, out=self.x_above)
+        torch.addmm(self.b if first is None else first, self.x, self.matrix, out=self.s)
+        self.sigmoids.sigmoid_()
+        self.g.tanh_()
+        kept = c if unflushed is None else torch.mul(c, unflushed, out=self.spare)
+        if moves is None:
+            torch.addcmul(torch.mul(self.i, self.g, out=new), self.f, kept, out=self.c[t + 1])
+            torch.mul(self.o, torch.tanh(self.c[t + 1], out=new), out=self.h[t + 1])
+        else:
+            torch.mul(self.i, self.g, out=new).addcmul_(self.f, kept)
+            torch.lerp(c, new, moves, out=self.c[t + 1])
+            torch.tanh(self.c[t + 1], out=new).mul_(self.o)
+            torch.lerp(h, new, moves, out=self.h[t + 1])
+        self.all_s[t].copy_(self.s)
+
+
+def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: State) -> list[Track]:
+    """Equations 2-9 for all steps."""
+    T, B = first.shape[:2]
+    options, top, dtype = call.options, len(weights) - 1, first.dtype
+    layers = [_Layer(w, l == 0, h, c, T) for l, (w, h, c) in enumerate(zip(weights, state.h, state.c))]
+    start = state.pending if options.gate == "pending" and state.pending is not None else state.z
+    z, gates = (first.new_ones(top, T + 1, B, 1) for _ in range(2))
+    z[:, 0], gates[:, 0] = state.z.t()[..., None], start.t()[..., None]
+    gates = gates if options.gate == "pending" else torch.ones_like(z) if options.gate == "always" else z
+    forced = free = None
+    if call.forced is not None:
+        free = call.forced.isnan().permute(2, 0, 1)[..., None]
+        forced = call.forced.to(dtype).permute(2, 0, 1)[..., None]
+        all_forced = not bool(free.any())
+        z[:, 1:] = forced
+    threshold = None if call.noise is None else 2 * call.noise.permute(2, 0, 1)[..., None]
+    active = None if call.active is None else call.active.unbind()
+    everyone = first.new_ones(T, B, 1) if call.active is None else call.active
+    fed_track = [everyone if l == 0 or not options.copy else torch.empty_like(everyone) for l in range(len(weights))]
+    fed_steps = [a.unbind() for a in fed_track]
+    views = [[a[l].unbind() for l in range(top)] for a in (z, gates)]
+    one = first.new_ones(())
+
+    for t, read in enumerate(first.unbind()):
+        here = None if active is None else active[t]
+        fed: Tensor | None = here
+        for l, layer in enumerate(layers):
+            if l > 0 and not options.copy:
+                fed = here
+            elif l > 0 and fed is not None:
+                fed_steps[l][t].copy_(fed)
+            unflushed, moves = None, fed
+            if options.flush and l < top:
+                flush = views[0][l][t] if here is None else views[0][l][t] * here
+                unflushed = 1 - flush
+                moves = None if fed is None else torch.maximum(fed, flush)
+            above, gate = (layers[l + 1].h[t], views[1][l][t]) if l < top else (None, None)
+            layer.step(
+                t, read if l == 0 else None, None if l == 0 else layers[l - 1].h[t + 1], fed, unflushed, moves,
+                above, None if options.gate == "always" else gate,
+            )  # fmt: skip
+            if l == top:
+                break
+            # (8), (9): the boundary; (a·s_z + 1) / 2 > 1/2
+            z_t = views[0][l][t + 1]
+            if forced is None or not all_forced:
+                torch.gt(
+                    torch.add(one, layer.s_z, alpha=call.slope), 1.0 if threshold is None else threshold[l, t], out=z_t
+                )
+                if options.on_copy == "hold" and moves is not None:
+                    z_t.mul_(moves)
+                if forced is not None and free is not None:
+                    torch.where(free[l, t], z_t, forced[l, t], out=z_t)
+            now = z_t if here is None else z_t * here
+            if options.gate == "pending":
+                gate_t = views[1][l][t + 1]
+                still = torch.zeros_like(now) if fed is None else views[1][l][t] * (1 - fed)
+                torch.maximum(z_t, still, out=gate_t)
+                if here is not None:
+                    torch.where(here > 0, gate_t, views[1][l][t], out=gate_t)
+            if here is not None:
+                torch.where(here > 0, z_t, views[0][l][t], out=z_t)
+            fed = now
+
+    tracks = []
+    for l, layer in enumerate(layers):
+        own, gate = (z[l], gates[l]) if l < top else (z.new_empty(0),) * 2
+        flushed = torch.zeros_like(fed_track[l])
+        if options.flush and l < top:
+            flushed = own[:-1] if call.active is None else own[:-1] * call.active
+        tracks.append(Track(layer.track_h, layer.track_c, layer.track_s, fed_track[l], flushed, own, gate))
+    return tracks

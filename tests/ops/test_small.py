@@ -1,0 +1,98 @@
+"""The engine for small layers: outputs, final state and every gradient of the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from against_reference import Case, evaluate, expected, make, worst
+from hmrnn import HMLSTM, InputError
+from hmrnn.ops import Options, State, reference, small
+from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.sparse import forward as sparse
+from pairs import grid
+
+MORE = [
+    {},
+    {"on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
+    {"boundary": "sample", "on_copy": "hold", "symbols": 5},
+    {"boundary": "sample", "lengths": True, "forced": "some"},
+    {"lengths": True, "symbols": 5, "sizes": (4, 3, 5, 2)},
+    {"lengths": True, "on_copy": "hold"},
+    {"forced": "all"},
+    {"forced": "all", "straight_through": True, "sizes": (3, 4)},
+    {"sizes": (4,), "lengths": True},
+]
+
+
+@pytest.mark.parametrize(("flush", "top_down", "copy", "more"), grid((False, True), TOP_DOWN, (True, False), MORE))
+def test_outputs_and_gradients_are_those_of_the_reference(
+    flush: bool, top_down: TopDown, copy: bool, more: dict[str, Any]
+) -> None:
+    given = make(Case(T=8, B=4, flush=flush, top_down=top_down, copy=copy, **more), torch.float64)
+    error, name = worst(evaluate(small.hmlstm, given, torch.float64), expected(given))
+    assert error < 1e-10, f"{name}: {error}"
+
+
+def test_the_slope_has_a_gradient() -> None:
+    given, found = make(Case(T=8, B=4), torch.float64), []
+    for engine in (small, reference):
+        slope = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+        weights = [type(w)(*(None if a is None else a.clone().requires_grad_() for a in w)) for w in given.weights]
+        result = engine.hmlstm(given.source, weights, given.state, Options(slope))
+        (sum(h.pow(2).sum() for h in result.hidden) + result.probabilities.sum()).backward()
+        found.append(slope.grad)
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    weights = make(Case()).weights
+    assert small.why_not(weights, Options()) is None
+    assert "layer norm" in str(small.why_not(make(Case(layer_norm=True)).weights, Options()))
+    assert "zoneout" in str(small.why_not(weights, Options(zoneout=0.1)))
+    assert "gumbel" not in str(small.why_not(weights, Options(boundary="gumbel")))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "autocast" in str(small.why_not(weights, Options()))
+
+
+def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    for name, engine in (("small", small), ("sparse", sparse)):
+        run = engine.hmlstm
+        monkeypatch.setattr(engine, "hmlstm", lambda *a, name=name, run=run, **b: ran.append(name) or run(*a, **b))
+    x = torch.randn(5, 2, 3)
+    rnn = HMLSTM(3, 4, 3)
+    rnn(x)
+    with torch.no_grad():
+        rnn(x)
+    HMLSTM(3, 4, 3, engine="sparse")(x)
+    HMLSTM(3, 4, 3, layer_norm=True)(x)
+    HMLSTM(3, small.SMALL + 1, 2)(x)
+    assert ran == ["small", "sparse", "sparse", "sparse", "sparse"]
+
+
+def test_second_derivatives_are_refused() -> None:
+    x = torch.randn(5, 2, 3, requires_grad=True)
+    out, _ = HMLSTM(3, 4, 3)(x)
+    with pytest.raises(InputError, match='for create_graph=True use engine="reference"'):
+        torch.autograd.grad(out.hidden[2].sum(), x, create_graph=True)
+
+
+def test_a_pass_can_be_cut() -> None:
+    """The gradient goes on through the state."""
+    given = make(Case(T=10, B=3, flush=False, top_down="pending"), torch.float64)
+    options = Options(1.7, flush=False, top_down="pending")
+    found = []
+    for cut in (10, 4):
+        weights = [type(w)(*(None if a is None else a.clone().requires_grad_() for a in w)) for w in given.weights]
+        state: State = given.state
+        loss = torch.zeros((), dtype=torch.float64)
+        for part in given.source.split(cut):
+            result = small.hmlstm(part, weights, state, options)
+            state = result.state
+            loss = loss + sum(h.pow(2).sum() for h in result.hidden)
+        loss.backward()
+        found.append([a.grad for w in weights for a in w if a is not None])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
