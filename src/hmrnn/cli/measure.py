@@ -26,8 +26,10 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
 
-RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033)}
+RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033), "no FLUSH": (0.19, 0.045)}
 """Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
+CELLS: dict[str, dict[str, Any]] = {"no FLUSH": {"flush": False, "top_down": "pending"}}
+"""Options of the cell at these rates, if they are not those of the paper."""
 LAYERS, INPUT, SEED = 3, 128, 0
 
 
@@ -93,12 +95,11 @@ def measure_machine(device: str, precision: str) -> Machine:
 
 
 def forced_boundaries(case: Case, rates: tuple[float, float]) -> Tensor:
-    """(T, B, 2): z¹ at its rate, z² at its own among the boundaries of z¹."""
+    """(T, B, 2): z¹ at its rate, as exactly as whole numbers allow, and z² at its own among the boundaries of z¹."""
     generator = torch.Generator().manual_seed(SEED)
-    u = torch.rand(case.steps, case.batch, 2, generator=generator)
-    z1 = u[..., 0] < rates[0]
-    z2 = z1 & (u[..., 1] < rates[1] / rates[0])
-    return torch.stack([z1, z2], dim=-1).float().to(case.device)
+    rank = torch.randperm(case.steps * case.batch, generator=generator).view(case.steps, case.batch, 1)
+    counts = torch.tensor([round(rate * rank.numel()) for rate in rates])
+    return (rank < counts).float().to(case.device)
 
 
 def run(case: Case, mode: str, repeats: int, engines: list[str], progress: Callable[[str], None]) -> list[Measurement]:
@@ -140,15 +141,17 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
         work = captured(_lstm_work(lstm, x.to(_dtype(case.precision)), mode))
         yield "nn.LSTM in a CUDA graph", (work, _lstm_cost(case, mode))
     for engine in engines if mode != "stream" else ["step"]:
-        rnn = HMLSTM(
-            INPUT, case.hidden, LAYERS, layer_norm=case.layer_norm, engine="auto" if mode == "stream" else engine
-        ).to(case.device)
         for name, rates in RATES.items():
             if engine == "reference" and name != "dense":
                 continue  # the reference computes all layers at every step
+            torch.manual_seed(SEED)
+            rnn = HMLSTM(
+                INPUT, case.hidden, LAYERS, layer_norm=case.layer_norm, engine="auto" if mode == "stream" else engine,
+                **CELLS.get(name, {}),
+            ).to(case.device)  # fmt: skip
             z = forced_boundaries(case, rates)
             work = _stream_work(rnn, x, z) if mode == "stream" else _hm_work(rnn, x, z, mode, case, engine)
-            yield f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})", (work, _hm_cost(case, mode, z))
+            yield f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})", (work, _hm_cost(case, mode, z, rnn.flush))
 
 
 def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> Work:
@@ -230,13 +233,14 @@ def _lstm_cost(case: Case, mode: str) -> Cost:
     return 2 * weights * rows * passes, _size(case) * (weights * reads + rows * LAYERS * 6 * H) * passes
 
 
-def _hm_cost(case: Case, mode: str, z: Tensor) -> Cost:
+def _hm_cost(case: Case, mode: str, z: Tensor, flush: bool = True) -> Cost:
     """Floating-point operations and bytes that the updates caused by the boundaries ``z`` need."""
     H, passes = case.hidden, 3 if mode == "train" else 1
     rows = case.steps * case.batch
     z1, z2 = (z[..., l].bool() for l in range(2))
     change2 = z1.clone()
-    change2[1:] |= z2[:-1]
+    if flush:
+        change2[1:] |= z2[:-1]
     n2, n3 = int(change2.sum()), int(z2.sum())
     flush1, fed2, flush2 = int(z1[:-1].sum()), int(z1.sum()), int(z2[:-1].sum())
     weights1, square = 4 * H * (INPUT + H), 4 * H * H

@@ -56,8 +56,8 @@ class BenchArguments(Arguments):
     modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
     """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
     sizes: tuple[str, ...] = option((), "SIZE")
-    """Batch size x hidden size, such as 64x512; 64x512 on a CPU, also 128x1024 and 512x1024 on a GPU if not given. The
-    mode stream uses the hidden sizes alone, 512 and 1024 if not given."""
+    """Batch size x hidden size, such as 64x512; if not given, 32x64, 32x128 and 64x512 on a CPU, 64x512, 128x1024 and
+    512x1024 on a GPU. The mode stream uses the hidden sizes alone, 128, 512 and 1024 if not given."""
     repeats: int = 5
     """Measurements of each, taken in turn; the median is reported."""
     layer_norm: bool = False
