@@ -19,6 +19,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("hmrnn.utils.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
+    monkeypatch.setattr("hmrnn.cli.train.write_report", lambda run, metrics, corpus: run / f"{len(metrics)}.html")
     run = tmp_path / "runs" / "demo-quick"
 
     with monkeypatch.context() as patch:  # Ctrl-C in the middle
@@ -42,6 +43,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert len(steps) == len(set(steps))
     for expected in (
         "done: all 1 epochs are done",
+        f"report: runs/demo-quick/{len(read_metrics(run / 'metrics.jsonl'))}.html",
         "Bits per character on the validation text (2,000 characters)",
         "unigram frequencies",
         "5-gram, Witten-Bell",
