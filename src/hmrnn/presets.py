@@ -78,7 +78,7 @@ PRESETS: dict[str, Config] = {
             embedding_size=48, hidden_size=(96,), num_layers=2, output_size=96, flush=False, top_down="pending"
         ),
         TrainConfig(
-            epochs=8,
+            epochs=12,
             batch_size=32,
             learning_rate=0.006,
             cool_down=0.8,
@@ -94,11 +94,12 @@ PRESETS: dict[str, Config] = {
             rate_weight=0.0,
             rate_control=0.02,
             pull_to="segments",
-            pull_weight=0.3,
+            pull_weight=1.0,
             pull_margin=1.0,
             pull_delay=1,
+            hidden=32,
         ),
-        SegmentConfig(size=64, lexicon=4096, dropout=0.4),
+        SegmentConfig(size=64, lexicon=4096, reader=96, dropout=0.4),
     ),
     "handwritten": Config(
         DataConfig(format="handwritten", lines=1200),

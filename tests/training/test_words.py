@@ -35,7 +35,8 @@ def words_config(**changes) -> Config:
     """A tiny run of the preset words on the text of :func:`book`."""
     return tiny.changed(
         PRESETS["words"], embedding_size=6, hidden_size=(12,), output_size=12, epochs=1, batch_size=4, length=20,
-        size=10, lexicon=64, log_every=4, checkpoint_every=1e9, device="cpu", learning_rate=0.02, **changes,
+        size=10, lexicon=64, reader=8, hidden=4, log_every=4, checkpoint_every=1e9, device="cpu", learning_rate=0.02,
+        **changes,
     )  # fmt: skip
 
 

@@ -18,6 +18,9 @@ class SegmentConfig:
     detectors.pull_to is segments."""
     lexicon: int = 0
     """Most words of the lexicon that is learned from the text and mixed with the decoder. 0: no lexicon."""
+    reader: int = 0
+    """Units of a recurrent network of the head's own, which reads the text for it. 0: the head reads the states of the
+    model, which know within a word how it goes on: after many updates its segments are single symbols."""
     weight: float = 1.0
     """Weight of the head's loss, in nats per symbol, beside that of the next symbol."""
     dropout: float = 0.25
@@ -25,6 +28,6 @@ class SegmentConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        checks.not_negative("segments", self, "size longest lexicon weight")
-        checks.limited("segments", self, "size longest lexicon")
+        checks.not_negative("segments", self, "size longest lexicon reader weight")
+        checks.limited("segments", self, "size longest lexicon reader")
         checks.shares("segments", self, "dropout")

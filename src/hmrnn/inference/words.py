@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.models import LanguageModel, evaluating
 from hmrnn.nn.segmental import NONE, best_segmentation, sum_segmentations
 
 _SIDE_BY_SIDE = 256
+_BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them
 
 
 class HeadScores:
@@ -28,23 +29,39 @@ class HeadScores:
     def __init__(self, model: LanguageModel, symbols: np.ndarray, read: int = 0) -> None:
         if model.segments is None:
             raise InputError("this model has no segmental head; use its detectors, or train with the preset words")
-        self.model, self.longest, self.read = model, model.segments.longest, read
+        self.head, self.longest, self.read = model.segments, model.segments.longest, read
         self.device = next(model.parameters()).device
         self.symbols = np.concatenate([symbols.astype(np.int64), np.full(self.longest + 1, NONE)])
-        self.rules = model.segments.rules.cpu().numpy()  # type: ignore[operator]
+        self.rules = self.head.rules.cpu().numpy()  # type: ignore[operator]
         self.scores = np.zeros((len(symbols), self.longest), np.float32)
-        zeros = [torch.zeros(1, 1, size, device=self.device) for size in model.rnn.hidden_sizes]
-        self.add(zeros, np.full((1, 1), -1), np.ones((1, 1), bool))
+        nothing = torch.zeros(1, 1, self.head.start.in_features, device=self.device)
+        with evaluating(model):
+            self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
+            if self.head.reader is not None:
+                self._read(len(symbols))
+
+    def _read(self, T: int) -> None:
+        """Score the segments by a head that reads the text itself: in blocks, each after the block before it."""
+        for start in range(0, T, _BLOCK):
+            first, at = max(0, start - _BLOCK), np.arange(start, min(T, start + _BLOCK))[:, None]
+            symbols = torch.from_numpy(self.symbols[first : start + len(at), None]).to(self.device)
+            with torch.inference_mode():
+                context = self.head.read(symbols)[start - first :]
+            self._score(context, at, at >= 0)
 
     def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
         """Score the segments that begin after the steps ``at`` (T, B), from h of all layers (T, B, H_l) there.
 
-        Only those that are ``counted`` (T, B) are kept.
+        Only those that are ``counted`` (T, B) are kept. A head that reads the text itself has its scores already.
         """
+        if self.head.reader is None:
+            self._score(torch.cat(list(hidden), dim=-1), at, counted)
+
+    def _score(self, context: Tensor, at: np.ndarray, counted: np.ndarray) -> None:
         after = at[:, None] + np.arange(1, self.longest + 2)[:, None]  # (T, K + 1, B)
         following = torch.from_numpy(self.symbols[after]).to(self.device)
         with torch.inference_mode():
-            closed = self.model.score_segments(hidden, following).closed
+            closed = self.head(context, following).closed
         kept = counted & (at + 1 < len(self.scores))
         self.scores[at[kept] + 1] = closed.float().movedim(1, 2).cpu().numpy()[kept]
 

@@ -2,8 +2,8 @@
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols.
 Collapsed variational inference (CVB0) finds the expected counts: the count of a word that a place sees leaves out the
-place itself, so that a long run of symbols that occurs once does not count as a word. Counts are discounted, so that
-runs of a few words that occur a few times are cut into words.
+place itself, so that a long run of symbols that occurs once does not count as a word. Counts are discounted, at first
+by so much that only frequent words count, which cut the runs of words that occur a few times; then less and less.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PIECE = 200
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
-_ITERATIONS = 10
 _STARTING_RATE = 0.25
-_DISCOUNT = 8.0  # the most that is taken off the count of a word; of a small count c all but c² / 16
+_DISCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
+_ITERATIONS = (10, 3, 3, 3, 3, 3)  # with each discount
 _RARE = 1.5  # words with a smaller expected count are left out
 
 
@@ -49,13 +49,13 @@ class Lexicon(NamedTuple):
         Counts are lowered, as a word is expected to be rarer in other texts than in the one that it was found in.
         """
         chosen = [k for k, word in enumerate(self.words) if len(word) <= longest][:most]
-        counts = discounted(torch.from_numpy(self.counts[chosen])).numpy()
+        counts = discounted(torch.from_numpy(self.counts[chosen]), _DISCOUNTS[-1]).numpy()
         return [self.words[k] for k in chosen], counts / counts.sum()
 
 
-def discounted(counts: Tensor) -> Tensor:
-    """Counts less _DISCOUNT · (1 - exp(-count / _DISCOUNT))."""
-    return (counts + _DISCOUNT * (-counts / _DISCOUNT).expm1()).clamp(min=0)
+def discounted(counts: Tensor, most: float) -> Tensor:
+    """Counts less most · (1 - exp(-count / most)): of a small count c, c² / (2 · most) is left."""
+    return (counts + most * (-counts / most).expm1()).clamp(min=0)
 
 
 def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray) -> Lexicon:
@@ -86,14 +86,14 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
     of_length = (rate - rate.logsumexp(0)).exp()
     penalty = BROKEN * broken[present].double()
     scores[present] = of_length.log()[lengths - 1] - penalty
-    for _ in range(_ITERATIONS + 1):
+    for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
         posterior = sum_segmentations(scores.clamp(min=-1e30)).segments[present]
         counts = torch.zeros(kinds, dtype=torch.float64).index_add_(0, numbers, posterior)
         of_length = torch.bincount(lengths - 1, posterior, K) + 1
         of_length = of_length / of_length.sum()
         elsewhere = (counts[numbers] - posterior).clamp(min=0)
-        new = _STRENGTH + (counts - discounted(counts)).sum()
-        weights = discounted(elsewhere) + new * (spelt + of_length.log()[lengths - 1]).exp()
+        new = _STRENGTH + (counts - discounted(counts, discount)).sum()
+        weights = discounted(elsewhere, discount) + new * (spelt + of_length.log()[lengths - 1]).exp()
         scores[present] = (weights / (counts.sum() + _STRENGTH)).log() - penalty
     common = torch.nonzero(counts > _RARE)[:, 0]
     common = common[counts[common].argsort(descending=True)]

@@ -191,12 +191,13 @@ class LanguageModel(ToldModel):
         if segments is not None and segments.size:
             self.segments = SegmentalHead(
                 num_symbols,
-                sum(self.rnn.hidden_sizes),
+                segments.reader or sum(self.rnn.hidden_sizes),
                 longest=segments.longest,
                 size=segments.size,
                 rules=rules,
                 lexicon=segments.lexicon,
                 dropout=segments.dropout,
+                reader=segments.reader > 0,
             )
 
     def forward(
@@ -258,16 +259,18 @@ class LanguageModel(ToldModel):
         """The prediction from an output embedding (..., output_size)."""
         return Categorical(self._logits(embedding))
 
-    def score_segments(self, hidden: Sequence[Tensor], following: Tensor) -> Scores:
+    def score_segments(self, symbols: Tensor, hidden: Sequence[Tensor], following: Tensor) -> Scores:
         """The segmental head's scores (T, K, B) of segments that begin after each step.
 
         Args:
-            hidden: h of all layers, L tensors (T, B, H_l).
+            symbols: (T, B): the symbol that is read at each step; needed by a head with a reader of its own.
+            hidden: h of all layers, L tensors (T, B, H_l); needed by other heads.
             following: (T, K + 1, B): the symbols after each step, from :func:`hmrnn.nn.segmental.windows`.
         """
         if self.segments is None:
             raise InputError("this model has no segmental head; train one with segments.size, as the preset words does")
-        return cast(Scores, self.segments(torch.cat(list(hidden), dim=-1), following))
+        context = torch.cat(list(hidden), dim=-1) if self.segments.reader is None else self.segments.read(symbols)
+        return cast(Scores, self.segments(context, following))
 
     def step(self, symbols: Tensor, state: State, told: Told | None = None) -> Step:
         """Read one symbol per sequence (B,), without a gradient, as in ``eval()``."""

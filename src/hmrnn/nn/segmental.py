@@ -139,6 +139,7 @@ class SegmentalHead(nn.Module):
     Args:
         num_symbols: size of the vocabulary.
         context_size: size of the context.
+        reader: whether the head reads the text itself, by a recurrent network of ``context_size`` units (:meth:`read`).
         longest: K, the most symbols of a segment.
         size: units of the decoder.
         rules: (num_symbols, num_symbols) of 1 where two symbols must be cut apart, -1 where they must not, else 0.
@@ -164,12 +165,14 @@ class SegmentalHead(nn.Module):
         rules: np.ndarray | None = None,
         lexicon: int = 0,
         dropout: float = 0.0,
+        reader: bool = False,
     ) -> None:
         super().__init__()
         self.num_symbols, self.longest = positive("num_symbols", num_symbols), positive("longest", longest)
         self.dropout = probability("dropout", dropout)
         self.start = nn.Linear(context_size, positive("size", size))
         self.embedding = nn.Embedding(num_symbols + 1, size)  # the last one begins a segment
+        self.reader = nn.LSTM(size, context_size) if reader else None
         self.decoder = nn.GRU(size, size)
         self.spell = nn.Linear(size, num_symbols)
         self.end = nn.Linear(size, 1)
@@ -211,6 +214,12 @@ class SegmentalHead(nn.Module):
             closed = torch.logaddexp(closed + F.logsigmoid(-share), self.known(inside) + F.logsigmoid(share))
         broken = self._broken(following).movedim(1, 0).reshape(K, T * B)
         return Scores(*((part - broken).reshape(K, T, B).movedim(0, 1) for part in (closed, prefix)))
+
+    def read(self, symbols: Tensor) -> Tensor:
+        """(T, B, context_size): the context after each of the symbols (T, B), from those since the first."""
+        assert self.reader is not None
+        x = F.dropout(self.embedding(symbols), self.dropout, self.training)
+        return cast(Tensor, self.reader(x)[0])
 
     def _broken(self, following: Tensor) -> Tensor:
         """(T, K, B): what a segment loses by cuts inside it that must be, and by its end where no cut may be."""

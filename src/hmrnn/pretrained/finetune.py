@@ -37,7 +37,7 @@ class _Model(Protocol):
 M = TypeVar("M", bound=_Model)
 KEPT = (
     "data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden", "segments.size",
-    "segments.longest", "segments.lexicon",
+    "segments.longest", "segments.lexicon", "segments.reader",
 )  # fmt: skip
 """Settings outside the section "model" that a run has from the model that it starts from."""
 

@@ -119,13 +119,13 @@ class TextTask:
             expected = prediction.entropy() if d.pull_to == "uncertainty" else None
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
-            more, segments = self._segments(out, targets, surprise)
+            more, segments = self._segments(inputs, out, targets, surprise)
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None
         hidden = hidden_before(out, before) if d.scores else None
         z = boundaries(out, likely, d)
         return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel(), more, segments)
 
-    def _segments(self, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
+    def _segments(self, inputs: Tensor, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.
 
         A chunk begins and ends within words: symbols before its first boundary, which is one of the first K, are left
@@ -133,7 +133,7 @@ class TextTask:
         """
         assert self.model.segments is not None
         T, K = len(targets), self.model.segments.longest
-        scores = self.model.score_segments(out.hidden, windows(targets, K))  # type: ignore[arg-type]
+        scores = self.model.score_segments(inputs, out.hidden, windows(targets, K))  # type: ignore[arg-type]
         place = (
             torch.arange(T, device=targets.device)[:, None, None]
             + torch.arange(1, K + 1, device=targets.device)[:, None]
