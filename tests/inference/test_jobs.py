@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import itertools
 import json
@@ -25,6 +26,7 @@ from hmrnn.errors import InputError, TextNote
 from hmrnn.inference import jobs as segment_stream
 from hmrnn.inference.jobs import Job
 from hmrnn.inference.segment import segment
+from hmrnn.nn.context import Told
 from hmrnn.nn.models import LanguageModel
 
 
@@ -409,3 +411,28 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert capsys.readouterr().out == said
     alone, shared = (tmp_path / out / "a.txt.jsonl" for out in ("found", "shared"))
     assert shared.read_bytes() == alone.read_bytes()
+
+
+def test_a_condition_is_part_of_a_job(tmp_path: Path) -> None:
+    """It reads under the model's condition, is resumed under no other, and refuses models that are told the time."""
+    told = dataclasses.replace(network().config, classes=("a", "b"))
+    write(tmp_path / "a.txt", 200)
+
+    def conditioned(which: int, out: str) -> Job:
+        torch.manual_seed(3)
+        model = LanguageModel(9, told)
+        with torch.no_grad():
+            first, second = model.context.embedding.weight  # type: ignore[union-attr]
+            model.rnn.W[0][-1, 3:] = first - second  # the lowest detector fires under the first condition alone
+            model.rnn.b[0][-1] = (second**2 - first**2).sum() / 2
+        model.told = Told(torch.tensor([which]))
+        return Job(model, tiny.VOCABULARY, DataConfig(), [tmp_path / "a.txt"], tmp_path / out, streams=3, chunk=16)
+
+    assert conditioned(0, "a").run() is None
+    assert conditioned(1, "b").run() is None
+    assert lines(tmp_path / "a" / "a.txt.jsonl") != lines(tmp_path / "b" / "a.txt.jsonl")
+    stopped = conditioned(0, "c")
+    assert stopped._about() != conditioned(1, "c")._about()
+    timed = LanguageModel(9, dataclasses.replace(told, classes=(), time="elapsed"))
+    with pytest.raises(InputError, match=r"^a model that is told the time \(model.time\) reads lines"):
+        Job(timed, tiny.VOCABULARY, DataConfig(), [tmp_path / "a.txt"], tmp_path / "d")

@@ -173,6 +173,13 @@ def test_a_baseline_multiplies_everything_at_every_step(rnn: Any, gates: int) ->
     assert possible(model.rnn) == (Operation.UPDATE,)
 
 
+def test_a_time_delay_network_multiplies_all_steps_that_it_reads() -> None:
+    sizes = ModelConfig(rnn="time-delay", kernel=3, embedding_size=3, hidden_size=(4,), num_layers=2, output_size=8)
+    model = LanguageModel(7, sizes)
+    _, out, _ = model(torch.randint(7, (5, 2)))
+    assert multiply_adds(model, out).unique().tolist() == [4 * 3 * 4 + 2 * (8 * 4 + 2 * 4) + 7 * 8]
+
+
 def test_large_counts_are_exact() -> None:
     """float32 holds whole numbers up to 2**24."""
     with torch.device("meta"):

@@ -60,6 +60,19 @@ def test_a_run_learns_the_condition_and_the_end(tmp_path: Path) -> None:
     fits, differs = (model.score("abcabc", condition=which).bits for which in "ab")
     assert fits + 1 < differs
     assert model.segment("abcabc", condition="a").bits[0] < model.segment("abcabc", condition="b").bits[0]
+    lines = ["abcabc", "dede", "abc"]
+    many = model.segment_many(lines, batch=2, condition=["a", "b", "a"])
+    for line, which, found in zip(lines, "aba", many):
+        alone = model.segment(line, condition=which)
+        np.testing.assert_allclose(found.bits, alone.bits, atol=1e-5)
+        assert found.ends(1) == alone.ends(1)
+    bits = [found and found.bits for found in model.score_lines(iter(lines), condition=["a", "b", "a"])]
+    assert bits == [model.score(line, condition=which).bits for line, which in zip(lines, "aba")]
+    assert bits[::2] == [found and found.bits for found in model.score_lines(lines[::2], condition="a")]
+    one, other = (model.embed("abc", condition=which).symbols for which in "ab")
+    assert not np.allclose(one, other)
+    with pytest.raises(InputError, match=r"^expected one condition, or 3 in a list, one each; got 2$"):
+        list(model.score_lines(lines, condition=["a", "b"]))
     for bad, message in (
         (None, "^this model was trained with a condition; give one: one of a, b$"),
         ("c", "^a condition must be one of the classes a, b; got 'c'$"),

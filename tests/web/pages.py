@@ -19,7 +19,7 @@ import torch
 import uvicorn
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, Format, ModelConfig, TrainConfig
 from hmrnn.data import Vocabulary
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.nn.models import HandwritingModel, LanguageModel
@@ -33,8 +33,8 @@ CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrst
 BYTES = Vocabulary("bytes", tuple(range(256)))
 
 
-def save(directory: Path, reads: Vocabulary | Scale, seed: int, **options: Any) -> None:
-    """A checkpoint of an untrained model with ``options`` of its cell."""
+def save(directory: Path, reads: Vocabulary | Scale, seed: int, form: Format = "text", **options: Any) -> None:
+    """A checkpoint of an untrained model with ``options`` of its network, for data in the format ``form``."""
     torch.manual_seed(seed)
     model = dataclasses.replace(SIZES, **options)
     network: LanguageModel | HandwritingModel
@@ -42,7 +42,7 @@ def save(directory: Path, reads: Vocabulary | Scale, seed: int, **options: Any) 
     with torch.no_grad():
         for l in range(2):  # detectors that fire now and then
             network.rnn.b[l][-1] = -0.2
-    config = Config(DataConfig(), model, TrainConfig())
+    config = Config(DataConfig(format=form), model, TrainConfig())
     checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
 
 

@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.sample import scribble
 from hmrnn.nn.output import Operation
@@ -249,6 +250,41 @@ def test_only_operations_that_a_model_can_do_are_named(tmp_path: Path, flush: bo
         assert_same(found, shelf[0].model.segment(TEXT))
         written = joined(lines(client.post("/api/write", json={"length": 200, "seed": 1}))[:-1])
         assert_same(written, shelf[0].model.segment(written.text))
+
+
+@pytest.mark.parametrize("told", [{"time": "elapsed"}, {"time": "left", "condition": "both"}], ids=str)
+def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dict[str, Any]) -> None:
+    """Text of several chunks and strokes, as the library reads and writes them; lines end by themselves."""
+    save(tmp_path / "lines", CHARACTERS, 1, "lines", classes=("a", "b"), **told)
+    save(tmp_path / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes", condition_numbers=2, halt=True, **told)
+    shelf = open_shelf([tmp_path / "lines", tmp_path / "pen"])
+    text, pen = (entry.model for entry in shelf.entries)
+    with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
+        assert [model["condition"] for model in client.get("/api/models").json()["models"]] == [["a", "b"], []]
+        line = TEXT.replace("\n", " ")
+        for which in ("a", "b", "a"):  # what was read under another condition is not remembered for this one
+            *parts, _ = lines(client.post("/api/read", json={"text": line, "condition": which}))
+            assert_same(joined(parts), text.segment(line, condition=which))
+        for seed in range(4):
+            how = {"length": 40, "temperature": 1.0, "seed": seed, "condition": "b"}
+            *parts, end = lines(client.post("/api/write", json={"prompt": "the ", **how}))
+            expected = "the " + text.generate("the ", 40, seed=seed, condition="b")
+            assert (joined(parts).text, end["count"]) == (expected, len(expected))
+            how = {"points": 30, "bias": 1.0, "seed": seed, "condition": "0.5, 1"}
+            *parts, end = lines(client.post("/api/strokes/write", json={"model": 1, **how}))
+            steps = np.array([step for part in parts for step in part["steps"]])
+            expected_steps = pen.generate(30, bias=1.0, seed=seed, condition=[0.5, 1])
+            np.testing.assert_allclose(steps, expected_steps, atol=1e-3)
+            assert end["count"] == len(expected_steps)
+        drawing = {"model": 1, "steps": STEPS, "condition": "0.5 1"}
+        *parts, _ = lines(client.post("/api/strokes/read", json=drawing))
+        assert_same(joined(parts), pen.segment(fit(np.array(STEPS), pen.scale), condition=[0.5, 1]))
+        for body, says in (
+            ({"text": "the"}, "this model was trained with a condition; give one: one of a, b"),
+            ({"text": "the", "condition": "c"}, "a condition must be one of the classes a, b; got 'c'"),
+        ):
+            refusal = client.post("/api/read", json=body)
+            assert (refusal.status_code, refusal.json()["message"]) == (400, says)
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

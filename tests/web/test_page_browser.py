@@ -176,6 +176,31 @@ def test_nothing_says_flush_of_a_model_that_cannot(visit: Open, tmp_path: Path) 
         page.context.close()
 
 
+def test_a_condition_is_asked_for_where_the_model_has_one(visit: Open, tmp_path: Path) -> None:
+    save(tmp_path / "told", CHARACTERS, 1, classes=("a", "b"))
+    save(tmp_path / "free", CHARACTERS, 1)
+    shelf = open_shelf([tmp_path / "told", tmp_path / "free"])
+    with Server(shelf, Limits()).running() as server:
+        page = visit("", server)
+        write(page, TEXT)
+        for which in ("a", "b"):
+            page.locator("[id$=-condition]:visible").fill(which)
+            page.locator("[id$=-condition]:visible").blur()
+            bits = shelf[0].model.segment(TEXT, condition=which).bits.mean()
+            expect(page.locator(".panel .stats")).to_contain_text(f"{bits:.3f}")
+        page.select_option("#read-model", "free")
+        expect(page.locator("[id$=-condition]:visible")).to_have_count(0)
+        expect(page.locator(".panel .stats")).to_contain_text(f"{shelf[1].model.segment(TEXT).bits.mean():.3f}")
+        page.locator("#tab-write").click()
+        page.fill("#seed", "3")
+        page.fill("#length", "30")
+        page.select_option("#pace", "0")
+        page.locator("[id$=-condition]:visible").fill("b")
+        page.locator("#go").click()
+        expect(shown(page)).to_have_text([*shelf[0].model.generate("", 30, temperature=0.8, seed=3, condition="b")])
+        page.context.close()
+
+
 def test_downloads(visit: Open, shelf: Shelf) -> None:
     page = visit()
     write(page, "the lazy dog")

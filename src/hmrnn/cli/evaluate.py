@@ -17,7 +17,7 @@ from hmrnn.cli.terminal import say, warn
 from hmrnn.data import Strokes, read_strokes, read_symbols_and_spaces
 from hmrnn.data.strokes.corpus import leave_out_short
 from hmrnn.data.strokes.strokes import counted
-from hmrnn.data.text.lines import end_symbol, split_lines
+from hmrnn.data.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find
@@ -36,7 +36,7 @@ def run(arguments: EvaluateArguments) -> int:
 
 
 def _text(model: TextModel, arguments: EvaluateArguments) -> None:
-    if model.end is not None and not arguments.file:
+    if model.end is not None and not (arguments.file and (arguments.boundaries or arguments.dynamic)):
         _text_lines(model, arguments)
         return
     symbols, spaces, what = _symbols(model, arguments)
@@ -67,14 +67,19 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
 
 
 def _text_lines(model: TextModel, arguments: EvaluateArguments) -> None:
-    """Evaluate a model that was trained on lines, each read by itself, on the lines of its corpus."""
+    """Evaluate a model that was trained on lines, each read by itself, on the lines of its corpus or of files."""
     for name in ("boundaries", "dynamic", "streams", "warmup", "symbols"):
         if getattr(arguments, name):
             raise InputError(f"--{name} is for a text read in streams, and this model reads lines; leave it out")
-    corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
-    lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
+    end = end_symbol(model.vocabulary)
+    if arguments.file:
+        symbols, _, what = _symbols(model, arguments)
+        lines = all_lines(symbols, end, arguments.condition)
+    else:
+        corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
+        lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
     show = display.show_progress("evaluating")
-    result = evaluate_lines(model.network, lines, end_symbol(model.vocabulary), progress=show)
+    result = evaluate_lines(model.network, lines, end, progress=show)
     if arguments.json:
         _print_json(result, [], text=what, lines=len(lines))
         return

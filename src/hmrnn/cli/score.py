@@ -21,7 +21,7 @@ def run(arguments: ScoreArguments) -> int:
         _score_lines(model, inputs.LINE_END.split(text), arguments)
         return 0
     show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
-    result = model.score(text, unknown=arguments.unknown, progress=show)
+    result = model.score(text, unknown=arguments.unknown, condition=arguments.condition, progress=show)
     if arguments.json:
         print(msgspec.json.encode({**dataclasses.asdict(result), "saved": result.saved}).decode())
     else:
@@ -31,7 +31,8 @@ def run(arguments: ScoreArguments) -> int:
 
 
 def _score_lines(model: TextModel, lines: list[str], arguments: ScoreArguments) -> None:
-    for line, found in zip(lines, model.score_lines(lines, unknown=arguments.unknown)):
+    scored = model.score_lines(lines, unknown=arguments.unknown, condition=arguments.condition)
+    for line, found in zip(lines, scored):
         shown, bits = inputs.shown(line), found.bits if found else None
         if arguments.json:
             record = {"text": shown, "symbols": found.symbols if found else 0, "bits": bits}

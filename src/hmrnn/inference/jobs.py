@@ -91,6 +91,8 @@ class Job:
             raise InputError(
                 f"streams and chunk must be at least 1 and warmup at least 0; got {streams}, {chunk} and {warmup}"
             )
+        if network.config.time != "none":
+            raise InputError("a model that is told the time (model.time) reads lines, not files of any size")
         rank, world = share
         form = "text" if config.format in BUILT_IN_TEXTS else config.format
         self.config = dataclasses.replace(config, format=form, path=tuple(map(str, files)))
@@ -206,7 +208,9 @@ class Job:
         weights = 0
         for name, tensor in self.network.state_dict().items():
             weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
-        options = [self.streams, self.warmup, self.chunk]
+        options: list[Any] = [self.streams, self.warmup, self.chunk]
+        if self.network.told.condition is not None:
+            options += self.network.told.condition.tolist()
         return {"weights": weights, "files": self._sources(), "options": options, "share": list(self._share)}
 
     def _sources(self) -> list[list[Any]]:

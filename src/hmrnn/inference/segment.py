@@ -60,7 +60,7 @@ def segment_many(
     ``prime`` are symbols that are read before every sequence, and are not part of the result. ``by`` "head" takes the
     segments of level 1 from the segmental head: the most probable ones, and the probability of each end. ``late`` is
     the number of symbols (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved
-    back by as many.
+    back by as many. A model may be told (:func:`hmrnn.nn.models.telling`) one condition for all sequences, or one each.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
@@ -83,7 +83,7 @@ def segment_many(
         heads = [HeadScores(_language(model), each.cpu().numpy(), first) for each in group] if by == "head" else []
         parts = []
         left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
-        told = model.told._replace(clock=left)
+        told = model.told.chosen(places)._replace(clock=left)
         for k, found_here in enumerate(read(model, steps.split(chunk), told=told), start=1):
             nats = -found_here.prediction.log_prob(following[(k - 1) * chunk : k * chunk])
             out = found_here.output

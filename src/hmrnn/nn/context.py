@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +28,10 @@ class Told(NamedTuple):
             return self
         before = torch.zeros(1) if self.clock is None else self.clock
         return self._replace(clock=before - steps if time == "left" else before + steps)
+
+    def chosen(self, rows: Sequence[int]) -> Told:
+        """What some of the sequences are told; what all are told stays as it is."""
+        return Told(*(a[list(rows)] if a is not None and len(a) > 1 else a for a in self))
 
     def expanded(self, B: int) -> Told:
         """What one sequence is told, told to B sequences."""

@@ -13,7 +13,7 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State
 
-_FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0")
+_FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0", "K.0")
 """Names that baselines give to the matrix that multiplies the input."""
 
 
@@ -70,7 +70,7 @@ def _recurrent(rnn: Any, out: Output, before: State | None, looked_up: bool) -> 
     if isinstance(rnn, ClockworkRNN):
         return total + _clockwork(rnn, len(moved), before, looked_up)
     if isinstance(rnn, Baseline):
-        read = [p for name, p in rnn.named_parameters() if p.dim() == 2 and not (looked_up and name in _FIRST)]
+        read = [p for name, p in rnn.named_parameters() if p.dim() > 1 and not (looked_up and name in _FIRST)]
         return total + sum(p.numel() for p in read)
     fed, open_gate, new_above = _inputs(rnn, out, moved, before)
     for l, w in enumerate(rnn.layers()):

@@ -24,6 +24,13 @@ Condition: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence
 M = TypeVar("M", bound="Model")
 
 
+def one_each(condition: Condition) -> list[Any] | None:
+    """The conditions of a list, one for each of several sequences; None if there is one for all, or none."""
+    if condition is None or isinstance(condition, str | Real) or all(isinstance(one, Real) for one in condition):
+        return None
+    return list(condition)
+
+
 class Model:
     """The face of a trained model: ``segment``, ``segment_many``, ``generate``, ``score``, ``figure``, ``corpus``."""
 
@@ -84,9 +91,11 @@ class Model:
         """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""
         m, given = self.config.model, self.network.told.condition
         if condition is not None:
-            each = not isinstance(condition, str) and not all(isinstance(one, Real) for one in condition)
-            rows: list[Any] = list(condition) if each else [condition]
-            if each and len(rows) != count:
+            each = one_each(condition)
+            rows: list[Any] = (
+                ([condition] if not isinstance(condition, Real) else [[condition]]) if each is None else each
+            )
+            if each is not None and len(rows) != count:
                 raise InputError(f"expected one condition, or {count} in a list, one each; got {len(rows)}")
             given = torch.from_numpy(encode(rows, m)).to(next(self.network.parameters()).device)
         return Told(given, torch.tensor([steps]) if m.time == "left" and steps is not None else None)

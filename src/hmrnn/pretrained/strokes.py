@@ -54,10 +54,13 @@ class StrokeModel(Model):
     def segment_many(
         self, lines: Iterable[np.ndarray], *, batch: int = 32, condition: Condition = None
     ) -> list[Segmentation]:
-        """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side."""
+        """As :meth:`segment`, for each line by itself; ``batch`` lines of similar length are read side by side.
+
+        ``condition`` may be a list with one for each line.
+        """
         steps = [self._strokes(line)[0] for line in lines]
         shown = [self.scale.pieces(line) for line in steps]
-        with telling(self.network, self.tell(condition)):
+        with telling(self.network, self.tell(condition, len(steps))):
             return segment_many(self.network, [self.scale.encode(line) for line in steps], shown, batch=batch)
 
     def generate(

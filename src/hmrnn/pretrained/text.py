@@ -26,7 +26,7 @@ from hmrnn.inference.sample import continue_all, stream
 from hmrnn.inference.segment import By, segment_many
 from hmrnn.nn import checks
 from hmrnn.nn.models import LanguageModel, telling
-from hmrnn.pretrained.model import Condition, Model, Progress
+from hmrnn.pretrained.model import Condition, Model, Progress, one_each
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,8 +86,8 @@ class TextModel(Model):
         ``by`` "head" takes those of level 1 from the segmental head of a model that has one, which is the default
         there; "detectors" takes what the detectors found reading left to right.
         """
-        with telling(self.network, self.tell(condition)):
-            return self._segment_all([self._read(text, "segment", unknown)], 1, primed, by, progress)[0]
+        reading = self._read(text, "segment", unknown)
+        return self._segment_all([reading], 1, primed, condition, by, progress)[0]
 
     def segment_many(
         self,
@@ -96,24 +96,36 @@ class TextModel(Model):
         batch: int = 32,
         unknown: Unknown = "replace",
         primed: bool = True,
+        condition: Condition = None,
         by: By | None = None,
         progress: Progress = None,
     ) -> list[Segmentation]:
-        """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side."""
+        """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side.
+
+        ``condition`` may be a list with one for each text.
+        """
         if isinstance(texts, str):
             raise InputError("texts must be a list of texts; got one text: use segment")
-        return self._segment_all([self._read(text, "segment", unknown) for text in texts], batch, primed, by, progress)
+        readings = [self._read(text, "segment", unknown) for text in texts]
+        return self._segment_all(readings, batch, primed, condition, by, progress)
 
     def _segment_all(
-        self, readings: list[Reading], batch: int, primed: bool, by: By | None, progress: Progress
+        self,
+        readings: list[Reading],
+        batch: int,
+        primed: bool,
+        condition: Condition,
+        by: By | None,
+        progress: Progress,
     ) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
-        found = segment_many(
-            self.network, indices, shown, batch=batch, prime=prime, by=by, late=self.late, progress=progress
-        )
+        with telling(self.network, self.tell(condition, len(readings))):
+            found = segment_many(
+                self.network, indices, shown, batch=batch, prime=prime, by=by, late=self.late, progress=progress
+            )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
     @overload
@@ -229,11 +241,23 @@ class TextModel(Model):
             return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
 
     def score_lines(
-        self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True
+        self,
+        lines: Iterable[str],
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
     ) -> Iterator[Evaluation | None]:
-        """As :meth:`score`, for each line by itself; None for a line without a symbol to predict."""
+        """As :meth:`score`, for each line by itself; None for a line without a symbol to predict.
+
+        ``condition`` may be a list with one for each line.
+        """
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
+        each = one_each(condition)
+        if each is not None:
+            lines = list(lines)
+            self.tell(condition, len(lines))  # checks them all
         for number, line in enumerate(lines, start=1):
             _check_text(f"line {number}", line)
             try:
@@ -246,11 +270,14 @@ class TextModel(Model):
                 yield None
                 continue
             symbols = self._primed(symbols, primed)
-            with telling(self.network, self.tell(None, steps=len(symbols))):
+            given = condition if each is None else each[number - 1]
+            with telling(self.network, self.tell(given, steps=len(symbols))):
                 found = evaluate(self.network, symbols, prime=prime)
             yield found
 
-    def embed(self, text: str, *, unknown: Unknown = "replace", primed: bool = True) -> Embedding:
+    def embed(
+        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
+    ) -> Embedding:
         """Vectors of ``text``: of its symbols, of its segments at every level, and of the whole text.
 
         Example::
@@ -260,7 +287,7 @@ class TextModel(Model):
         """
         reading = self._read(text, "embed", unknown)
         symbols, prime = self._primed(reading.indices, primed), len(self.prime) if primed else 0
-        with telling(self.network, self.tell(None, steps=len(symbols))):
+        with telling(self.network, self.tell(condition, steps=len(symbols))):
             return embed(self.network, symbols, reading.counts, prime=prime)
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:

@@ -137,11 +137,12 @@ class _Page:
         return reading
 
     def _read(self, wanted: ReadRequest | FigureRequest, reading: Reading) -> parts.Chunks:
-        return parts.read(self.shelf.reading("text", wanted.model), reading, self.memories[wanted.model])
+        model, memory = self.shelf.reading("text", wanted.model), self.memories[wanted.model]
+        return parts.read(model, reading, memory, wanted.condition)
 
     def write(self, wanted: WriteRequest) -> Slices:
         """What a model continues a prompt with, part by part; the prompt comes first"""
-        how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p", "seed")}
+        how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p", "seed", "condition")}
         return parts.write(self.shelf.reading("text", wanted.model), wanted.prompt, wanted.length, **how)
 
     def read_strokes(self, wanted: DrawingRequest) -> Slices:
@@ -153,12 +154,14 @@ class _Page:
         return parts.whole(self._read_strokes(wanted))
 
     def _read_strokes(self, wanted: DrawingRequest) -> parts.Chunks:
-        return parts.read_strokes(self.shelf.reading("strokes", wanted.model), np.asarray(wanted.steps))
+        model = self.shelf.reading("strokes", wanted.model)
+        return parts.read_strokes(model, np.asarray(wanted.steps), wanted.condition)
 
     def write_strokes(self, wanted: HandwritingRequest) -> Slices:
         """A line that a handwriting model generates, part by part; each part has its steps"""
         model = self.shelf.reading("strokes", wanted.model)
-        return parts.write_strokes(model, wanted.points, bias=wanted.bias, seed=wanted.seed)
+        how = {name: getattr(wanted, name) for name in ("bias", "seed", "condition")}
+        return parts.write_strokes(model, wanted.points, **how)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

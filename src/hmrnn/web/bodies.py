@@ -17,6 +17,9 @@ Index = Annotated[int, Meta(ge=0, le=1000, description="the number of a model in
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Count = Annotated[int, Meta(ge=0)]
+Condition = (
+    Annotated[str, Meta(max_length=1000, description="of a model that has one: a class, or numbers and commas")] | None
+)
 
 
 class ReadRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,6 +27,7 @@ class ReadRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     text: Annotated[str, Meta(min_length=1, extra={"limit": "text"})]
     model: Index = 0
+    condition: Condition = None
 
 
 class FigureRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,6 +35,7 @@ class FigureRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     text: Annotated[str, Meta(min_length=1, extra={"limit": "figure"})]
     model: Index = 0
+    condition: Condition = None
 
 
 class WriteRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,6 +48,7 @@ class WriteRequest(msgspec.Struct, forbid_unknown_fields=True):
     top_k: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: Seed = None
+    condition: Condition = None
 
 
 class DrawingRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,6 +56,7 @@ class DrawingRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     steps: Annotated[list[tuple[Length, Length, Literal[0, 1]]], Meta(min_length=2, extra={"limit": "points"})]
     model: Index = 0
+    condition: Condition = None
 
 
 class HandwritingRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,10 +66,14 @@ class HandwritingRequest(msgspec.Struct, forbid_unknown_fields=True):
     points: Annotated[int, Meta(ge=1, extra={"limit": "points"})] = 400
     bias: Annotated[float, Meta(ge=0, le=10)] = 0.5
     seed: Seed = None
+    condition: Condition = None
 
 
 class Model(msgspec.Struct):
-    """A model that the page was started with; alphabet has the characters it knows, null where symbols are others."""
+    """A model that the page was started with; alphabet has the characters it knows, null where symbols are others.
+
+    ``condition`` has the classes of a model that is given a condition, or none if that is numbers; null without one.
+    """
 
     model: Count
     name: str
@@ -72,6 +83,7 @@ class Model(msgspec.Struct):
     parameters: Count
     unit: Literal["character", "byte", "point"]
     alphabet: str | None
+    condition: list[str] | None = None
 
 
 class Models(msgspec.Struct):

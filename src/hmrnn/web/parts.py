@@ -30,8 +30,10 @@ from hmrnn.errors import InputError
 from hmrnn.inference.read import Read, Reader, Step
 from hmrnn.inference.read import read as read_chunks
 from hmrnn.inference.sample import check_jump, scribble, seeded, stream
+from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.models import POINT_SIZE, telling
 from hmrnn.nn.output import Output
 from hmrnn.ops import State, states
 from hmrnn.pretrained.strokes import StrokeModel
@@ -177,11 +179,13 @@ class Memory:
             self.size -= self._chunks.popitem(last=False)[1].size
 
 
-def read(model: TextModel, reading: Reading, memory: Memory) -> Chunks:
+def read(model: TextModel, reading: Reading, memory: Memory, condition: str | None = None) -> Chunks:
     """What the network finds in a text; the same numbers as ``model.segment`` gives."""
     if not len(reading.indices):
         raise InputError("there is nothing to read: the text is empty of known symbols")
-    digest = hashlib.blake2b()
+    time_of, first = model.config.model.time, len(model.prime)
+    told = model.tell(condition, steps=first + len(reading.indices))
+    digest = hashlib.blake2b(f"{condition} {told.clock}".encode())
     chunk: Chunk | None = None
     read = np.concatenate([[0], reading.counts.cumsum()])  # of the indices, before each symbol
     for start, end in _cuts(reading):
@@ -189,18 +193,21 @@ def read(model: TextModel, reading: Reading, memory: Memory) -> Chunks:
         here = reading.indices[read[start] : read[end]].astype(np.int64)
         digest.update(here.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
         known = memory.get(digest.digest())
-        chunk = known or _read_chunk(model, here, symbols, reading.counts[start:end], start, chunk or _primed(model))
+        chunk = known or _read_chunk(
+            model, here, symbols, reading.counts[start:end], start, chunk or _primed(model, told),
+            told.after(first + int(read[start]), time_of),
+        )  # fmt: skip
         if known is None and len(here) >= CHUNK:
             memory.put(digest.digest(), chunk)
         yield chunk
 
 
-def _primed(model: TextModel) -> Chunk | None:
+def _primed(model: TextModel, told: Told) -> Chunk | None:
     """What is read before a text."""
     if not len(model.prime):
         return None
     shown = model.vocabulary.pieces(model.prime)
-    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None)
+    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None, told)
 
 
 def _cuts(reading: Reading) -> list[tuple[int, int]]:
@@ -219,9 +226,10 @@ def _read_chunk(
     counts: np.ndarray,
     start: int,
     before: Chunk | None,
+    told: Told,
 ) -> Chunk:
     here = model.network.as_input(indices)
-    [made] = read_chunks(model.network, [here[:, None]], None if before is None else before.state)
+    [made] = read_chunks(model.network, [here[:, None]], None if before is None else before.state, told=told)
     assert isinstance(made.prediction, Categorical)
     log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
@@ -273,35 +281,42 @@ def write(
     top_k: int | None,
     top_p: float | None,
     seed: int | None,
+    condition: str | None = None,
 ) -> Slices:
     """The prompt as the network reads it, then its continuation; the same text as ``model.generate`` for a seed."""
     began = time.monotonic()
     network = model.network
     reading = model.reading(prompt, what="the prompt")
     given = reading.indices.tolist()
-    stream(network, given, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)  # checks the request
+    told = model.tell(condition, steps=len(model.prime) + len(given) - 1 + length)
+    how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    stream(network, given, length, **how, seed=seed, told=told)  # checks the request
     generator = seeded(seed)
-    reader, symbols = Reader(network), []
+    reader, symbols = Reader(network, told=told), []
     for x in network.as_input(model.prime)[:, None]:
         reader.read(x)
     rows = Rows(reader)
-    slice_began, last = time.monotonic(), len(given) + length - 1
-    for position in range(last + 1):
+    slice_began, total, count = time.monotonic(), len(given) + length, 0
+    while count < total:
         prediction = reader.predict()
-        symbol = np.array(given[position : position + 1])
-        if position >= len(given):
-            symbol = prediction.sample(generator, temperature=temperature, top_k=top_k, top_p=top_p).numpy()
-        x = network.as_input(symbol)  # (1,)
-        reader.read(x)
-        rows.add(float(-prediction.log_prob(x)) / math.log(2) if position or len(model.prime) else math.nan)
-        symbols += symbol.tolist()
-        if time.monotonic() - slice_began > SLICE or position == last:
-            start = position + 1 - len(symbols)
+        symbol = np.array(given[count : count + 1])
+        if count >= len(given):
+            symbol = prediction.sample(generator, **how).numpy()
+            if symbol[0] == model.end:
+                total = count
+        if count < total:
+            x = network.as_input(symbol)  # (1,)
+            reader.read(x)
+            rows.add(float(-prediction.log_prob(x)) / math.log(2) if count or len(model.prime) else math.nan)
+            symbols += symbol.tolist()
+            count += 1
+        if symbols and (time.monotonic() - slice_began > SLICE or count == total):
+            start = count - len(symbols)
             found = rows.found(model.vocabulary.pieces(symbols))
             yield _line(Part(start, found.record(), max(0, min(len(given) - start, len(symbols)))))
             symbols = []
             slice_began = time.monotonic()
-    yield _end(last + 1, began, notes=reading.notes)
+    yield _end(count, began, notes=reading.notes)
 
 
 def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
@@ -319,13 +334,13 @@ def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
     return steps.astype(np.float32)
 
 
-def read_strokes(model: StrokeModel, drawing: np.ndarray) -> Chunks:
+def read_strokes(model: StrokeModel, drawing: np.ndarray, condition: str | None = None) -> Chunks:
     """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
     steps = fit(drawing, model.scale)
     points = model.network.as_input(model.scale.encode(steps))[:, None]  # (T, 1, 3)
     following = points.roll(-1, dims=0).split(CHUNK)  # nothing follows the last point
-    bits = [math.nan]
-    for k, made in enumerate(read_chunks(model.network, points.split(CHUNK))):
+    bits, told = [math.nan], model.tell(condition, steps=len(points))
+    for k, made in enumerate(read_chunks(model.network, points.split(CHUNK), told=told)):
         here = steps[k * CHUNK : (k + 1) * CHUNK]
         bits += (-made.prediction.log_prob(following[k])[:, 0] / math.log(2)).tolist()
         found = _found(model, model.scale.pieces(here), made, bits[: len(here)])
@@ -333,26 +348,34 @@ def read_strokes(model: StrokeModel, drawing: np.ndarray) -> Chunks:
         bits = bits[len(here) :]
 
 
-def write_strokes(model: StrokeModel, points: int, *, bias: float, seed: int | None) -> Slices:
+def write_strokes(
+    model: StrokeModel, points: int, *, bias: float, seed: int | None, condition: str | None = None
+) -> Slices:
     """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
     began = time.monotonic()
     generator = seeded(seed)
-    reader = Reader(model.network)
+    told = model.tell(condition, steps=points)
+    reader = Reader(model.network, told=told)
     reader.read(model.network.as_input(model.scale.encode(np.zeros((1, 3)))))  # each line begins with the step (0, 0)
     rows = Rows(reader)
     steps: list[np.ndarray] = []
     written: list[np.ndarray] = []
-    slice_began = time.monotonic()
-    for position in range(points):
-        drawn = check_jump(reader.predict().sample(generator, bias=bias)).numpy()  # (1, 3)
+    slice_began, position, ended = time.monotonic(), 0, False
+    while not ended:
+        step = reader.predict().sample(generator, bias=bias)  # (1, 3), or (1, 4) with a halt
+        drawn = check_jump(step[:, :POINT_SIZE]).numpy()
+        ended = position == points - 1 or (model.config.model.halt and bool(step[0, POINT_SIZE] > 0))
         reader.read(model.network.as_input(drawn))
         rows.add(math.nan)
         steps.append(model.scale.decode(drawn)[0])
-        if time.monotonic() - slice_began > SLICE or position == points - 1:
+        if time.monotonic() - slice_began > SLICE or ended:
             found = rows.found(model.scale.pieces(np.stack(steps)))
             part = Part(position + 1 - len(steps), found.record(), steps=rounded(np.stack(steps)))
             yield _line(part)
             written += steps
             steps = []
             slice_began = time.monotonic()
-    yield _end(points, began, scribble(model.network, model.scale, [np.stack(written)]))
+        position += 1
+    with telling(model.network, told):
+        warning = scribble(model.network, model.scale, [np.stack(written)])
+    yield _end(position, began, warning)

@@ -25,7 +25,7 @@ class Entry:
 
     def about(self, index: int) -> Model:
         """What the page is told of the model: no path, no file name."""
-        network, reads = self.model.network, self.model.reads
+        network, reads, config = self.model.network, self.model.reads, self.model.config.model
         alphabet = "".join(reads.symbols) if reads.unit == "character" else None
         return Model(
             model=index,
@@ -36,6 +36,7 @@ class Entry:
             parameters=sum(weight.numel() for weight in network.parameters()),
             unit=reads.unit,
             alphabet=alphabet,
+            condition=list(config.classes) if config.conditioned else None,
         )
 
 

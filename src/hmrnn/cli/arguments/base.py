@@ -86,6 +86,8 @@ class TextArguments(ModelArguments):
     unknown: Literal["replace", "skip", "refuse"] = option("replace", reads="text")
     """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
     unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
+    condition: str | None = option(None, "CLASS")
+    """For a model that was trained with data.condition: the class, or numbers separated by commas."""
 
     def flags(self) -> dict[str, str]:
         return {**super().flags(), "data.path": "--file"}

@@ -21,6 +21,8 @@ class EvaluateArguments(ModelArguments):
     """Files to read instead of the model's own corpus, in the format it was trained on."""
     plain: bool = option(False, needs="file", reads="text")
     """Replace accented letters and typographic characters by ASCII before reading; bundled models know only ASCII."""
+    condition: str | None = option(None, "CLASS", needs="file")
+    """For a model that was trained with data.condition: that of --file, a class, or numbers separated by commas."""
     path: tuple[str, ...] = option((), "PATH", file=True)
     """Where the model's own corpus is now, if it has moved since training."""
     streams: int | None = option(None, "N", reads="text")
@@ -78,8 +80,6 @@ class ScoreArguments(TextArguments):
 class SegmentArguments(TextArguments):
     """Show the segments that a model finds in a text, level by level."""
 
-    condition: str | None = option(None, "CLASS")
-    """For a model that was trained with data.condition: the class, or numbers separated by commas."""
     line: str | None = option(None, "LINE", reads="strokes")
     """Handwriting: the line of --file, or of the validation part, by its name or number; the first if not given."""
     json: bool = False
@@ -207,7 +207,7 @@ class PlotArguments(TextArguments):
         check_folder("--out", self.out)
         if self.figure == "curves":
             for field in self.given():
-                if field.name in ("text", "file", "unknown", "line", "levels"):
+                if field.name in ("text", "file", "unknown", "condition", "line", "levels"):
                     raise InputError(f"{called(field)} has no effect with --figure curves; leave it out")
 
 

@@ -41,6 +41,18 @@ def end_symbol(vocabulary: Vocabulary) -> int:
     return vocabulary.values.index(ord("\n"))
 
 
+def all_lines(symbols: np.ndarray, end: int, condition: str | None = None) -> Lines:
+    """The lines of a text that are not blank, under one condition; the last may lack its line end."""
+    if len(symbols) and symbols[-1] != end:
+        symbols = np.append(symbols, np.array(end, symbols.dtype))
+    ends = np.flatnonzero(symbols == end) + 1
+    starts = np.concatenate([[0], ends])[: len(ends)]
+    kept = ends - starts > 1
+    if not kept.any():
+        raise InputError("all lines of the text are blank; there is nothing to predict")
+    return Lines(symbols, starts[kept], ends[kept], None if condition is None else (condition,) * int(kept.sum()))
+
+
 def split_lines(corpus: Corpus) -> dict[str, Lines]:
     """The lines of each part; a line that a cut between two parts runs through belongs to neither."""
     end, parts = end_symbol(corpus.vocabulary), {}

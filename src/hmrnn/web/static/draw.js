@@ -26,8 +26,11 @@ export class Draw {
     page.fill(id("draw-model"), page.drawings);
     id("points").max = page.limits.points;
     id("bias").addEventListener("input", () => { document.querySelector('output[for="bias"]').textContent = id("bias").value; });
-    for (const name of ["draw-model", "bias", "points", "draw-seed"]) id(name).addEventListener("input", () => page.remember());
+    for (const name of ["draw-model", "bias", "points", "draw-seed", "draw-condition"]) id(name).addEventListener("input", () => page.remember());
     id("draw-model").addEventListener("change", () => { this.#levels(); this.#read(); });
+    id("draw-model").addEventListener("input", () => page.offer("draw", [this.model]));
+    page.offer("draw", [this.model]);
+    id("draw-condition").addEventListener("change", () => this.#read());
     id("draw-level").addEventListener("change", () => this.#paint());
     id("compose").addEventListener("click", () => this.#compose());
     id("wipe").addEventListener("click", () => this.#wipe());
@@ -143,7 +146,7 @@ export class Draw {
       const before = this.points[i - 1] ?? { x, y };
       return [x - before.x, y - before.y, up];
     });
-    return { model: this.model.model, steps };
+    return { model: this.model.model, steps, ...this.page.condition("draw", this.model) };
   }
 
   async #read() {
@@ -159,7 +162,7 @@ export class Draw {
     const seed = id("draw-seed").value.trim();
     const request = {
       model: this.model.model, points: Number(id("points").value), bias: Number(id("bias").value),
-      seed: seed === "" ? null : Number(seed),
+      seed: seed === "" ? null : Number(seed), ...this.page.condition("draw", this.model),
     };
     const made = [];
     let x = 0, y = 0;

@@ -29,6 +29,7 @@ export class Read {
       this.open();
     });
     this.other.addEventListener("change", () => this.open());
+    document.getElementById("read-condition").addEventListener("change", () => this.open());
   }
 
   // The first model of text beside the chosen one; none if there is no other.
@@ -39,10 +40,11 @@ export class Read {
   // Make a panel for each chosen model, and read.
   open() {
     for (const { stop } of this.panels) stop?.abort();
-    const chosen = [this.model.value, this.other.value].filter((name) => name !== "");
-    this.panels = chosen.map((name) => {
-      const model = this.page.models.find((each) => each.name === name);
-      const request = () => ({ model: model.model, text: this.text.value });
+    const chosen = [this.model.value, this.other.value].filter((name) => name !== "")
+      .map((name) => this.page.models.find((each) => each.name === name));
+    this.page.offer("read", chosen);
+    this.panels = chosen.map((model) => {
+      const request = () => ({ model: model.model, text: this.text.value, ...this.page.condition("read", model) });
       const options = {
         others: () => this.panels.map(({ panel }) => panel),
         downloads: [
@@ -102,7 +104,7 @@ export class Read {
     const began = performance.now();
     this.status.textContent = "";
     let painted = 0, until = 0; // when the panel was last shown, and how many symbols
-    const request = { model: panel.model.model, text };
+    const request = { model: panel.model.model, text, ...this.page.condition("read", panel.model) };
     for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
       if (!part.end) found.add(part);
       else each.notes = part.notes ?? [];

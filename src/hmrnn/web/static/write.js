@@ -19,7 +19,10 @@ export class Write {
         page.remember();
       });
     }
-    for (const field of [id("prompt"), id("length"), id("seed"), id("pace"), this.model]) {
+    const offer = () => page.offer("write", [page.models.find(({ name }) => name === this.model.value)]);
+    this.model.addEventListener("input", offer);
+    offer();
+    for (const field of [id("prompt"), id("length"), id("seed"), id("pace"), id("write-condition"), this.model]) {
       field.addEventListener("input", () => page.remember());
     }
     id("write-form").addEventListener("submit", (event) => {
@@ -78,7 +81,7 @@ export class Write {
     return {
       model: model.model, prompt: id("prompt").value, length: Number(id("length").value),
       temperature: Number(id("temperature").value), top_p: Number(id("top-p").value) < 1 ? Number(id("top-p").value) : null,
-      seed: seed === "" ? null : Number(seed),
+      seed: seed === "" ? null : Number(seed), ...this.page.condition("write", model),
     };
   }
 
