@@ -223,7 +223,7 @@ def table_of_seeds(folder: Path) -> str:
 
 TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table_of_search,
           "ptb-search": table_of_search, "ptb-regularisers": table_of_search,
-          "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
+          "ptb-baselines": table, "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
           "iamondb seeds": table_of_seeds, "enwik8": table,
           "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
           "text8": table, "iamondb": table_of_strokes,
