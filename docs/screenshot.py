@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def take(address: str, chromium: str, text: str, arguments: argparse.Namespace) -> None:
-    """The page after reading, with the pointer at a place where a segment ends."""
+    """The page after the last symbol was typed, with the pointer at a place where a segment ends."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(
@@ -60,7 +60,9 @@ def take(address: str, chromium: str, text: str, arguments: argparse.Namespace) 
         page.goto(address)
         expect(page.locator("#read-status")).to_have_text(re.compile("^read in"), timeout=60_000)  # what it begins with
         page.fill("#text", "")
-        page.fill("#text", text)
+        page.fill("#text", text[:-1])
+        expect(page.locator("#read-status")).to_have_text(re.compile("^read in"), timeout=60_000)
+        page.locator("#text").press_sequentially(text[-1])
         expect(page.locator("#read-status")).to_have_text(re.compile("^read in"), timeout=60_000)
         expect(page.locator(".symbols span").nth(len(text) - 1)).to_be_attached()
         page.locator("#text").blur()

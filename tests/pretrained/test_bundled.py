@@ -211,6 +211,19 @@ print([name for name in spared if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_command_leaves_no_garbage_to_look_for(tmp_path: Path) -> None:
+    code = """
+import atexit, gc, sys
+atexit.register(lambda: print(len(gc.get_objects()) < 1000, gc.get_freeze_count() > 1000))
+from hmrnn.cli.main import main
+main(["--version"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True True"
+
+
 def test_the_example_of_load_runs() -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(hmrnn.load, globs={"hmrnn": hmrnn})
     assert example.examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import importlib
@@ -55,6 +56,9 @@ SYSTEM_ERRORS = {
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: status 0, 2 for an error that the user can correct, 130 or 143 after a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    atexit.register(
+        gc.freeze
+    )  # or Python, as it ends, spends half a second on looking for garbage among torch's objects
     _open_streams()
     try:
         status = run(arguments)
