@@ -56,9 +56,7 @@ SYSTEM_ERRORS = {
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: status 0, 2 for an error that the user can correct, 130 or 143 after a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    atexit.register(
-        gc.freeze
-    )  # or Python, as it ends, spends half a second on looking for garbage among torch's objects
+    atexit.register(gc.freeze)  # or Python would spend half a second, as it ends, on looking for garbage in torch
     _open_streams()
     try:
         status = run(arguments)
