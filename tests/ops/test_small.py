@@ -22,6 +22,10 @@ MORE = [
     {"lengths": True, "symbols": 5, "sizes": (4, 3, 5, 2)},
     {"lengths": True, "on_copy": "hold"},
     {"forced": "all"},
+    {"layer_norm": True},
+    {"layer_norm": True, "on_copy": "hold", "forced": "some", "lengths": True, "straight_through": True},
+    {"layer_norm": True, "boundary": "sample", "symbols": 5, "sizes": (4, 3, 5, 2)},
+    {"layer_norm": True, "lengths": True, "forced": "some", "sizes": (4,)},
     {"forced": "all", "straight_through": True, "sizes": (3, 4)},
     {"sizes": (4,), "lengths": True},
 ]
@@ -50,7 +54,7 @@ def test_the_slope_has_a_gradient() -> None:
 def test_what_it_cannot_do_is_said() -> None:
     weights = make(Case()).weights
     assert small.why_not(weights, Options()) is None
-    assert "layer norm" in str(small.why_not(make(Case(layer_norm=True)).weights, Options()))
+    assert "hidden layer" in str(small.why_not(make(Case(hidden=3)).weights, Options(detector_hidden=3)))
     assert "zoneout" in str(small.why_not(weights, Options(zoneout=0.1)))
     assert "gumbel" not in str(small.why_not(weights, Options(boundary="gumbel")))
     with torch.autocast("cpu", torch.bfloat16):
@@ -68,9 +72,11 @@ def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> No
     with torch.no_grad():
         rnn(x)
     HMLSTM(3, 4, 3, engine="sparse")(x)
-    HMLSTM(3, 4, 3, layer_norm=True)(x)
+    HMLSTM(3, 4, 3, detector_hidden=2)(x)
     HMLSTM(3, small.SMALL + 1, 2)(x)
-    assert ran == ["small", "sparse", "sparse", "sparse", "sparse"]
+    HMLSTM(3, small.SMALL_NORMALISED, 2, layer_norm=True)(x)
+    HMLSTM(3, small.SMALL_NORMALISED + 1, 2, layer_norm=True)(x)
+    assert ran == ["small", "sparse", "sparse", "sparse", "sparse", "small", "sparse"]
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -1,9 +1,10 @@
 """The recurrence of small layers on a CPU: every row is computed at every step, in as few torch calls as possible.
 
 Layers of up to a few hundred units are multiplied in less time than it takes to find the rows that move. So each layer
-makes one product per step, of [W U V] with the gated h below, its own h and the gated h above, and COPY is a linear
-interpolation with weight 0. The backward pass is written by hand; what does not depend on later steps is computed for
-all steps at once. Outputs and gradients are those of the reference for boundaries of 0 and 1.
+makes one product per step, of [W U V] with the gated h below, its own h and the gated h above (with layer norm one for
+each matrix), and COPY is a linear interpolation with weight 0. The backward pass is written by hand; what does not
+depend on later steps is computed for many steps at once. Outputs and gradients are those of the reference for
+boundaries of 0 and 1.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from torch import Tensor
 
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
+from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 
-SMALL = 128
-"""Units up to which a layer counts as small."""
+SMALL, SMALL_NORMALISED = 128, 64
+"""Units up to which a layer counts as small, without and with layer norm."""
 
 
 def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = None, seen: object = None) -> str | None:
     """Why :func:`hmlstm` cannot take these arguments; None if it can."""
-    if weights[0].gain_U is not None or weights[0].D1 is not None:
-        return "it has neither layer norm nor detectors with a hidden layer"
+    if weights[0].D1 is not None:
+        return "it has no detectors with a hidden layer"
     if options.zoneout > 0 or kept is not None or seen is not None:
         return "it has neither zoneout nor dropout"
     if options.boundary not in ("step", "sample"):
@@ -36,7 +38,8 @@ def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = No
 def suits(weights: Sequence[LayerWeights]) -> bool:
     """Whether the layers are small and learn."""
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
-    return learn and max(w.hidden_size for w in weights) <= SMALL
+    limit = SMALL if weights[0].gain_U is None else SMALL_NORMALISED
+    return learn and max(w.hidden_size for w in weights) <= limit
 
 
 class Call(NamedTuple):
@@ -59,6 +62,9 @@ class Track(NamedTuple):
     flushed: Tensor  # (T, B, 1): 1 on FLUSH
     z: Tensor  # (T+1, B, 1), the initial z first; empty in the top layer
     gate: Tensor  # (T+1, B, 1) of the top-down input; empty in the top layer
+    raw_W: Tensor  # (T, B, 4H) with layer norm W·h, U·h and V·h before it; empty without, and where there is none
+    raw_U: Tensor
+    raw_V: Tensor
 
 
 @torch._disable_dynamo
@@ -80,10 +86,10 @@ def hmlstm(
         active = (torch.arange(len(x), device=x.device)[:, None] < lengths)[..., None]  # (T, B, 1)
         x = x.masked_fill(~active[..., 0] if isinstance(inputs, Symbols) else ~active, 0)
         forced = None if forced is None else forced.masked_fill(~active, 0)
+    read = F.linear(inputs.embedding if isinstance(inputs, Symbols) else x, first.W)
+    read = normalise(read.flatten(0, -2), first.gain_W).unflatten(0, read.shape[:-1]) + first.b
     if isinstance(inputs, Symbols):
-        read = F.embedding(x, F.linear(inputs.embedding, first.W, first.b))
-    else:
-        read = F.linear(x, first.W, first.b)
+        read = F.embedding(x, read)
     pending = state.z if state.pending is None else state.pending
     mask = None if active is None else active.to(first.b.dtype)
     slope = options.slope.item() if isinstance(options.slope, Tensor) else options.slope
@@ -91,8 +97,8 @@ def hmlstm(
     drawn = noise.clone() if noise is not None and options.boundary in DRAWN else None
     call = Call(options, slope, drawn, mask, None if forced is None else forced.clone())
     L = len(weights)
-    matrices = [a for w in weights for a in (w.U, w.V, w.W, w.b)]
-    outputs = _Small.apply(call, read, boundaries, options.slope, state.z, pending, *state.h, *state.c, *matrices)
+    flat = [a for w in weights for a in w]
+    outputs = _Small.apply(call, read, boundaries, options.slope, state.z, pending, *state.h, *state.c, *flat)
     hidden, (z, probabilities, last, gates), ends = outputs[:L], outputs[L : L + 4], outputs[L + 4 :]
     if active is not None:
         hidden = tuple(h * mask for h in hidden)
@@ -107,13 +113,14 @@ class _Small(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, first: Tensor, *tensors: Any) -> tuple[Tensor, ...]:
-        L = (len(tensors) - 4) // 6
+        fields = len(LayerWeights._fields)
+        L = (len(tensors) - 4) // (2 + fields)
         z, pending, h, c = tensors[2], tensors[3], tensors[4 : 4 + L], tensors[4 + L : 4 + 2 * L]
-        weights = [LayerWeights(U=U, V=V, W=W, b=b) for U, V, W, b in zip(*[iter(tensors[4 + 2 * L :])] * 4)]
+        flat = tensors[4 + 2 * L :]
+        weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(flat)] * fields)]
         tracks = forward(call, first, weights, State(h, c, z, pending))
         ctx.call = call
         ctx.set_materialize_grads(False)
-        flat = [a for w in weights for a in (w.U, w.V, w.W)]
         ctx.save_for_backward(*flat, *(a for track in tracks for a in track))
         lower = tracks[:-1]
         T, B = first.shape[:2]
@@ -135,11 +142,11 @@ class _Small(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         from hmrnn.ops.small_backward import backward
 
-        L = (len(grads) - 4) // 3
+        L, fields = (len(grads) - 4) // 3, len(LayerWeights._fields)
         saved = ctx.saved_tensors
-        matrices = list(zip(*[iter(saved[: 3 * L])] * 3))
-        tracks = [Track(*fields) for fields in zip(*[iter(saved[3 * L :])] * len(Track._fields))]
-        return (None, *backward(ctx.call, matrices, tracks, grads, ctx.needs_input_grad[1:]))
+        weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(saved[: fields * L])] * fields)]
+        tracks = [Track(*of_layer) for of_layer in zip(*[iter(saved[fields * L :])] * len(Track._fields))]
+        return (None, *backward(ctx.call, weights, tracks, grads, ctx.needs_input_grad[1:]))
 
 
 class _Layer:
@@ -147,7 +154,7 @@ class _Layer:
 
     def __init__(self, w: LayerWeights, lowest: bool, h: Tensor, c: Tensor, T: int) -> None:
         B, H, R = len(h), w.hidden_size, len(w.b)
-        self.H, self.b = H, w.b
+        self.H, self.w = H, w
         parts = [*([] if lowest else [w.W]), w.U, *([] if w.V is None else [w.V])]
         self.matrix = torch.cat(parts, dim=1).t().contiguous()  # (K, R)
         self.x = h.new_empty(B, len(self.matrix))
@@ -162,6 +169,13 @@ class _Layer:
         self.track_h, self.track_c = h.new_empty(T + 1, B, H), h.new_empty(T + 1, B, H)
         self.track_h[0], self.track_c[0] = h, c
         self.track_s = h.new_empty(T, B, R)
+        self.raw: dict[str, Tensor] = {}  # (T, B, 4H): with layer norm, the products before it
+        if w.gain_U is not None:
+            of = {"U": w.U, "W": None if lowest else w.W, "V": w.V}
+            self.raw = {name: h.new_empty(T, B, 4 * H) for name, matrix in of.items() if matrix is not None}
+            self.matrices = {name: of[name][: 4 * H].t().contiguous() for name in self.raw}  # type: ignore[index]
+            self.raw_steps = {name: a.unbind() for name, a in self.raw.items()}
+            self.gates, self.matrix_z = self.s[:, : 4 * H], self.matrix[:, 4 * H :]
         self.h, self.c, self.all_s = self.track_h.unbind(), self.track_c.unbind(), self.track_s.unbind()
 
     def step(
@@ -182,19 +196,43 @@ class _Layer:
             self.x_below.copy_(below) if fed is None else torch.mul(below, fed, out=self.x_below)
         if self.x_above is not None and above is not None:
             self.x_above.copy_(above) if gate is None else torch.mul(above, gate, out=self.x_above)
-        torch.addmm(self.b if first is None else first, self.x, self.matrix, out=self.s)
+        if self.raw:
+            self._normalised(t, self.w.b if first is None else first, below, fed, above, gate)
+        else:
+            torch.addmm(self.w.b if first is None else first, self.x, self.matrix, out=self.s)
         self.sigmoids.sigmoid_()
         self.g.tanh_()
         kept = c if unflushed is None else torch.mul(c, unflushed, out=self.spare)
         if moves is None:
             torch.addcmul(torch.mul(self.i, self.g, out=new), self.f, kept, out=self.c[t + 1])
-            torch.mul(self.o, torch.tanh(self.c[t + 1], out=new), out=self.h[t + 1])
+            torch.mul(self.o, self._squash(t, new), out=self.h[t + 1])
         else:
             torch.mul(self.i, self.g, out=new).addcmul_(self.f, kept)
             torch.lerp(c, new, moves, out=self.c[t + 1])
-            torch.tanh(self.c[t + 1], out=new).mul_(self.o)
+            self._squash(t, new).mul_(self.o)
             torch.lerp(h, new, moves, out=self.h[t + 1])
         self.all_s[t].copy_(self.s)
+
+    def _normalised(
+        self, t: int, b: Tensor, below: Tensor | None, fed: Tensor | None, above: Tensor | None, gate: Tensor | None
+    ) -> None:
+        """Equation 4 with layer norm of each contribution."""
+        H = self.H
+        self.s.copy_(b)
+        for name, h, factor in (("U", self.h[t], None), ("W", below, fed), ("V", above, gate)):
+            if name in self.raw and h is not None:
+                raw = torch.mm(h, self.matrices[name], out=self.raw_steps[name][t])
+                normal = F.layer_norm(raw, (4 * H,), getattr(self.w, f"gain_{name}"), eps=LAYER_NORM_EPS)
+                self.gates.add_(normal) if factor is None else self.gates.addcmul_(normal, factor)
+        if self.w.has_detector:
+            self.s_z.addmm_(self.x, self.matrix_z)
+
+    def _squash(self, t: int, out: Tensor) -> Tensor:
+        """tanh of the new cell, layer-normalised first where the layer has a gain for it."""
+        c = self.c[t + 1]
+        if self.w.gain_c is not None:
+            c = F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS)
+        return torch.tanh(c, out=out)
 
 
 def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: State) -> list[Track]:
@@ -267,5 +305,6 @@ def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: S
         flushed = torch.zeros_like(fed_track[l])
         if options.flush and l < top:
             flushed = own[:-1] if call.active is None else own[:-1] * call.active
-        tracks.append(Track(layer.track_h, layer.track_c, layer.track_s, fed_track[l], flushed, own, gate))
+        raw = [layer.raw.get(name, z.new_empty(0)) for name in "WUV"]
+        tracks.append(Track(layer.track_h, layer.track_c, layer.track_s, fed_track[l], flushed, own, gate, *raw))
     return tracks

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from hmrnn.ops.interface import LayerWeights
+from hmrnn.ops.reference import LAYER_NORM_EPS
 from hmrnn.ops.small import Call, Track
 
 
 def backward(
     call: Call,
-    matrices: Sequence[tuple[Tensor, Tensor | None, Tensor]],  # U, V, W of each layer
+    weights: Sequence[LayerWeights],
     tracks: Sequence[Track],
     grads: Sequence[Tensor | None],
     needs: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Gradients of W·x + b of the first layer, forced boundaries, slope, z, pending, h, c, and each layer's U, V, W, b.
+    """Gradients of W·x + b of the first layer, forced boundaries, slope, z, pending, h, c, and all weights.
 
     ``grads`` are those of the outputs of the forward pass; ``needs`` says which gradients are wanted, in this order.
     """
     L = len(tracks)
     hidden, of_detectors = grads[:L], grads[L : L + 4]
     ends = zip(grads[L + 4 : 2 * L + 4], grads[2 * L + 4 :])
-    layers = [_Layer(l, call, *given) for l, given in enumerate(zip(matrices, tracks, hidden, ends))]
+    kind = _Layer if weights[0].gain_U is None else _Normalised
+    layers = [kind(l, call, *given) for l, given in enumerate(zip(weights, tracks, hidden, ends))]
     for l, layer in enumerate(layers[:-1]):
         layer.above, layers[l + 1].below = layers[l + 1], layer
     for l, layer in enumerate(layers[:-1]):
@@ -47,11 +52,11 @@ def backward(
     if lower and needs[4] and call.options.gate == "pending":
         d_pending = torch.cat([layer.d_gate for layer in lower], dim=1)
     states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
-    weights = [d for layer in layers for d in layer.weight_gradients()]
+    d_weights = [d for layer in layers for d in map(layer.weight_gradients().get, LayerWeights._fields)]
     d_first = layers[0].ds
     for layer in layers:
         layer.above = layer.below = None  # without reference cycles the memory is freed at once
-    return [d_first, d_forced, d_slope, d_z, d_pending, *states, *weights]
+    return [d_first, d_forced, d_slope, d_z, d_pending, *states, *d_weights]
 
 
 BLOCK = 1 << 14
@@ -68,22 +73,16 @@ class _Layer:
         self,
         l: int,
         call: Call,
-        matrices: tuple[Tensor, Tensor | None, Tensor],
+        w: LayerWeights,
         track: Track,
         d_hidden: Tensor | None,  # (T, B, H)
         d_end: tuple[Tensor | None, Tensor | None],  # of the last h and c
     ) -> None:
-        U, V, W = matrices
         T, B, R = track.s.shape
-        H = U.shape[1]
-        self.l, self.call, self.track, self.H, self.sizes = (
-            l,
-            call,
-            track,
-            H,
-            [W.shape[1], H, 0 if V is None else V.shape[1]],
-        )
-        self.matrix = torch.cat([*([] if l == 0 else [W]), U, *([] if V is None else [V])], dim=1)
+        H = w.hidden_size
+        self.l, self.call, self.w, self.track, self.H = l, call, w, track, H
+        matrices = [*([] if l == 0 else [w.W]), w.U, *([] if w.V is None else [w.V])]
+        self.matrix = torch.cat(matrices, dim=1)
         self.d = track.s.new_zeros(B, 2, H)  # of h and c
         self.flat, self.dh, self.dc = self.d.view(B, 2 * H), self.d[:, 0], self.d[:, 1]
         for part, given in zip((self.dh, self.dc), d_end):
@@ -95,7 +94,7 @@ class _Layer:
         self.ds_gates, self.ds_z = self.ds_now[:, : 4 * H].unflatten(1, (4, H)), self.ds_now[:, 4 * H :]
         self.ds_steps = self.ds.unbind()
         self.dx = track.s.new_empty(B, self.matrix.shape[1])
-        parts = list(self.dx.split([size for size in (0 if l == 0 else self.sizes[0], *self.sizes[1:]) if size], dim=1))
+        parts = list(self.dx.split([a.shape[1] for a in matrices], dim=1))
         self.dx_below = None if l == 0 else parts.pop(0)
         self.dx_own = parts.pop(0)
         self.dx_above = parts[0] if parts else None
@@ -110,7 +109,7 @@ class _Layer:
         """Compute what does not depend on later steps, for a block of steps that ends with ``last``."""
         first = self.block_start = max(0, last + 1 - max(1, BLOCK // self.dh.numel()))
         track, H, options, copies = self.track, self.H, self.call.options, self.copies
-        h, c, tc = track.h[first : last + 1], track.c[first : last + 1], track.c[first + 1 : last + 2].tanh()
+        h, c, tc = track.h[first : last + 1], track.c[first : last + 1], self._squashed(first, last)
         fed, flushed = track.fed[first : last + 1], track.flushed[first : last + 1]
         f, i, o, g = track.s[first : last + 1, :, : 4 * H].unflatten(2, (4, H)).unbind(2)
         kept, new, seen = f * c, i * g, o * tc
@@ -136,6 +135,10 @@ class _Layer:
             self.chosen = torch.cat([seen - h, new + kept - c], dim=2).unbind()
         if options.flush and self.above is not None:  # what FLUSH erases
             self.forgotten = kept.unbind()
+
+    def _squashed(self, first: int, last: int) -> Tensor:
+        """tanh of the cell as the output gate reads it, at the steps from ``first`` to ``last``."""
+        return self.track.c[first + 1 : last + 2].tanh()
 
     def prepare_detector(
         self,
@@ -188,7 +191,7 @@ class _Layer:
         new_dz = new_gate = None
         if above is not None:
             new_dz, new_gate = self._detector(t)
-        self.dc.addcmul_(self.dh, self.cell[now])
+        self._into_cell(t, now)
         torch.mul(torch.index_select(self.d, 1, self.order), self.local[now], out=self.ds_gates)
         change = None
         if self.chosen is not None:
@@ -198,7 +201,7 @@ class _Layer:
             if self.call.active is not None:
                 here = here * self.call.active[t]
             new_dz = here if new_dz is None else new_dz + here
-        torch.mm(self.ds_now, self.matrix, out=self.dx)
+        to_fed, to_gate = self._multiply(t, now)
         self.dc.mul_(self.forget[now])
         if self.still is None:
             self.dh.copy_(self.dx_own)
@@ -210,21 +213,37 @@ class _Layer:
                 below.dh.addcmul_(self.dx_below, self.fed[t])
             else:
                 below.dh.add_(self.dx_below)
-            if self.copies and change is not None:
+            if change is not None and to_fed is not None:
                 d = change * self.unflushed[t] if self.unflushed is not None else change
-                d = _dot(self.dx_below, below.h[t + 1]) + d
+                d = to_fed + d
                 below.dz = below.dz + (d if self.call.active is None else d * self.call.active[t])
         if above is not None and self.dx_above is not None:
             above.dh.addcmul_(self.dx_above, self.gate[t])
-            if options.gate in ("boundary", "pending"):
-                to_gate = _dot(self.dx_above, above.h[t])
-                if options.gate == "pending":
-                    new_gate = to_gate if new_gate is None else new_gate + to_gate
-                else:
-                    new_dz = to_gate if new_dz is None else new_dz + to_gate
+            if to_gate is not None and options.gate == "pending":
+                new_gate = to_gate if new_gate is None else new_gate + to_gate
+            elif to_gate is not None:
+                new_dz = to_gate if new_dz is None else new_dz + to_gate
         if above is not None:
             self.dz = torch.zeros_like(self.dz) if new_dz is None else new_dz
             self.d_gate = self.d_gate if new_gate is None else new_gate
+
+    def _into_cell(self, t: int, now: int) -> None:
+        """Add the gradient that h has from the cell to that of c."""
+        self.dc.addcmul_(self.dh, self.cell[now])
+
+    def _multiply(self, t: int, now: int) -> tuple[Tensor | None, Tensor | None]:
+        """Set ``dx``, the gradients of h below, own and above; return those of z below and of the top-down gate."""
+        torch.mm(self.ds_now, self.matrix, out=self.dx)
+        return self._to_gates(t)
+
+    def _to_gates(self, t: int) -> tuple[Tensor | None, Tensor | None]:
+        """The dot products of ``dx`` with h below and above; None where no gate has a gradient."""
+        to_fed = to_gate = None
+        if self.copies and self.below is not None and self.dx_below is not None:
+            to_fed = _dot(self.dx_below, self.below.h[t + 1])
+        if self.dx_above is not None and self.above is not None and self.call.options.gate in ("boundary", "pending"):
+            to_gate = _dot(self.dx_above, self.above.h[t])
+        return to_fed, to_gate
 
     def _detector(self, t: int) -> tuple[Tensor | None, Tensor | None]:
         """Set the gradient of s_z; return parts of those of z and of the pending gate one step before."""
@@ -247,19 +266,99 @@ class _Layer:
             below.dz = below.dz + dz * self.hold_below[t]
         return new_dz, new_gate
 
-    def weight_gradients(self) -> list[Tensor | None]:
-        """The gradients of U, V, W and b: one product over all steps. In the first layer W and b have none here."""
-        track, ds = self.track, self.ds.flatten(0, 1)
-        read = [track.h[:-1]]
+    def _read(self) -> dict[str, Tensor]:
+        """(T, B, size): what the matrices multiplied, times its gate. W·x of the first layer is not made here."""
+        track, found = self.track, {"U": self.track.h[:-1]}
         if self.below is not None:
-            read.insert(0, self.below.track.h[1:] * track.fed)
+            found = {"W": self.below.track.h[1:] * track.fed} | found
         if self.above is not None and self.dx_above is not None:
-            read.append(self.above.track.h[:-1] * track.gate[:-1])
-        d = ds.t() @ torch.cat(read, dim=2).flatten(0, 1)
-        parts = list(d.split([a.shape[2] for a in read], dim=1))
-        dW = None if self.below is None else parts.pop(0)
-        dU = parts.pop(0)
-        return [dU, parts[0] if parts else None, dW, None if self.below is None else ds.sum(0)]
+            found["V"] = self.above.track.h[:-1] * track.gate[:-1]
+        return found
+
+    def weight_gradients(self) -> dict[str, Tensor]:
+        """The gradients of the weights: one product over all steps. In the first layer W and b have none here."""
+        ds, read = self.ds.flatten(0, 1), self._read()
+        d = ds.t() @ torch.cat(list(read.values()), dim=2).flatten(0, 1)
+        found = dict(zip(read, d.split([a.shape[2] for a in read.values()], dim=1)))
+        return found if self.below is None else found | {"b": ds.sum(0)}
+
+
+class _Normalised(_Layer):
+    """A layer with layer norm."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        T, B, _ = self.track.s.shape
+        H, ds = self.H, self.ds
+        raws = {"W": self.track.raw_W, "U": self.track.raw_U, "V": self.track.raw_V}
+        self.raw = {name: raw for name, raw in raws.items() if len(raw)}
+        self.d_raw = {name: torch.empty_like(raw) for name, raw in self.raw.items()}
+        self.d_raw_steps = {name: a.unbind() for name, a in self.d_raw.items()}
+        self.gate_rows = {name: getattr(self.w, name)[: 4 * H] for name in self.raw}
+        self.flat_gates, self.matrix_z = self.ds_now[:, : 4 * H], self.matrix[4 * H :]
+        self.d_cell = ds.new_empty(T, B, H)  # of the normalised cell
+        self.d_cell_steps = self.d_cell.unbind()
+
+    def _prepare_block(self, last: int) -> None:
+        super()._prepare_block(last)
+        here = slice(self.block_start, last + 1)
+        self.block: dict[str, list[tuple[Tensor, ...]]] = {}
+        for name, raw in self.raw.items():
+            normal, mean, rstd = _layer_norm(raw[here], getattr(self.w, f"gain_{name}"))
+            self.block[name] = list(zip(raw[here].unbind(), normal.unbind(), mean.unbind(), rstd.unbind()))
+        cells = self.track.c[self.block_start + 1 : last + 2]
+        _, mean, rstd = _layer_norm(cells, self.w.gain_c)
+        self.block["c"] = list(zip(cells.unbind(), mean.unbind(), rstd.unbind()))
+
+    def _squashed(self, first: int, last: int) -> Tensor:
+        c = self.track.c[first + 1 : last + 2]
+        return F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS).tanh()
+
+    def _into_cell(self, t: int, now: int) -> None:
+        d = torch.mul(self.dh, self.cell[now], out=self.d_cell_steps[t])
+        c, mean, rstd = self.block["c"][now]
+        self.dc.add_(_norm_backward(d, c, mean, rstd, self.w.gain_c))
+
+    def _multiply(self, t: int, now: int) -> tuple[Tensor | None, Tensor | None]:
+        torch.mm(self.ds_z, self.matrix_z, out=self.dx)  # the detector's rows
+        to_fed, to_gate = self._to_gates(t)
+        d = self.flat_gates.contiguous()
+        for name, dx in (("W", self.dx_below), ("U", self.dx_own), ("V", self.dx_above)):
+            if dx is not None:
+                raw, _, mean, rstd = self.block[name][now]
+                d_raw = _norm_backward(d, raw, mean, rstd, getattr(self.w, f"gain_{name}"))
+                dx.addmm_(d_raw, self.gate_rows[name])
+                self.d_raw_steps[name][t].copy_(d_raw)
+        if to_fed is not None:
+            to_fed = to_fed + _dot(d, self.block["W"][now][1])
+        if to_gate is not None:
+            to_gate = to_gate + _dot(d, self.block["V"][now][1])
+        return to_fed, to_gate
+
+    def weight_gradients(self) -> dict[str, Tensor]:
+        H, track, found = self.H, self.track, {}
+        ds = self.ds.flatten(0, 1)
+        gates = {"W": track.fed, "V": track.gate[:-1]}
+        for name, read in self._read().items():
+            rows = read.flatten(0, 1)
+            parts = [self.d_raw[name].flatten(0, 1).t() @ rows, ds[:, 4 * H :].t() @ rows]
+            found[name] = torch.cat(parts)
+            d = self.ds[..., : 4 * H] if name == "U" else self.ds[..., : 4 * H] * gates[name]
+            found[f"gain_{name}"] = (d * _layer_norm(self.raw[name], None)[0]).sum((0, 1))
+        found["gain_c"] = (self.d_cell * _layer_norm(track.c[1:], None)[0]).sum((0, 1))
+        found["bias_c"] = self.d_cell.sum((0, 1))
+        return found if self.below is None else found | {"b": ds.sum(0)}
+
+
+def _layer_norm(a: Tensor, gain: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """``a`` normalised over its last dimension, the mean and the inverse of the standard deviation."""
+    return torch.native_layer_norm(a, a.shape[-1:], gain, None, LAYER_NORM_EPS)
+
+
+def _norm_backward(d: Tensor, a: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor | None) -> Tensor:
+    """The gradient of the input ``a`` of a layer norm, ``d`` being that of its output."""
+    found = torch.ops.aten.native_layer_norm_backward(d, a, a.shape[-1:], mean, rstd, gain, None, [True, False, False])
+    return cast(Tensor, found[0])
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
