@@ -117,3 +117,16 @@ def test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert [row["rnn"] for row in rows] == ["hm-lstm", "lstm"]
     assert all(row["all_outside"] == 0.75 and 0 <= row["accuracy"] <= 1 for row in rows)
+
+
+def test_stream_frontier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tiny.script(BENCHMARKS / "stream_frontier.py")
+    monkeypatch.setattr(script, "LSTMS", [4])
+    monkeypatch.setattr(script, "HIERARCHIES", [(4, 6, 6)])
+    threads = str(torch.get_num_threads())
+    given = ["--steps", "8", "--repeats", "2", "--threads", threads, "--out", str(tmp_path / "a")]
+    monkeypatch.setattr(sys, "argv", ["stream_frontier", *given])
+    script.main()
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert [row["model"] for row in record["found"]] == ["LN-LSTM 3x4", "LN-HM-LSTM 4/6/6"]
+    assert all(len(row["all_ms"]) == 2 for row in record["found"])
