@@ -10,7 +10,7 @@ boundaries of 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,8 @@ from torch import Tensor
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
+from hmrnn.ops.small_backward import backward
+from hmrnn.ops.small_track import Call, Track
 
 SMALL, SMALL_NORMALISED = 128, 64
 """Units up to which a layer counts as small, without and with layer norm."""
@@ -40,31 +42,6 @@ def suits(weights: Sequence[LayerWeights]) -> bool:
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
     limit = SMALL if weights[0].gain_U is None else SMALL_NORMALISED
     return learn and max(w.hidden_size for w in weights) <= limit
-
-
-class Call(NamedTuple):
-    """One call without the tensors that have gradients."""
-
-    options: Options
-    slope: float
-    noise: Tensor | None  # (T, B, L-1)
-    active: Tensor | None  # (T, B, 1); 0 in the padding
-    forced: Tensor | None  # (T, B, L-1), NaN: not forced
-
-
-class Track(NamedTuple):
-    """What the forward pass keeps of one layer."""
-
-    h: Tensor  # (T+1, B, H), the initial h first
-    c: Tensor  # (T+1, B, H)
-    s: Tensor  # (T, B, R): f, i, o, g and the detector's s_z
-    fed: Tensor  # (T, B, 1): z of the layer below, 0 in the padding
-    flushed: Tensor  # (T, B, 1): 1 on FLUSH
-    z: Tensor  # (T+1, B, 1), the initial z first; empty in the top layer
-    gate: Tensor  # (T+1, B, 1) of the top-down input; empty in the top layer
-    raw_W: Tensor  # (T, B, 4H) with layer norm W·h, U·h and V·h before it; empty without, and where there is none
-    raw_U: Tensor
-    raw_V: Tensor
 
 
 @torch._disable_dynamo
@@ -140,8 +117,6 @@ class _Small(torch.autograd.Function):
     @staticmethod
     @first_only('engine "auto" gives first derivatives only; for create_graph=True use engine="reference"')
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        from hmrnn.ops.small_backward import backward
-
         L, fields = (len(grads) - 4) // 3, len(LayerWeights._fields)
         saved = ctx.saved_tensors
         weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(saved[: fields * L])] * fields)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.small import Call, Track
+from hmrnn.ops.small_track import Call, Track
 
 
 def backward(
