@@ -28,6 +28,11 @@ class Estimator:
     def _names(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Store the arguments of ``__init__``, which are in ``locals()`` there, unchanged."""
+        for name in self._names():
+            setattr(self, name, arguments[name])
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""
         return {name: getattr(self, name) for name in self._names()}

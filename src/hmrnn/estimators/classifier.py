@@ -64,6 +64,11 @@ class HMClassifier(SequenceEstimator):
     _modality = "labels"
     _model = LabelModel
     _kind = "classifier"
+    # parameters beside those of SequenceEstimator
+    read_out: str
+    attend: str
+    level: int
+    class_weight: ClassWeight
 
     def __init__(
         self,
@@ -90,27 +95,7 @@ class HMClassifier(SequenceEstimator):
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.rnn = rnn
-        self.bidirectional = bidirectional
-        self.embedding_size = embedding_size
-        self.layer_norm = layer_norm
-        self.read_out = read_out
-        self.attend = attend
-        self.level = level
-        self.rates = rates
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.class_weight = class_weight
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def _head(self) -> dict[str, Any]:
         return {"read_out": self.read_out, "attend": self.attend, "level": self.level}

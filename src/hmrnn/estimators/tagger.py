@@ -43,6 +43,9 @@ class HMTagger(SequenceEstimator):
 
     _modality = "tags"
     _model = TagModel
+    # parameters beside those of SequenceEstimator
+    crf: bool
+    spelled: bool | None
 
     def __init__(
         self,
@@ -67,25 +70,7 @@ class HMTagger(SequenceEstimator):
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.rnn = rnn
-        self.bidirectional = bidirectional
-        self.embedding_size = embedding_size
-        self.layer_norm = layer_norm
-        self.crf = crf
-        self.spelled = spelled
-        self.rates = rates
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def _head(self) -> dict[str, Any]:
         return {"crf": bool(self.crf)}

@@ -50,6 +50,10 @@ class HMTransducer(SequenceEstimator):
     _modality = "pairs"
     _model = PairModel
     _rate = 0.75  # segments of few steps: the decoder sees one state of each
+    # parameters beside those of SequenceEstimator
+    attend: str
+    level: int
+    beam: int
 
     def __init__(
         self,
@@ -75,26 +79,7 @@ class HMTransducer(SequenceEstimator):
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.rnn = rnn
-        self.bidirectional = bidirectional
-        self.embedding_size = embedding_size
-        self.layer_norm = layer_norm
-        self.attend = attend
-        self.level = level
-        self.beam = beam
-        self.rates = rates
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def _head(self) -> dict[str, Any]:
         found = self.rnn == "hm-lstm"  # a baseline finds no segments
