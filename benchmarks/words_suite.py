@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from hmrnn.analysis.scores import pooled, score, score_words
+from hmrnn.config import Config
 from hmrnn.data import load_corpus
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.tasks.text import settled
@@ -173,29 +174,37 @@ def transitional_cuts(lines: list[list[str]]) -> list[float]:
     return scored(lines, cut)
 
 
-def compare(path: str, settings: list[str], seed: int, others: bool) -> dict[str, object]:
+def compare(path: str, settings: list[str], seed: int, only: str) -> dict[str, object]:
     """The scores of all methods on one corpus."""
     config = configured([*settings, f"data.path=({path!r},)", f"train.seed={seed}"])
-    torch.set_num_threads(config.train.threads or 1)
     corpus = load_corpus(config.data)
     lines = lines_of(corpus)
-    record: dict[str, object] = {"corpus": Path(path).stem, "seed": seed, "set": settings, "symbols": len(corpus.train)}
+    record: dict[str, object] = {"corpus": Path(path).stem, "symbols": len(corpus.train)}
     record["length"] = round(sum(len(word) for words in lines for word in words) / sum(map(len, lines)), 2)
-    began = time.monotonic(), time.process_time()
-    config = settled(config, corpus)
-    trainer = prepared(config, corpus, uncaptured=False)
-    for _ in range(config.train.epochs * trainer.task.chunks):
-        trainer.step()
-    record["seconds"] = round(time.monotonic() - began[0])
-    record["cpu seconds"] = round(time.process_time() - began[1])
-    record["longest"] = config.segments.longest
-    record |= scores(trainer, corpus, "train")
-    if others:
+    if only != "others":
+        record |= {"seed": seed, "set": settings} | trained(config, corpus)
+    if only != "model":
         record["every position"] = scored(lines, list)
         record["transitional probability"] = transitional_cuts(lines)
         record |= sentencepiece_cuts(lines)
         record["morfessor"] = morfessor_cuts(lines)
     return record
+
+
+def trained(config: Config, corpus: Corpus) -> dict[str, object]:
+    """Time and scores of a run."""
+    torch.set_num_threads(config.train.threads or 1)
+    began = time.monotonic(), time.process_time()
+    config = settled(config, corpus)
+    trainer = prepared(config, corpus, uncaptured=False)
+    for _ in range(config.train.epochs * trainer.task.chunks):
+        trainer.step()
+    seconds = {
+        "seconds": round(time.monotonic() - began[0]),
+        "cpu seconds": round(time.process_time() - began[1]),
+        "longest": config.segments.longest,
+    }
+    return seconds | scores(trainer, corpus, "train")
 
 
 def main() -> None:
@@ -208,14 +217,14 @@ def main() -> None:
     comparing.add_argument("path", nargs="+")
     comparing.add_argument("--seed", type=int, default=1)
     comparing.add_argument("--set", nargs="*", default=[])
-    comparing.add_argument("--alone", action="store_true", help="without the other methods")
+    comparing.add_argument("--only", choices=["", "model", "others"], default="", help="one half of the methods")
     comparing.add_argument("--out")
     given = parser.parse_args()
     if given.command == "make":
         make(given.folder, given.packages)
         return
     for path in given.path:
-        line = json.dumps(compare(path, given.set, given.seed, not given.alone))
+        line = json.dumps(compare(path, given.set, given.seed, given.only))
         print(line, flush=True)
         if given.out:
             with open(given.out, "a") as file:
