@@ -30,6 +30,8 @@ from hmrnn.analysis.scores import pooled, score, score_words
 from hmrnn.config import Config
 from hmrnn.data import load_corpus
 from hmrnn.data.text.corpus import Corpus
+from hmrnn.inference.evaluate import find
+from hmrnn.nn.models import LanguageModel
 from hmrnn.tasks.text import settled
 from words import configured, prepared, scores
 
@@ -103,6 +105,14 @@ def artificial(length: float, letters: int, seed: int, words: int = 3000) -> Ite
     frequency = 1 / (1 + rank)
     while True:
         yield " ".join(draw.choice(lexicon, draw.integers(4, 20), p=frequency / frequency.sum()))
+
+
+def example(model: LanguageModel, corpus: Corpus, symbols: int = 300) -> str:
+    """The start of the test part, with a space where the head ends a word."""
+    part = np.asarray(corpus.test)[:symbols]
+    found = find(model, part)
+    assert found.words is not None
+    return "".join(c + " " * bool(end) for c, end in zip(corpus.vocabulary.decode(part), found.words))
 
 
 def lines_of(corpus: Corpus) -> list[list[str]]:
@@ -204,7 +214,7 @@ def trained(config: Config, corpus: Corpus) -> dict[str, object]:
         "cpu seconds": round(time.process_time() - began[1]),
         "longest": config.segments.longest,
     }
-    return seconds | scores(trainer, corpus, "train")
+    return seconds | scores(trainer, corpus, "train") | {"example": example(trainer.model, corpus)}
 
 
 def main() -> None:
@@ -224,10 +234,10 @@ def main() -> None:
         make(given.folder, given.packages)
         return
     for path in given.path:
-        line = json.dumps(compare(path, given.set, given.seed, given.only))
+        line = json.dumps(compare(path, given.set, given.seed, given.only), ensure_ascii=False)
         print(line, flush=True)
         if given.out:
-            with open(given.out, "a") as file:
+            with open(given.out, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
 
 
