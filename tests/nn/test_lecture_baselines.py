@@ -249,6 +249,11 @@ def test_a_ridge_regression_gives_probabilities() -> None:
         ({"rnn": "lstm"}, "model.ridge is for model.rnn echo-state on text without segments.size; leave it out"),
         ({"epochs": 2}, "model.ridge fits in one pass; train.epochs must be 1, and is 2"),
         ({"weight_drop": 0.1}, "regularise.weight_drop is for training by gradient; with model.ridge leave it out"),
+        ({"validate_every": 5}, "train.validate_every is for training by gradient; with model.ridge leave it out"),
+        (
+            {"scheduled_sampling": (0.0, 0.5)},
+            "train.scheduled_sampling is for training by gradient; with model.ridge leave it out",
+        ),
         ({"accumulate": 2}, "model.ridge adds whole batches in one process; leave out torchrun and train.accumulate"),
         ({"ridge": -1.0}, "model.ridge must not be negative; got -1.0"),
     ],

@@ -69,6 +69,7 @@ def test_a_run_learns_the_condition_and_the_end(tmp_path: Path) -> None:
     bits = [found and found.bits for found in model.score_lines(iter(lines), condition=["a", "b", "a"])]
     assert bits == [model.score(line, condition=which).bits for line, which in zip(lines, "aba")]
     assert bits[::2] == [found and found.bits for found in model.score_lines(lines[::2], condition="a")]
+    assert model.segment_many([], condition=[]) == list(model.score_lines([], condition=[])) == []
     one, other = (model.embed("abc", condition=which).symbols for which in "ab")
     assert not np.allclose(one, other)
     with pytest.raises(InputError, match=r"^expected one condition, or 3 in a list, one each; got 2$"):

@@ -204,6 +204,8 @@ def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     assert torch.equal(before.words, after.words)
     assert torch.equal(before.shares, after.shares)
     assert not torch.equal(before.spell.weight, after.spell.weight)
+    parameters = sum(p.numel() for p in load_text(tmp_path / "small").network.parameters())
+    assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
 
 
 def test_a_single_layer_with_a_head_is_refused_with_a_reason():

@@ -77,6 +77,9 @@ class Config:
             raise InputError("model.ridge is for model.rnn echo-state on text without segments.size; leave it out")
         if self.train.epochs != 1:
             raise InputError(f"model.ridge fits in one pass; train.epochs must be 1, and is {self.train.epochs}")
+        if self.train.validate_every or any(self.train.scheduled_sampling):
+            name = "validate_every" if self.train.validate_every else "scheduled_sampling"
+            raise InputError(f"train.{name} is for training by gradient; with model.ridge leave it out")
         for field in dataclasses.fields(self.regularise):
             if getattr(self.regularise, field.name):
                 raise InputError(f"regularise.{field.name} is for training by gradient; with model.ridge leave it out")

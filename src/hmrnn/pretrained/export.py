@@ -94,7 +94,7 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
     """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
     model, data, train = saved.config.model, saved.config.data, saved.config.train
     sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
-    weights = [weight for weight in saved.weights.values() if weight.dim() > 0]
+    weights = [weight for name, weight in saved.weights.items() if weight.dim() > 0 and name not in LEXICON]
     facts = {
         "network": f"`{model.rnn}`, layers of {', '.join(map(str, sizes))}",
         "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",

@@ -26,9 +26,10 @@ M = TypeVar("M", bound="Model")
 
 def one_each(condition: Condition) -> list[Any] | None:
     """The conditions of a list, one for each of several sequences; None if there is one for all, or none."""
-    if condition is None or isinstance(condition, str | Real) or all(isinstance(one, Real) for one in condition):
+    if condition is None or isinstance(condition, str | Real):
         return None
-    return list(condition)
+    each = list(condition)
+    return None if each and all(isinstance(one, Real) for one in each) else each
 
 
 class Model:

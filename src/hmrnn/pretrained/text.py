@@ -257,7 +257,7 @@ class TextModel(Model):
         each = one_each(condition)
         if each is not None:
             lines = list(lines)
-            self.tell(condition, len(lines))  # checks them all
+            self.tell(each, len(lines))  # checks them all
         for number, line in enumerate(lines, start=1):
             _check_text(f"line {number}", line)
             try:
