@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-PRIME = 2
-"""Line ends before a text. After one or three, level 1 of english-small finds the end of the first word less often."""
+PRIME = " .\n"
+"""What is read before a text: the end of a paragraph."""
 
 
 @dataclasses.dataclass(repr=False)
@@ -45,9 +45,10 @@ class TextModel(Model):
     "skip" leaves them out; "refuse" raises InputError. A warning, :class:`hmrnn.errors.TextNote`, says what was read
     as what. Results always index the text as given; only a model that was trained without spaces removes them first.
 
-    Before a text or a prompt the model reads two line ends, as stood before the paragraphs of its training text, so
-    that the first segments are found as well as later ones; they are no part of the result. ``primed=False`` starts
-    from the zero state instead, as does the evaluation of a corpus. A model without line ends is never primed.
+    Before a text or a prompt the model reads the end of a paragraph (a full stop and a line end), as stood before the
+    paragraphs of its training text, so that the first segments are found as well as later ones; it is no part of the
+    result. ``primed=False`` starts from the zero state instead, as does the evaluation of a corpus. A model without
+    line ends is never primed.
 
     A model that was trained on lines (``data.format`` lines) reads one line end before a line, and what it generates
     ends by itself at a line end. A model that was trained with a condition needs ``condition``: a class or numbers.
@@ -313,13 +314,13 @@ class TextModel(Model):
 
     @property
     def prime(self) -> np.ndarray:
-        """The symbols that are read before a text: two line ends, or none if the model does not know them.
+        """The symbols that are read before a text: those of PRIME that the model knows, none if it knows no line end.
 
-        Before a line only one, as in training.
+        Before a line only the line end, as in training.
         """
         known = self.vocabulary.values
-        count = 1 if self.end is not None else PRIME
-        return np.full(count, known.index(ord("\n"))) if ord("\n") in known else np.zeros(0, np.int64)
+        before = [known.index(ord(sign)) for sign in PRIME if ord(sign) in known]
+        return np.array(before[-1:] if self.end is not None else before if ord("\n") in known else [], np.int64)
 
     @property
     def end(self) -> int | None:
