@@ -106,8 +106,10 @@ def hmlstm(
     chosen = choose_engine(engine, device, options, weights[0].b.dtype)
     run = engines[chosen]
     if (engine, chosen) == ("auto", "sparse"):
-        run = _on_cpu_uncompiled if torch.compiler.is_compiling() else _on_cpu
+        run = _on_cpu
     given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
+    if chosen != "reference" and torch.compiler.is_compiling():
+        return _uncompiled(run, inputs, weights, state, options, **given)
     return run(inputs, weights, state, options, **given)
 
 
@@ -126,4 +128,6 @@ def _on_cpu(
     return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)
 
 
-_on_cpu_uncompiled = torch._disable_dynamo(_on_cpu)  # calling it takes seconds to import the compiler
+@torch._disable_dynamo  # the first call imports the compiler, which takes seconds: call it only if compiling
+def _uncompiled(run: Callable[..., Result], *given: Any, **named: Any) -> Result:
+    return run(*given, **named)

@@ -44,7 +44,6 @@ def suits(weights: Sequence[LayerWeights]) -> bool:
     return learn and max(w.hidden_size for w in weights) <= limit
 
 
-@torch._disable_dynamo
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, B, size)
     weights: Sequence[LayerWeights],

@@ -29,7 +29,6 @@ from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, index_tens
 CHUNK = 64  # steps whose W·x is computed at once if no gradient is wanted
 
 
-@torch._disable_dynamo  # torch.compiler.disable would do the same, but takes seconds to import the compiler
 def hmlstm(
     inputs: Tensor | Symbols,  # (T, B, size)
     weights: Sequence[LayerWeights],
