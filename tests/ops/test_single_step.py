@@ -76,6 +76,23 @@ def test_a_changed_setting_counts_at_once(went_on: list[bool]) -> None:
     assert went_on == [False] * 3
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_changes_of_a_network_made_in_inference_mode_count(batch: int) -> None:
+    """No version counts them."""
+    x = torch.randn(batch, 4, dtype=torch.float64)
+    copies = torch.tensor([[0, torch.nan]], dtype=torch.float64).repeat(batch, 1)  # the second layer copies
+    with torch.inference_mode():
+        rnn = network()
+    state = rnn.step(x, None, torch.zeros_like(copies)).state
+    with torch.inference_mode():
+        rnn.slope = 1.5
+        for parameter in rnn.parameters():
+            parameter.add_(0.1)
+    found, fresh = (rnn.step(x, of, copies).probabilities for of in (state, State(*state)))
+    assert 0 < fresh[0, 1] < 1
+    torch.testing.assert_close(found, fresh, rtol=0, atol=1e-12)
+
+
 def test_bad_input_is_named_in_the_middle_of_a_stream() -> None:
     rnn, x = network(), torch.randn(1, 4, dtype=torch.float64)
     state = rnn.step(x).state
@@ -91,6 +108,8 @@ def test_bad_input_is_named_in_the_middle_of_a_stream() -> None:
         rnn.step(x, state, torch.zeros(1, 3, dtype=torch.float64))
     with pytest.raises(InputError, match="boundaries must lie between 0 and 1"):
         rnn.step(x, state, torch.full((1, 2), 1.5, dtype=torch.float64))
+    with pytest.raises(InputError, match="boundaries must be None or a tensor; got list"):
+        rnn.step(x, state, [[0.0, 1.0]])  # type: ignore[arg-type]
 
 
 def test_a_state_can_be_gone_on_from_twice() -> None:

@@ -107,7 +107,9 @@ def go_on(
     x = x.detach()
     values = x.numpy()
     ordinary = np.vdot(values, values) < ORDINARY
-    if boundaries is not None and (boundaries.shape != state.z.shape or not boundaries.is_cpu):
+    if boundaries is not None and (
+        not isinstance(boundaries, Tensor) or boundaries.shape != state.z.shape or not boundaries.is_cpu
+    ):
         return None
     given = _given(state, boundaries)
     if given is None or not ordinary:
@@ -151,18 +153,21 @@ class _Plan:
         self.weights, self.options, self.settings, self.tensors = list(weights), options, options.settings, tensors
         self.slope, self.lower = float(options.slope), autocast_dtype(weights[0].b.device)
         self.input_size, self.dtype = weights[0].W.shape[1], weights[0].b.dtype
-        self.counted = [a for a in tensors if not a.is_inference()]  # those whose changes are counted
-        self.addresses, self.versions = [a.data_ptr() for a in tensors], [a._version for a in self.counted]
+        # changes of tensors that were made in inference mode are not counted: then there is nothing to reuse
+        self.reusable = not any(a.is_inference() for a in tensors)
+        self.addresses = [a.data_ptr() for a in tensors]
+        self.versions = [a._version for a in tensors] if self.reusable else []
         self.free: list[list[Layer]] = []  # threads that run at once take different ones
         self.patterns: dict[tuple[bool, ...], np.ndarray] = {}
 
     def fits(self, tensors: list[Tensor], settings: tuple[object, ...]) -> bool:
         """Whether the layers are those of ``tensors``, unchanged, and of ``settings``."""
         return (
-            len(tensors) == len(self.tensors)
+            self.reusable
+            and len(tensors) == len(self.tensors)
             and all(map(operator.is_, tensors, self.tensors))
             and [a.data_ptr() for a in tensors] == self.addresses
-            and [a._version for a in self.counted] == self.versions
+            and [a._version for a in tensors] == self.versions
             and settings == self.settings
             and (torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None) == self.lower
         )

@@ -56,7 +56,7 @@ def remembered(state: State, weights: Sequence[LayerWeights]) -> Products | None
         return None
     same = (
         # the same object: a weight that is computed for every call may have the address of the last one
-        ref() is a and old == version(a)
+        ref() is a and old == version(a) and not a.is_inference()
         for (ref, old), a in zip(known.sources, _sources(state, known.down, weights), strict=True)
     )
     return known if all(same) else None
