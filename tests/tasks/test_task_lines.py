@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,22 @@ def test_a_model_that_is_told_the_time_left_scores_and_embeds_lines(tmp_path: Pa
         assert model.embed("abcabc").symbols.shape[0] == 6
     assert found is not None
     assert found.bits == pytest.approx(model.score("abcabc", condition="a").bits)
+
+
+def test_lines_of_a_file_are_evaluated_under_a_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = trained(tmp_path / "run", config(epochs=1, time="left"))
+    (tmp_path / "new.txt").write_text("abcabc\n\nabc")
+    flags = ("evaluate", "-m", tmp_path / "run", "--file", tmp_path / "new.txt", "--json")
+    assert tiny.hmrnn(*flags, "--condition", "a") == 0
+    found = json.loads(capsys.readouterr().out)
+    bits = np.concatenate([model.segment(f"{line}\n", condition="a").bits for line in ("abcabc", "abc")])
+    assert (found["lines"], found["symbols"]) == (2, len(bits))
+    for more, says in (
+        ((), "this model was trained with a condition; give --condition"),
+        (
+            ("--condition", "a", "--boundaries"),
+            "--boundaries reads a text in streams, and this model is told the time of lines; leave it out",
+        ),
+    ):
+        assert tiny.hmrnn(*flags, *more) == 2
+        assert capsys.readouterr().err == f"hmrnn: {says}\n"

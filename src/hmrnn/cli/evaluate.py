@@ -39,6 +39,9 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
     if model.end is not None and not (arguments.file and (arguments.boundaries or arguments.dynamic)):
         _text_lines(model, arguments)
         return
+    if model.config.model.time != "none":
+        name = "dynamic" if arguments.dynamic else "boundaries"
+        raise InputError(f"--{name} reads a text in streams, and this model is told the time of lines; leave it out")
     symbols, spaces, what = _symbols(model, arguments)
     symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
     if arguments.dynamic:
@@ -73,6 +76,8 @@ def _text_lines(model: TextModel, arguments: EvaluateArguments) -> None:
             raise InputError(f"--{name} is for a text read in streams, and this model reads lines; leave it out")
     end = end_symbol(model.vocabulary)
     if arguments.file:
+        if model.config.model.conditioned and arguments.condition is None:
+            raise InputError("this model was trained with a condition; give --condition")
         symbols, _, what = _symbols(model, arguments)
         lines = all_lines(symbols, end, arguments.condition)
     else:
