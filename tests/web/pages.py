@@ -19,7 +19,7 @@ import torch
 import uvicorn
 
 from hmrnn import checkpoint
-from hmrnn.config import Config, DataConfig, Format, ModelConfig, TrainConfig
+from hmrnn.config import Config, DataConfig, DetectorConfig, Format, ModelConfig, TrainConfig
 from hmrnn.data import Vocabulary
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.nn.models import HandwritingModel, LanguageModel
@@ -33,7 +33,14 @@ CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrst
 BYTES = Vocabulary("bytes", tuple(range(256)))
 
 
-def save(directory: Path, reads: Vocabulary | Scale, seed: int, form: Format = "text", **options: Any) -> None:
+def save(
+    directory: Path,
+    reads: Vocabulary | Scale,
+    seed: int,
+    form: Format = "text",
+    detectors: DetectorConfig | None = None,
+    **options: Any,
+) -> None:
     """A checkpoint of an untrained model with ``options`` of its network, for data in the format ``form``."""
     torch.manual_seed(seed)
     model = dataclasses.replace(SIZES, **options)
@@ -42,7 +49,7 @@ def save(directory: Path, reads: Vocabulary | Scale, seed: int, form: Format = "
     with torch.no_grad():
         for l in range(2):  # detectors that fire now and then
             network.rnn.b[l][-1] = -0.2
-    config = Config(DataConfig(format=form), model, TrainConfig())
+    config = Config(DataConfig(format=form), model, TrainConfig(), detectors=detectors or DetectorConfig())
     checkpoint.write(directory, checkpoint.Checkpoint(config, reads, network.state_dict()))
 
 

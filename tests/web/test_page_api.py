@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.config import DetectorConfig
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.sample import scribble
@@ -285,6 +286,18 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
         ):
             refusal = client.post("/api/read", json=body)
             assert (refusal.status_code, refusal.json()["message"]) == (400, says)
+
+
+def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path) -> None:
+    """Across chunks and signs that are written plainly, and when the text grows; as the library shows them."""
+    save(tmp_path / "late", CHARACTERS, 1, detectors=DetectorConfig(pull_to="segments", pull_delay=1))
+    shelf = open_shelf([tmp_path / "late"])
+    with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
+        text = ("the \ufb01sh " + TEXT.replace("\n", " ") * 3)[:300]
+        for end in (64, 65, 128, 300, 129):
+            *parts, _ = lines(client.post("/api/read", json={"text": text[:end]}))
+            assert_same(joined(parts), shelf[0].model.segment(text[:end]))
+    assert shelf[0].model.late == 1
 
 
 def test_models_are_named_without_their_paths(client: TestClient, runs: Path) -> None:

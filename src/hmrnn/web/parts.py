@@ -180,7 +180,7 @@ class Memory:
 
 
 def read(model: TextModel, reading: Reading, memory: Memory, condition: str | None = None) -> Chunks:
-    """What the network finds in a text; the same numbers as ``model.segment`` gives."""
+    """What the network finds in a text; the same numbers as ``model.segment`` gives with ``by`` "detectors"."""
     if not len(reading.indices):
         raise InputError("there is nothing to read: the text is empty of known symbols")
     time_of, first = model.config.model.time, len(model.prime)
@@ -191,11 +191,12 @@ def read(model: TextModel, reading: Reading, memory: Memory, condition: str | No
     for start, end in _cuts(reading):
         symbols = reading.symbols[start:end]
         here = reading.indices[read[start] : read[end]].astype(np.int64)
-        digest.update(here.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
+        after = reading.indices[read[end] :][: model.late].astype(np.int64)
+        digest.update(here.tobytes() + after.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
         known = memory.get(digest.digest())
         chunk = known or _read_chunk(
             model, here, symbols, reading.counts[start:end], start, chunk or _primed(model, told),
-            told.after(first + int(read[start]), time_of),
+            told.after(first + int(read[start]), time_of), after,
         )  # fmt: skip
         if known is None and len(here) >= CHUNK:
             memory.put(digest.digest(), chunk)
@@ -207,7 +208,7 @@ def _primed(model: TextModel, told: Told) -> Chunk | None:
     if not len(model.prime):
         return None
     shown = model.vocabulary.pieces(model.prime)
-    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None, told)
+    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None, told, model.prime[:0])
 
 
 def _cuts(reading: Reading) -> list[tuple[int, int]]:
@@ -227,16 +228,31 @@ def _read_chunk(
     start: int,
     before: Chunk | None,
     told: Told,
+    after: np.ndarray,
 ) -> Chunk:
+    """Read a chunk. A detector that fires late has shown its ends once the symbols ``after`` the chunk are read."""
     here = model.network.as_input(indices)
     [made] = read_chunks(model.network, [here[:, None]], None if before is None else before.state, told=told)
     assert isinstance(made.prediction, Categorical)
     log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    found = _found(model, model.vocabulary.pieces(indices), made, bits.tolist()).regroup(symbols, counts)
+    found = _found(model, model.vocabulary.pieces(indices), made, bits.tolist())
     state = made.state.apply(torch.clone)  # not views of something larger
+    if model.late:
+        _move_back(found, model, state, after, told)
+    found = found.regroup(symbols, counts)
     return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
+
+
+def _move_back(found: Segmentation, model: TextModel, state: State, after: np.ndarray, told: Told) -> None:
+    """Move the ends of level 1 back by one symbol; that of the last is known from the symbol ``after``, if any."""
+    for ends in (found.boundaries, found.probabilities):
+        ends[:-1, 0] = ends[1:, 0].copy()
+    if len(after):
+        [ahead] = read_chunks(model.network, [model.network.as_input(after)[:, None]], state, told=told)
+        found.boundaries[-1, 0] = int(ahead.boundaries[0, 0, 0])
+        found.probabilities[-1, 0] = float(ahead.output.probabilities[0, 0, 0])
 
 
 def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
