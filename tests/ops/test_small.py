@@ -77,6 +77,11 @@ def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> No
     HMLSTM(3, small.SMALL_NORMALISED, 2, layer_norm=True)(x)
     HMLSTM(3, small.SMALL_NORMALISED + 1, 2, layer_norm=True)(x)
     assert ran == ["small", "sparse", "sparse", "sparse", "sparse", "small", "sparse"]
+    ran.clear()
+    for norm, most in ((False, small.AT_ONCE), (True, small.AT_ONCE_NORMALISED)):
+        for batch in (most // 64, most // 64 + 1):
+            HMLSTM(3, (64, 2), 2, layer_norm=norm)(torch.randn(1, batch, 3))
+    assert ran == ["small", "sparse"] * 2
 
 
 def test_second_derivatives_are_refused() -> None:

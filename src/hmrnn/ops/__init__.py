@@ -90,10 +90,10 @@ def hmlstm(
             above read it: dropout masks. Detectors read h without them.
         engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
             what is faster than it and equal up to rounding: NumPy for a single sequence without gradients
-            (:mod:`hmrnn.ops.single`), dense products for the gradients of small layers (:mod:`hmrnn.ops.small`); or the
-            reference if given boundaries or the state's z lie between 0 and 1. "cuda-rows" is "cuda" without products
-            for rows that copy: faster in batches of 512 at rates of about 0.2 or less, slower in batches of 128 or less
-            and at high rates, and with larger buffers; "auto" does not choose it.
+            (:mod:`hmrnn.ops.single`), dense products for the gradients of small layers in small batches
+            (:mod:`hmrnn.ops.small`); or the reference if given boundaries or the state's z lie between 0 and 1.
+            "cuda-rows" is "cuda" without products for rows that copy: faster in batches of 512 at rates of about 0.2 or
+            less, slower in batches of 128 or less and at high rates, and with larger buffers; "auto" never chooses it.
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")
@@ -120,7 +120,7 @@ def _on_cpu(
     lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
     if not sparse.all_binary(state, lengths, boundaries):
         return reference.hmlstm(inputs, weights, state, options, **given)
-    if small.suits(weights) and not small.why_not(weights, options, given["kept"], given["seen"]):
+    if small.suits(weights, len(state.z)) and not small.why_not(weights, options, given["kept"], given["seen"]):
         return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
     drops = given["kept"] is not None or given["seen"] is not None
     if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):

@@ -1,7 +1,7 @@
 """The recurrence of small layers on a CPU: every row is computed at every step, in as few torch calls as possible.
 
-Layers of up to a few hundred units are multiplied in less time than it takes to find the rows that move. So each layer
-makes one product per step, of [W U V] with the gated h below, its own h and the gated h above (with layer norm one for
+Small layers in small batches are multiplied in less time than it takes to find the rows that move. So each layer makes
+one product per step, of [W U V] with the gated h below, its own h and the gated h above (with layer norm one for
 each matrix), and COPY is a linear interpolation with weight 0. The backward pass is written by hand; what does not
 depend on later steps is computed for many steps at once. Outputs and gradients are those of the reference for
 boundaries of 0 and 1.
@@ -25,6 +25,9 @@ from hmrnn.ops.small_track import Call, Track
 SMALL, SMALL_NORMALISED = 128, 64
 """Units up to which a layer counts as small, without and with layer norm."""
 
+AT_ONCE, AT_ONCE_NORMALISED = 4096, 2048
+"""Sequences times units up to which dense products are faster than the sparse engine, without and with layer norm."""
+
 
 def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = None, seen: object = None) -> str | None:
     """Why :func:`hmlstm` cannot take these arguments; None if it can."""
@@ -37,11 +40,12 @@ def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = No
     return "it has no autocast" if autocast_dtype(weights[0].b.device) is not None else None
 
 
-def suits(weights: Sequence[LayerWeights]) -> bool:
-    """Whether the layers are small and learn."""
+def suits(weights: Sequence[LayerWeights], batch: int) -> bool:
+    """Whether the layers learn and are small, and the batch, too."""
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
-    limit = SMALL if weights[0].gain_U is None else SMALL_NORMALISED
-    return learn and max(w.hidden_size for w in weights) <= limit
+    units, plain = max(w.hidden_size for w in weights), weights[0].gain_U is None
+    limit, at_once = (SMALL, AT_ONCE) if plain else (SMALL_NORMALISED, AT_ONCE_NORMALISED)
+    return learn and units <= limit and batch * units <= at_once
 
 
 def hmlstm(
