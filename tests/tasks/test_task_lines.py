@@ -20,7 +20,7 @@ from hmrnn.config import Config, DataConfig
 from hmrnn.data import Corpus, Vocabulary
 from hmrnn.data.text.lines import split_lines
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import telling
+from hmrnn.nn.models import LanguageModel, telling
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.text import TextModel
 
@@ -194,3 +194,15 @@ def test_lines_of_a_file_are_evaluated_under_a_condition(tmp_path: Path, capsys:
     ):
         assert tiny.hmrnn(*flags, *more) == 2
         assert capsys.readouterr().err == f"hmrnn: {says}\n"
+
+
+def test_a_list_of_numbers_has_one_for_each_text_where_a_condition_is_one_number() -> None:
+    chosen = tiny.changed(config(), condition_numbers=1)
+    network = LanguageModel(len(VOCABULARY), chosen.model)
+    model = TextModel(network, VOCABULARY, chosen)
+    lines, alone = ["abc", "de"], [model.score("abc", condition=0.1).bits, model.score("de", condition=[0.9]).bits]
+    many = model.segment_many(lines, condition=[0.1, 0.9])
+    assert [found.bits.mean() for found in many] == pytest.approx(alone, rel=1e-5)
+    assert [found and found.bits for found in model.score_lines(lines, condition=[0.1, 0.9])] == alone
+    with pytest.raises(InputError, match=r"^expected one condition, or 2 in a list, one each; got 3$"):
+        model.segment_many(lines, condition=[0.1, 0.5, 0.9])

@@ -24,12 +24,16 @@ Condition: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence
 M = TypeVar("M", bound="Model")
 
 
-def one_each(condition: Condition) -> list[Any] | None:
-    """The conditions of a list, one for each of several sequences; None if there is one for all, or none."""
+def one_each(condition: Condition, numbers: int) -> list[Any] | None:
+    """The conditions of a list, one for each of several sequences; None if there is one for all, or none.
+
+    A list of numbers is one condition, unless a condition has ``numbers`` 1.
+    """
     if condition is None or isinstance(condition, str | Real):
         return None
     each = list(condition)
-    return None if each and all(isinstance(one, Real) for one in each) else each
+    alone = each and all(isinstance(one, Real) for one in each) and (numbers != 1 or len(each) == 1)
+    return None if alone else each
 
 
 class Model:
@@ -92,10 +96,10 @@ class Model:
         """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""
         m, given = self.config.model, self.network.told.condition
         if condition is not None:
-            each = one_each(condition)
-            rows: list[Any] = (
-                ([condition] if not isinstance(condition, Real) else [[condition]]) if each is None else each
-            )
+            each = one_each(condition, m.condition_numbers)
+            rows: list[Any] = [
+                [row] if isinstance(row, Real) else row for row in ([condition] if each is None else each)
+            ]
             if each is not None and len(rows) != count:
                 raise InputError(f"expected one condition, or {count} in a list, one each; got {len(rows)}")
             given = torch.from_numpy(encode(rows, m)).to(next(self.network.parameters()).device)

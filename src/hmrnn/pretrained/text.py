@@ -255,7 +255,7 @@ class TextModel(Model):
         """
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
-        each = one_each(condition)
+        each = one_each(condition, self.config.model.condition_numbers)
         if each is not None:
             lines = list(lines)
             self.tell(each, len(lines))  # checks them all
