@@ -61,6 +61,12 @@ def test_what_it_cannot_do_is_said() -> None:
         assert "autocast" in str(small.why_not(weights, Options()))
 
 
+def test_a_state_of_another_dtype_is_named() -> None:
+    given = make(Case(), torch.float64)
+    with pytest.raises(InputError, match=r"state must be torch\.float64"):
+        small.hmlstm(given.source, given.weights, given.state.apply(torch.Tensor.float), Options())
+
+
 def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     for name, engine in (("small", small), ("sparse", sparse)):

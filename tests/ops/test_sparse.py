@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from against_reference import Case, Inputs, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, Result, State, Symbols, reference
+from hmrnn.ops import Options, Result, State, Symbols, hmlstm, reference
 from hmrnn.ops.sparse import forward as sparse
 from hmrnn.ops.sparse import layer as sparse_layer
 from literal import random_state, random_weights
@@ -318,7 +318,7 @@ def test_compiled_around() -> None:
 
     @torch.compile(backend="eager")
     def step(x: Tensor) -> Tensor:
-        return loss_of(sparse.hmlstm(x * 2, p.weights, p.state, p.options)) * 2
+        return loss_of(hmlstm(x * 2, p.weights, p.state, p.options, engine="sparse")) * 2
 
     got = torch.autograd.grad(step(p.x / 2) / 2, p.parameters)
     same(got, torch.autograd.grad(loss_of(p.run()), p.parameters))

@@ -96,6 +96,14 @@ class State(NamedTuple):
         return self.apply(torch.Tensor.detach)
 
 
+def check_dtype(state: State, dtype: torch.dtype) -> None:
+    """InputError unless h and c have ``dtype``, that of the parameters."""
+    if any(a.dtype != dtype for a in (*state.h, *state.c)):
+        raise InputError(
+            f"state must be {dtype}, as the parameters are; got {state.h[0].dtype}; convert it with .to(...)"
+        )
+
+
 class Symbols(NamedTuple):
     """Input given as indices of an embedding: engines may compute W·embedding once per symbol."""
 

@@ -17,7 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
+from hmrnn.ops.interface import (
+    LayerWeights,
+    Options,
+    Result,
+    State,
+    Symbols,
+    autocast_dtype,
+    check_dtype,
+    first_only,
+)
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.small_backward import backward
 from hmrnn.ops.small_track import Call, Track
@@ -60,6 +69,7 @@ def hmlstm(
 ) -> Result:
     """Run the sequence; see :func:`hmrnn.ops.hmlstm`. All boundaries, forced and in the state too, must be 0 or 1."""
     first = weights[0]
+    check_dtype(state, first.b.dtype)
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
     active, forced = None, None if boundaries is None else boundaries.detach()
     if lengths is not None:

@@ -21,7 +21,16 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype, first_only
+from hmrnn.ops.interface import (
+    LayerWeights,
+    Options,
+    Result,
+    State,
+    Symbols,
+    autocast_dtype,
+    check_dtype,
+    first_only,
+)
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.sparse.backward import backward
 from hmrnn.ops.sparse.log import Call, Log, Matrix, Move, add, clear, index_tensor, multiply, pick, put, replaced
@@ -45,10 +54,7 @@ def hmlstm(
     if options.boundary == "soft":
         raise InputError('engine "sparse" takes boundaries of 0 and 1 only, not "soft" ones; use engine="reference"')
     device, dtype = weights[0].b.device, weights[0].b.dtype
-    if any(a.dtype != dtype for a in (*state.h, *state.c)):
-        raise InputError(
-            f"state must be {dtype}, as the parameters are; got {state.h[0].dtype}; convert it with .to(...)"
-        )
+    check_dtype(state, dtype)
     pending = None
     if options.gate == "pending":
         pending = state.z if state.pending is None else state.pending
