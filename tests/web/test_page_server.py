@@ -63,13 +63,13 @@ def endless_text(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """The text "endless" has no end for a model that reads; "closed" becomes true when the reading is ended."""
     noted, read = {"closed": False}, app_module.parts.read
 
-    def work(model: Any, reading: Reading, memory: Any) -> Iterator[Any]:
+    def work(model: Any, reading: Reading, *rest: Any) -> Iterator[Any]:
         if "".join(reading.symbols) != "endless":
-            yield from read(model, reading, memory)
+            yield from read(model, reading, *rest)
             return
         try:
             while True:
-                yield from read(model, reading, memory)
+                yield from read(model, reading, *rest)
         finally:
             noted["closed"] = True
 
