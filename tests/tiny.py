@@ -177,11 +177,15 @@ needs_results = pytest.mark.skipif(
 
 
 def script(path: Path) -> ModuleType:
-    """A script outside the package, as a module."""
+    """A script outside the package, as a module; it may import the files beside it."""
     found = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # where dataclasses look their annotations up
-    found.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))
+    try:
+        found.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module

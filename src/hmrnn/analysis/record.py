@@ -1,8 +1,8 @@
-"""The JSON of a segmentation: its fields, and how they are made and read."""
+"""The JSON of a segmentation: its fields, and how they are read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -10,9 +10,6 @@ from msgspec import Meta
 
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation
-
-if TYPE_CHECKING:
-    from hmrnn.analysis.segmentation import Segmentation
 
 LETTERS = "".join(operation.name[0] for operation in Operation)
 """UCF: one letter per operation, indexed by its number."""
@@ -60,33 +57,6 @@ class SegmentationJSON(msgspec.Struct):
     updates: UpdatesJSON
     bits: Numbers | None
     multiply_adds: Annotated[Counts, Meta(description="of each symbol")] | None = None
-
-
-def to_record(found: Segmentation) -> SegmentationJSON:
-    """The fields of the JSON. Numbers are rounded to four decimals."""
-    updates = found.updates()
-    return SegmentationJSON(
-        text=found.text,
-        symbols=list(found.symbols),
-        nested=found.nested,
-        levels=[
-            LevelJSON(
-                level,
-                found.ends(level),
-                found.segments(level),
-                found.boundaries[:, level - 1].tolist(),
-                rounded(found.probabilities[:, level - 1]),
-            )
-            for level in range(1, found.levels + 1)
-        ],
-        layers=[
-            LayerJSON(l + 1, count, "".join(LETTERS[k] for k in found.operations[:, l]), rounded(found.norms[:, l]))
-            for l, count in enumerate(updates.per_layer)
-        ],
-        updates=UpdatesJSON(updates.total, updates.dense, round(updates.saved, 4)),
-        bits=None if found.bits is None else rounded(found.bits),
-        multiply_adds=None if found.products is None else found.products.tolist(),
-    )
 
 
 def from_record(record: SegmentationJSON) -> dict[str, Any]:

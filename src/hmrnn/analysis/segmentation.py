@@ -13,7 +13,15 @@ import msgspec
 import numpy as np
 
 from hmrnn.analysis import render
-from hmrnn.analysis.record import SegmentationJSON, from_record, to_record
+from hmrnn.analysis.record import (
+    LETTERS,
+    LayerJSON,
+    LevelJSON,
+    SegmentationJSON,
+    UpdatesJSON,
+    from_record,
+    rounded,
+)
 from hmrnn.analysis.render import joined, spans
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation
@@ -255,7 +263,29 @@ class Segmentation:
 
     def record(self) -> SegmentationJSON:
         """The fields of the JSON. Numbers are rounded to four decimals."""
-        return to_record(self)
+        updates = self.updates()
+        return SegmentationJSON(
+            text=self.text,
+            symbols=list(self.symbols),
+            nested=self.nested,
+            levels=[
+                LevelJSON(
+                    level,
+                    self.ends(level),
+                    self.segments(level),
+                    self.boundaries[:, level - 1].tolist(),
+                    rounded(self.probabilities[:, level - 1]),
+                )
+                for level in range(1, self.levels + 1)
+            ],
+            layers=[
+                LayerJSON(l + 1, count, "".join(LETTERS[k] for k in self.operations[:, l]), rounded(self.norms[:, l]))
+                for l, count in enumerate(updates.per_layer)
+            ],
+            updates=UpdatesJSON(updates.total, updates.dense, round(updates.saved, 4)),
+            bits=None if self.bits is None else rounded(self.bits),
+            multiply_adds=None if self.products is None else self.products.tolist(),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON as plain data; :meth:`from_dict` reads it."""
