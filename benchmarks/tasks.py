@@ -11,7 +11,6 @@ Both networks have the same layers, read-out, schedule, seed and data. Prints a 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -25,7 +24,6 @@ import torch
 
 import hmrnn
 from hmrnn.analysis.edits import span_f1
-from hmrnn.ops.cuda.cache import uncaptured
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""
@@ -96,9 +94,9 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Runs:
     entries = [(word, [sound.rstrip("012") for sound in sounds]) for word, sounds in spoken.items()]
     order = np.random.default_rng(0).permutation(len(entries))[: count + test]
     X, y = ([entries[k][part] for k in order] for part in (0, 1))
-    minutes = how.pop("minutes", None)
-    if minutes:
-        how["epochs"] = how["patience"] = epochs_in(60 * minutes, X[test:], y[test:], seed, how)
+    if "minutes" in how:
+        print(epochs_in(60 * how.pop("minutes"), X[test:], y[test:], seed, how), flush=True)
+        return
 
     def measure(rnn: str) -> dict[str, Any]:
         attend = {"lstm": "steps", "hm-lstm": "segments"}.get(rnn, "steps")
@@ -115,14 +113,13 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Runs:
 
 
 def epochs_in(seconds: float, X: list[str], y: list[list[str]], seed: int, how: dict[str, Any]) -> int:
-    """The number of epochs that an HMTransducer makes in this time, from one and from three epochs of a part."""
-    part, took = min(len(X), 40 * how["batch_size"]), []
-    for epochs in (1, 1, 3):  # the first compiles kernels
+    """The number of epochs that an HMTransducer makes in this time, from one, one and two epochs."""
+    took = []
+    for epochs in (1, 1, 2):  # the first compiles kernels; all capture graphs
         model, began = hmrnn.HMTransducer(random_state=seed, **how | {"epochs": epochs}), time.monotonic()
-        with uncaptured():
-            model.fit(X[:part], y[:part])
+        model.fit(X, y)
         took.append(time.monotonic() - began)
-    return max(1, int(seconds / ((took[2] - took[1]) / 2 * len(X) / part)))
+    return max(1, int((seconds - took[1]) / max(took[2] - took[1], 0.01)))
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -141,7 +138,10 @@ def main() -> None:
     parser.add_argument("--num-layers", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--minutes", type=float, help="pairs: as many epochs as the HM-LSTM makes in this time")
+    parser.add_argument("--minutes", type=float, help="pairs: print how many epochs fit into this time")
+    for name in ("learning-rate", "dropout", "validation-fraction"):
+        parser.add_argument(f"--{name}", type=float, help="the default of the estimator if not given")
+    parser.add_argument("--embedding-size", type=int, default=32)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--verbose", action="store_true", help="print a line per epoch to standard error")
     parser.add_argument("--crf", action="store_true")
@@ -152,8 +152,9 @@ def main() -> None:
     parser.add_argument("--out", help="a file to which results are appended, one JSON object per line")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    names = ("hidden_size", "num_layers", "epochs", "batch_size", "device", "verbose")
-    how = {name: getattr(given, name) for name in names}
+    names = ("hidden_size", "num_layers", "epochs", "batch_size", "device", "verbose", "embedding_size",
+             "learning_rate", "dropout", "validation_fraction")  # fmt: skip
+    how = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if given.minutes:
         how["minutes"] = given.minutes
     how["patience"] = given.epochs
@@ -167,8 +168,7 @@ def main() -> None:
         ):
             for rnn in given.networks or networks:
                 before, began = os.times(), time.monotonic()
-                with uncaptured() if given.task == "pairs" else contextlib.nullcontext():  # words differ in length
-                    scores = measure(rnn)
+                scores = measure(rnn)
                 took = {"cpu_seconds": round(os.times().user - before.user), "seconds": round(time.monotonic() - began)}
                 row = {"task": given.task, "data": name, "rnn": rnn, "seed": seed, **scores, **took, **how}
                 shown = " ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"

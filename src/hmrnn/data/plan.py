@@ -50,7 +50,7 @@ def arrange(lengths: np.ndarray, batches: int, seed: int | None, epoch: int) -> 
     return [arranged[i] for i in random.permutation(batches)]
 
 
-def padded_length(length: int) -> int:
-    """``length`` rounded up to one of 8 values per power of two (320, 352, ... 512, 576, ...)."""
-    step = max(_FINEST, 1 << max(0, (length - 1).bit_length() - 4))
+def padded_length(length: int, finest: int = _FINEST) -> int:
+    """``length`` rounded up to a multiple of ``finest``, one of 8 values per power of two (320, 352, ... 512, ...)."""
+    step = max(finest, 1 << max(0, (length - 1).bit_length() - 4))
     return -(-length // step) * step

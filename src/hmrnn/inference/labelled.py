@@ -19,6 +19,7 @@ from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.output import Output, changes
 from hmrnn.nn.sequences import SequenceModel, flat_directions
+from hmrnn.ops.cuda.cache import uncaptured
 
 Work = tuple[tuple[float, ...], tuple[float, ...], float]
 """Boundary rates, shares of the steps at which each layer moved, multiply-adds per step."""
@@ -56,7 +57,7 @@ def evaluate_labelled(
     for done, index in enumerate(mine, start=1):
         batch = batches.batch(0, index)
         inputs, lengths, targets, counted, places, weights = tensors(batch, device)
-        with evaluating(model), torch.inference_mode(), autocast:
+        with evaluating(model), torch.inference_mode(), uncaptured(), autocast:  # lengths differ from batch to batch
             judged = model(inputs, lengths, targets, counted, places)
         active = torch.arange(len(inputs), device=device)[:, None] < lengths
         out, weight = judged.out, active[..., None].double()

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
-from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive
+from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, readable
 from hmrnn.nn.output import Output
 
 Pool = Literal["last", "mean", "max", "attention"]
@@ -81,9 +81,9 @@ def segment_states(
     steps = torch.arange(T, device=z.device)[:, None]
     ended = (ended & (steps < last)) | (steps == last)
     counts = ended.sum(0)
-    t, b = ended.nonzero(as_tuple=True)
-    ends = last.expand(int(counts.max()), B).clone()
-    ends[ended.cumsum(0)[t, b] - 1, b] = t
+    S = int(counts.max()) if readable(counts) else T  # in a CUDA graph the shape may not depend on values
+    place = torch.where(ended, ended.cumsum(0) - 1, T)  # steps that end nothing go to a row that is dropped
+    ends = last.expand(T + 1, B).scatter(0, place, steps.expand(T, B))[:S]
     starts = torch.minimum(torch.cat([torch.zeros_like(ends[:1]), ends[:-1] + 1]), last)
     parts: list[Tensor] = []
     for h in hidden:

@@ -140,8 +140,8 @@ def flat_directions(out: Output) -> Output:
 
 
 def on_steps(weights: Tensor, ends: Tensor, T: int) -> Tensor:
-    """(T, B): weights (B, S) of segments, put on the last steps (S, B) of the segments."""
-    return weights.new_zeros(T, len(weights)).scatter_add(0, ends, weights.T)
+    """(T, B): weights (B, S) of segments, put on the last steps (S or more, B) of the segments."""
+    return weights.new_zeros(T, len(weights)).scatter_add(0, ends[: weights.shape[1]], weights.T)
 
 
 class ClassifierModel(SequenceModel):

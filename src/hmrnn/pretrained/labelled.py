@@ -23,6 +23,7 @@ from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, on_steps
 from hmrnn.nn.transducer import TransducerModel
+from hmrnn.ops.cuda.cache import uncaptured
 from hmrnn.pretrained.model import Model
 
 LONGEST = 10, 3
@@ -75,7 +76,7 @@ class LabelledModel(Model):
         return sequences(X, tokens=self.labelling.tokens)
 
     def _groups(self, items: list[Item]) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
-        with evaluating(self.network), torch.inference_mode():
+        with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from group to group
             yield from read_labelled(self.network, self.labelling, items)
 
 

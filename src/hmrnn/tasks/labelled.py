@@ -29,7 +29,6 @@ class LabelledTask:
     """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag or symbol to write."""
 
     unit = "nats"
-    capturable = False  # the number of segments decides shapes
     carries_state = False
     own_share: Tensor | None = None
 
@@ -39,11 +38,13 @@ class LabelledTask:
         self.reads: Reads = data.reads
         self.per, self.symbol = PER[data.reads.modality], data.reads.unit
         self.model = self.make_model(config, data.reads, t.engine).to(device)
+        self.capturable = config.model.read_out != "tree"  # a tree decides shapes
+        alike = self.capturable and device.type == "cuda"
         seen = counts(data.reads, data.train.inputs)
         unknown = None if seen is None else np.where(seen > 0, _RARE / (_RARE + seen), 0.0)
         self.batches = LabelBatches(
             data.train, t.batch_size, seed=t.seed, multiple=t.accumulate * world,
-            unknown=unknown,
+            alike=alike, unknown=unknown,
         )  # fmt: skip
         self.chunks = len(self.batches)
         self.symbols = float(data.train.lengths.sum()) / self.chunks

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hmrnn.data.labels.corpus import Examples
-from hmrnn.data.plan import arrange
+from hmrnn.data.plan import arrange, padded_length
+
+FINEST = 4
+"""Times of batches whose shapes are to be few are multiples of it."""
 
 
 class Batch(NamedTuple):
@@ -30,8 +33,9 @@ class Batch(NamedTuple):
 class LabelBatches:
     """The batches of each epoch: sequences of similar length together, in an order that ``seed`` and epoch determine.
 
-    The rows of a batch are a multiple of ``multiple``. ``unknown`` (symbols,) is the probability with which each input
-    symbol is read as the one for all others, the last; without it that one would never be trained.
+    The rows of a batch are a multiple of ``multiple``. With ``alike`` every batch has as many, and times are padded to
+    few different ones: a CUDA graph is kept for each shape. ``unknown`` (symbols,) is the probability with which each
+    input symbol is read as the one for all others, the last; without it that one would never be trained.
     """
 
     def __init__(
@@ -41,9 +45,12 @@ class LabelBatches:
         *,
         seed: int | None = None,
         multiple: int = 1,
+        alike: bool = False,
         unknown: np.ndarray | None = None,
     ) -> None:
-        self.examples, self.batch_size, self.seed, self.multiple = examples, batch_size, seed, multiple
+        self.examples, self.batch_size, self.seed, self.alike = examples, batch_size, seed, alike
+        largest = -(-len(examples) // len(self))
+        self.multiple = -(-largest // multiple) * multiple if alike else multiple
         self.unknown = unknown
         self._plan: tuple[int, list[np.ndarray]] = (-1, [])
 
@@ -55,17 +62,19 @@ class LabelBatches:
         if self._plan[0] != epoch:
             self._plan = (epoch, arrange(self.examples.lengths, len(self), self.seed, epoch))
         chosen = self._plan[1][index]
-        batch = pad(self.examples, chosen, self.multiple)
+        batch = pad(self.examples, chosen, self.multiple, FINEST if self.alike else 1)
         if self.unknown is not None:
             draws = np.random.default_rng([self.seed or 0, epoch, index]).random(batch.inputs.shape)
             batch.inputs[draws < self.unknown[batch.inputs]] = len(self.unknown) - 1
         return batch
 
 
-def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1) -> Batch:
-    """The chosen sequences side by side."""
+def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, finest: int = 1) -> Batch:
+    """The chosen sequences side by side; with ``finest`` above 1 padded as :func:`padded_length` says."""
     e, B = examples, -(-len(chosen) // multiple) * multiple
     T, N = (max(len(many[k]) for k in chosen) for many in (e.inputs, e.targets))
+    if finest > 1:
+        T, N = padded_length(T, finest), padded_length(N, finest) if N > 1 else 1
     first = e.inputs[0]
     inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
     targets, places = np.zeros((2, N, B), np.int64)
