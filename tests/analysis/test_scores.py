@@ -36,7 +36,7 @@ def test_all_right_and_all_wrong() -> None:
 
 
 def test_r_value_punishes_recall_bought_by_too_many_ends() -> None:
-    every = scores.score(scores.every_position(101), np.arange(5, 100, 5), 101)
+    every = scores.score(np.arange(1, 101), np.arange(5, 100, 5), 101)
     assert every.recall == 1
     assert every.r_value < 0 < every.f1
 
@@ -90,20 +90,6 @@ def test_words_need_both_ends() -> None:
 
 def test_ends_of_flags() -> None:
     assert scores.ends_of([0, 1, 0, 1]).tolist() == [2, 4]
-
-
-def test_baselines() -> None:
-    assert scores.every_position(4).tolist() == [1, 2, 3]
-    assert scores.fixed_length(11, 0.3).tolist() == [3, 6, 10]
-    assert scores.fixed_length(11, 1.0).tolist() == list(range(1, 11))
-    assert scores.fixed_length(11, 0.0).tolist() == scores.fixed_length(1, 0.5).tolist() == []
-    assert scores.surprise_rises([math.nan, 1, 2, 2, 5, 1]).tolist() == [2, 4]
-    assert [e.tolist() for e in scores.surprise_rises_most([[math.nan, 1, 2], [3, 9, 1, 2.5]], 2 / 5)] == [[], [1, 3]]
-    surprises, expected = [[math.nan, 4, 0], [1, 4, 0, 8]], [[math.nan, 2, 1], [0, 4, 4, 2]]
-    assert scores.uncertainty(np.array(surprises[1]), np.array(expected[1])).tolist() == [0.25, 5, 3, 3]
-    assert [e.tolist() for e in scores.most_uncertain(surprises, expected, 3 / 5)] == [[], [1, 2, 3]]
-    assert [e.tolist() for e in scores.most_uncertain(surprises, expected, 1.0)] == [[2], [1, 2, 3]]  # one is not known
-    assert scores.most_uncertain([], [], 0.5) == []
 
 
 def test_random_ends_have_the_rate_and_the_seed() -> None:

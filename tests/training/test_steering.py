@@ -195,7 +195,7 @@ def test_a_margin_pulls_on_beyond_the_threshold(margin: float) -> None:
 
 
 @pytest.mark.parametrize("boundary", ["step", "sample"])
-@pytest.mark.parametrize("kind", ["rise", "uncertainty"])
+@pytest.mark.parametrize("kind", ["rise", "uncertainty", "entropy"])
 def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary, kind: str) -> None:
     """Else a GPU would have to be waited for, and no update could be captured. Tensors without numbers tell."""
     rnn = HMLSTM(1, 2, boundary=boundary)
@@ -276,7 +276,7 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
     return levels[0].f1, levels[1].precision
 
 
-@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.5)])
+@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.5), ("entropy", 0.5)])
 def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
     f1, precision = where_words_end(
         120,

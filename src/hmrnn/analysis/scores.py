@@ -1,4 +1,4 @@
-"""Scores of found segment ends against gold ends, and baselines that use no segmentation.
+"""Scores of found segment ends, and of baselines, against gold ends.
 
 An end is the number of symbols before a cut, as in ``Segmentation.ends``. The length of a sequence is always an end, so
 only ends from 1 to length - 1 are counted, found and gold. Counts of several sequences are added up before precision,
@@ -10,11 +10,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hmrnn.analysis.baselines import (
+    every_position,
+    fixed_length,
+    most_uncertain,
+    surprise_rises,
+    surprise_rises_most,
+)
 from hmrnn.errors import InputError
 
 TOLERANCES = (0, 1)
@@ -109,52 +115,6 @@ def score_words(found: ArrayLike, gold: ArrayLike, length: int) -> BoundaryScore
         np.r_[0, ends] * (length + 1) + np.r_[ends, length] for ends in (found, gold)
     )  # one number per segment
     return BoundaryScores(len(found) + 1, len(gold) + 1, len(np.intersect1d(one, other, assume_unique=True)))
-
-
-def every_position(length: int) -> np.ndarray:
-    """An end after every symbol."""
-    return np.arange(1, length)
-
-
-def fixed_length(length: int, rate: float) -> np.ndarray:
-    """Ends at distances that differ by at most one symbol, ``rate`` of them per position."""
-    if rate <= 0:
-        return _NONE
-    count = math.floor(rate * max(0, length - 1) + 1e-9)
-    return np.floor(np.arange(1, count + 1) / rate + 1e-9).astype(np.int64)
-
-
-def surprise_rises(surprise: ArrayLike) -> np.ndarray:
-    """An end before every symbol whose surprise is higher than that of the symbol before it.
-
-    ``surprise`` (T,) is -log p of each symbol given those before it, in any unit; NaN where there is no prediction.
-    """
-    return np.flatnonzero(_rises(surprise) > 0) + 1
-
-
-def surprise_rises_most(surprises: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
-    """As :func:`surprise_rises`, but only the largest rises of all sequences, ``rate`` of them per position."""
-    rises = [_rises(surprise) for surprise in surprises]
-    return _highest([np.where(rise > 0, rise, -np.inf) for rise in rises], rate)
-
-
-def uncertainty(surprise: Any, expected: Any) -> Any:
-    """A score for an end before each symbol: expected[t] + surprise[t] / 4 - expected[t-1] / 4.
-
-    Arrays or tensors (T, ...): ``expected`` is the entropy of the prediction of each symbol, ``surprise`` is -log p of
-    the symbol. For the first symbol, expected[t-1] is expected[t]. The factors were found on the validation part of
-    Penn Treebank without its spaces (results/searches.md).
-    """
-    result = expected + surprise / 4
-    result[1:] -= expected[:-1] / 4
-    result[:1] -= expected[:1] / 4
-    return result
-
-
-def most_uncertain(surprises: Sequence[ArrayLike], expected: Sequence[ArrayLike], rate: float) -> list[np.ndarray]:
-    """Ends at the highest :func:`uncertainty` of all sequences, ``rate`` of them per position."""
-    pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(surprises, expected))
-    return _highest([np.nan_to_num(uncertainty(*pair)[1:], nan=-np.inf) for pair in pairs], rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -373,21 +333,6 @@ def _inner(ends: ArrayLike, length: int, what: str) -> np.ndarray:
     if array[0] < 1 or array[-1] > length:
         raise InputError(f"{what} ends must lie between 1 and the length, {length}; got {array[0]} to {array[-1]}")
     return array[array < length].astype(np.int64)
-
-
-def _highest(scores: Sequence[np.ndarray], rate: float) -> list[np.ndarray]:
-    """Ends at the highest scores, ``rate`` of them per position; a score of minus infinity is never an end."""
-    together = np.concatenate([np.zeros(0), *scores])
-    highest = np.zeros(len(together), bool)
-    highest[np.argsort(-together, kind="stable")[: round(rate * len(together))]] = True
-    ends = np.split(highest & (together > -np.inf), np.cumsum([len(part) for part in scores]))
-    return [ends_of(part) for part in ends[: len(scores)]]
-
-
-def _rises(surprise: ArrayLike) -> np.ndarray:
-    """(T - 1,): the rise of the surprise from each symbol to the next; 0 where unknown."""
-    values = np.asarray(surprise, np.float64)
-    return np.nan_to_num(np.diff(values), nan=0.0) if len(values) else values
 
 
 def _share(part: float, whole: float) -> float:

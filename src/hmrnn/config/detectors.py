@@ -8,7 +8,7 @@ from typing import Literal
 from hmrnn.config import checks
 from hmrnn.errors import InputError
 
-PullTo = Literal["rise", "uncertainty", "segments"]
+PullTo = Literal["rise", "uncertainty", "entropy", "segments"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,7 @@ class DetectorConfig:
     pull_to: PullTo = "rise"
     """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
     uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
+    Or entropy: this entropy minus a third of the entropy and of the surprise one symbol before; text only.
     segments: the lowest detector to where the segmental head expects the ends of words (segments.size)."""
     pull_weight: float = 0.0
     """Weight of a loss that pulls each detector to those steps, as many as its target rate says. 0: no pull."""
@@ -65,6 +66,11 @@ class DetectorConfig:
     def needs_probabilities(self) -> bool:
         """Whether training needs the detectors' probabilities, not only their boundaries."""
         return self.rate_control > 0 or (self.pull_weight > 0 and self.pull_margin > 0) or self.scores
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the pull needs the entropy of each prediction."""
+        return self.pull_weight > 0 and self.pull_to in ("uncertainty", "entropy")
 
     @property
     def scores(self) -> bool:

@@ -54,8 +54,8 @@ class Config:
         if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
             raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
         if not self.data.is_text:
-            if d.pull_to == "uncertainty" and d.pull_weight > 0:
-                raise InputError("detectors.pull_to uncertainty is for text; mixtures of strokes have no entropy")
+            if d.needs_entropy:
+                raise InputError(f"detectors.pull_to {d.pull_to} is for text; mixtures of strokes have no entropy")
             for name in ("shift", *([] if self.data.is_labelled else ["dropout_embedding"])):
                 if getattr(r, name):
                     raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")

@@ -60,7 +60,7 @@ class LineTask:
         prediction = Categorical(logits)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
         d, count = self.config.detectors, self.per_row * active.shape[1]
-        expected = prediction.entropy().detach() if d.pull_weight > 0 and d.pull_to == "uncertainty" else None
+        expected = prediction.entropy().detach() if d.needs_entropy else None
         likely = chances(out, self.model.rnn) if d.needs_probabilities else None
         hidden = hidden_before(out, None) if d.scores else None
         z = boundaries(out, likely, d)

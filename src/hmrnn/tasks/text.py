@@ -116,7 +116,7 @@ class TextTask:
         if d.pull_weight > 0 or d.scores or self.model.segments is not None:
             prediction = Categorical(logits.detach())
             surprise = -prediction.log_prob(targets)
-            expected = prediction.entropy() if d.pull_to == "uncertainty" else None
+            expected = prediction.entropy() if d.needs_entropy else None
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
             more, segments = self._segments(inputs, out, targets, surprise)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hmrnn.analysis.scores import uncertainty
+from hmrnn.analysis.baselines import entropy_rise, uncertainty
 from hmrnn.config import DetectorConfig, PullTo
 from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
@@ -124,9 +124,10 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
     """A loss that pulls each detector to the steps where surprise rises most, as many as its target rate says.
 
     The present model is the teacher: a word or a stroke begins where the next symbol is hard to predict. With ``to``
-    "uncertainty" these are the steps where the model is least certain of the next symbol. With ``delay`` 0 a boundary
-    belongs before the symbol that surprises, so the detector must predict it; with 1 it belongs on that symbol. The
-    gradient reaches the detectors through z at every step.
+    "uncertainty" these are the steps where the model is least certain of the next symbol, with "entropy" those where
+    this uncertainty stands out from the step before. With ``delay`` 0 a boundary belongs before
+    the symbol that surprises, so the detector must predict it; with 1 it belongs on that symbol. The gradient reaches
+    the detectors through z at every step.
 
     The pull stops at the threshold, where pre-activations may gather and rounding decides (results/searches.md).
     ``margin`` is the weight of a pull that continues to probabilities of 0.1 and 0.9, which is still within the linear
@@ -134,7 +135,10 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
     """
     surprise, z, active = loss.surprise, loss.boundaries, loss.active
     assert surprise is not None
-    height = surprise.diff(dim=0, prepend=surprise[:1]) if to == "rise" else uncertainty(surprise, loss.expected)
+    if to == "rise":
+        height = surprise.diff(dim=0, prepend=surprise[:1])
+    else:
+        height = (uncertainty if to == "uncertainty" else entropy_rise)(surprise, loss.expected)
     if delay:
         height = torch.cat([torch.zeros_like(height[:1]), height[:-1]])
     if active is None:
