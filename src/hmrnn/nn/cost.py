@@ -118,11 +118,10 @@ def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tu
     earlier = torch.cat([start[None], z[:-1]])
     if rnn.top_down != "pending" or rnn.flush:
         return fed, earlier, earlier
-    waiting, gates = start, []
+    opens = earlier.clone()
     if before is not None and before.pending is not None:
-        waiting = before.pending > 0.5
-    for t in range(len(z)):
-        waiting = waiting | earlier[t]
-        gates.append(waiting)
-        waiting = waiting & ~moved[t, :, :-1]
-    return fed, torch.stack(gates), earlier
+        opens[0] |= before.pending > 0.5
+    step = torch.arange(1, len(z) + 1, device=z.device)[:, None, None]
+    opened = (opens * step).cummax(0).values  # the last step so far that opened a gate
+    closed = (moved[..., :-1] * step).cummax(0).values  # the last step so far that closed it for those after it
+    return fed, opened > torch.cat([torch.zeros_like(closed[:1]), closed[:-1]]), earlier

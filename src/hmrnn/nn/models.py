@@ -33,12 +33,14 @@ LEAST = 1e-3
 def evaluating(network: nn.Module) -> Iterator[None]:
     """``eval()`` within a block; afterwards every module has the mode that it had before."""
     modes = {module: module.training for module in network.modules()}
-    network.eval()
+    if any(modes.values()):
+        network.eval()
     try:
         yield
     finally:
         for module, training in modes.items():
-            module.training = training
+            if module.training != training:  # setting an attribute of a module takes long
+                module.training = training
 
 
 def describe(network: LanguageModel | HandwritingModel) -> str:

@@ -20,7 +20,8 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
-from hmrnn.ops.single_layer import Layer, Loop, normalise
+from hmrnn.ops.reference import LAYER_NORM_EPS
+from hmrnn.ops.single_layer import Layer, Loop
 
 
 def why_not(
@@ -78,13 +79,13 @@ def hmlstm(
     if reason is not None:
         raise InputError(f'the NumPy code cannot run this: {reason}; use engine="sparse"')
     layers = [Layer(w, options.zoneout) for w in weights]
-    top, dtype = len(layers) - 1, layers[0].b.dtype
+    top = len(layers) - 1
     for layer, h, c in zip(layers, state.h, state.c):
         layer.load(layer.start(h, c))
     products, rows = _read_input(layers[0], inputs)
     T = len(rows)
-    hidden = [np.empty((T, layer.H), dtype) for layer in layers]
-    s_z, z = np.empty((T, top), dtype), np.zeros((T, top), bool)
+    places = [torch.empty(T, 1, layer.H, dtype=layer.h.dtype) for layer in layers]  # h where a layer moves
+    steps, moved, s_z, z = list(zip(*places)), [], [], []
     forced: list[list[float]] = [[math.nan] * top] * T if boundaries is None else boundaries[:, 0].tolist()
     gates = state.pending if options.gate == "pending" and state.pending is not None else state.z
     slope = float(options.slope)
@@ -92,20 +93,22 @@ def hmlstm(
     loop.z, loop.gates = ([v > 0.5 for v in a[0].tolist()] for a in (state.z, gates))
     with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity pass on
         for t in range(T):
-            loop.advance(products[rows[t]], forced[t], slope)
-            for layer, of_layer in zip(layers, hidden):
-                of_layer[t] = layer.h.numpy()[0] if layer.moved or t == 0 else of_layer[t - 1]
-            s_z[t], z[t] = loop.s_z, loop.z
+            loop.advance(products[rows[t]], forced[t], slope, steps[t])
+            moved.append([layer.moved for layer in layers])
+            s_z.append(loop.s_z)
+            z.append(loop.z.copy())
 
-    probabilities = hard_sigmoid(torch.from_numpy(s_z), options.slope)[:, None]
+    last_moves = np.maximum.accumulate(np.where(moved, np.arange(1, T + 1)[:, None], 0))  # (T, L), 0: before t = 0
+    hidden = [torch.cat([h[None], place])[torch.from_numpy(at)] for h, place, at in zip(state.h, places, last_moves.T)]
+    probabilities = hard_sigmoid(torch.tensor(s_z, dtype=places[0].dtype).reshape(T, top), options.slope)[:, None]
     last = [torch.tensor([of], dtype=probabilities.dtype).reshape(1, top) for of in (loop.z, loop.gates)]
     state = State(
         tuple(layer.h.clone() for layer in layers),
         tuple(torch.from_numpy(layer.c.copy())[None] for layer in layers),
         *(last if options.gate == "pending" else last[:1]),
     )
-    found = tuple(torch.from_numpy(h)[:, None] for h in hidden)
-    return Result(found, torch.from_numpy(z)[:, None].to(probabilities.dtype), probabilities, state)
+    found = torch.tensor(z, dtype=probabilities.dtype).reshape(T, 1, top)
+    return Result(tuple(hidden), found, probabilities, state)
 
 
 def _read_input(layer: Layer, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.ndarray]:
@@ -116,8 +119,9 @@ def _read_input(layer: Layer, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.
     else:
         x, rows = inputs[:, 0].detach(), np.arange(len(inputs))
     products: np.ndarray = F.linear(x, layer.w.stacked().W.detach()).numpy()
-    if layer.W.gain is not None:
+    if layer.W.norm is not None:
+        part = products[:, : 4 * layer.H]
         with np.errstate(over="ignore", invalid="ignore"):
-            for s in products:
-                normalise(s, layer.W.gain)
+            part -= part.mean(axis=1, keepdims=True)
+            part *= layer.W.norm.gain / np.sqrt(np.square(part).mean(axis=1, keepdims=True) + LAYER_NORM_EPS)
     return products, rows

@@ -31,6 +31,21 @@ def by_einsum(elements: int) -> bool:
     return elements < LARGE and torch.get_num_threads() > 1
 
 
+class Norm:
+    """Layer norm of the rows that have a gain: all but the detector's."""
+
+    def __init__(self, gain: Tensor, result: np.ndarray) -> None:
+        """``part`` is what it normalises of ``result``."""
+        self.gain: np.ndarray = gain.detach().numpy()
+        self.part = result[: len(self.gain)]
+        self.share = np.full_like(self.gain, 1 / len(self.gain))  # a product with it is a mean, faster than np.mean
+
+    def __call__(self, part: np.ndarray) -> None:
+        """Normalise in place."""
+        part -= part @ self.share
+        part *= self.gain / math.sqrt(float(part @ part) / len(part) + LAYER_NORM_EPS)
+
+
 class Product:
     """U, W or V times a vector (1, size), with the rows of the detector's hidden layer if it has one."""
 
@@ -39,7 +54,8 @@ class Product:
         matrices = [getattr(w, name).detach()] + ([] if w.D1 is None else [w.detector_rows(name).detach()])
         buffer = matrices[0].new_empty(1, sum(map(len, matrices)))
         self.result: np.ndarray = buffer[0].numpy()
-        self.gain = None if (gain := getattr(w, f"gain_{name}")) is None else gain.detach().numpy()
+        gain = getattr(w, f"gain_{name}")
+        self.norm = None if gain is None else Norm(gain, self.result)
         self.lower = lower
         outs = buffer.split([len(a) for a in matrices], dim=1)
         small = lower is None and by_einsum(sum(a.numel() for a in matrices))
@@ -57,7 +73,9 @@ class Product:
                 torch.mm(vector, matrix, out=out)
             for array, into in self.in_numpy:
                 np.einsum("ij,j->i", array, vector.numpy()[0], out=into)
-        return self.result if self.gain is None else normalise(self.result, self.gain)
+        if self.norm is not None:
+            self.norm(self.norm.part)
+        return self.result
 
 
 class Layer:
@@ -69,22 +87,27 @@ class Layer:
     down: np.ndarray | None  # (R,) V·h of the layer above, if it was computed
     down_rows: np.ndarray | None  # (K,) the same in the detector's rows alone
     moved = False
-    """Whether the layer changed at the last step; then ``c_row`` is c as (1, H)."""
-    c_row: Tensor
+    """Whether the layer changed at the last step."""
 
     def __init__(self, w: LayerWeights, zoneout: float, lower: torch.dtype | None = None) -> None:
         self.w, self.H, self.zoneout, self.lower = w, w.hidden_size, zoneout, lower
         self.U, self.W = Product(w, "U", lower), Product(w, "W", lower)
         self.V = None if w.V is None else Product(w, "V", lower)
+        self.read_by_detector = {
+            name: w.detector_rows(name).detach().to(lower or w.b.dtype)
+            for name in ("U", "V")
+            if w.has_detector and getattr(w, name) is not None
+        }
         b = w.b if w.d1 is None else torch.cat([w.b, w.d1])
         self.b: np.ndarray = b.detach().numpy()
-        self.gain_c = None if w.gain_c is None else w.gain_c.detach().numpy()
         self.bias_c = None if w.bias_c is None else w.bias_c.detach().numpy()
         self.dtype, self.half = self.b.dtype, self.b.dtype.type(0.5)
         # equation 4 is written over U·h
         self.s, H = self.U.result, self.H
         self.gates, self.sigmoids, self.rows = self.s[: 4 * H], self.s[: 3 * H], self.s[4 * H :]
         self.f, self.i, self.o, self.g = self.gates.reshape(4, H)
+        self.squashed = np.empty_like(self.f)
+        self.norm_c = None if w.gain_c is None else Norm(w.gain_c, self.squashed)
 
     def start(self, h: Tensor, c: Tensor) -> Memory:
         """The memory of a layer whose h and c, (1, H), were computed elsewhere."""
@@ -99,10 +122,9 @@ class Layer:
 
     def detector_product(self, name: str, h: Tensor) -> np.ndarray | None:
         """(K,): U·h + b or V·h in the detector's rows alone; None for the top layer, which has no detector."""
-        w = self.w
-        if not w.has_detector:
+        rows = self.read_by_detector.get(name)
+        if rows is None:
             return None
-        rows = w.detector_rows(name).detach().to(self.lower or h.dtype)
         product: np.ndarray = torch.mv(rows, h[0].to(rows.dtype)).to(h.dtype).numpy()
         return product + self.b[4 * self.H :] if name == "U" else product
 
@@ -122,8 +144,11 @@ class Layer:
         assert self.down_rows is not None
         return self.down_rows
 
-    def change(self, read: np.ndarray | None, above: np.ndarray | None, flush: bool) -> None:
-        """UPDATE or FLUSH: set h, c and ``rows``, the detector's of equation 4; ``read`` is W·h, ``above`` V·h."""
+    def change(self, read: np.ndarray | None, above: np.ndarray | None, flush: bool, new: Tensor | None) -> None:
+        """UPDATE or FLUSH: set h, c and ``rows``, the detector's of equation 4; ``read`` is W·h, ``above`` V·h.
+
+        The new h is written to ``new`` (1, H), if there is such a place.
+        """
         s = self.U(self.h)
         s += self.b
         if read is not None:
@@ -136,9 +161,7 @@ class Layer:
         np.tanh(self.gates, out=self.gates)
         sigmoids *= half
         sigmoids += half
-        new = np.empty((2, 1, self.H), self.dtype)
-        c = new[1, 0]
-        np.multiply(self.i, self.g, out=c)
+        c = self.i * self.g
         if not flush:
             self.f *= self.c
             c += self.f
@@ -146,13 +169,16 @@ class Layer:
             c *= 1 - self.zoneout
             c += self.zoneout * self.c
         squashed = c
-        if self.gain_c is not None:
-            squashed = normalise(c.copy(), self.gain_c)
+        if self.norm_c is not None:
+            squashed = self.squashed
+            squashed[:] = c
+            self.norm_c(squashed)
             squashed += self.bias_c
         np.tanh(squashed, out=self.i)
-        np.multiply(self.o, self.i, out=new[0, 0])
-        self.h, self.c_row = torch.from_numpy(new).unbind()
-        self.c = c
+        if new is None:
+            new = torch.empty_like(self.h)
+        np.multiply(self.o, self.i, out=new.numpy()[0])
+        self.h, self.c = new, c
 
     def detect(self, rows: np.ndarray) -> float:
         """s_z from the detector's rows (K,) of equation 4."""
@@ -173,8 +199,11 @@ class Loop:
         self.number = layers[0].dtype.type
         self.s_z: list[float] = []
 
-    def advance(self, first: np.ndarray, forced: Sequence[float], slope: float) -> None:
-        """One step of all layers; ``first`` is W·x of the first layer, ``forced`` holds NaN where nothing is forced."""
+    def advance(self, first: np.ndarray, forced: Sequence[float], slope: float, new: Sequence[Tensor | None]) -> None:
+        """One step of all layers; ``first`` is W·x of the first layer, ``forced`` holds NaN where nothing is forced.
+
+        ``new`` holds for every layer the place that :meth:`Layer.change` writes h to.
+        """
         layers, top, always = self.layers, self.top, self.gate == "always"
         gates = self.gates if self.gate == "pending" else self.z
         self.s_z = []
@@ -186,7 +215,7 @@ class Loop:
             if layer.moved:
                 above = layer.read_above(layers[l + 1].h) if gated else None  # still h of the last step
                 read = None if not fed else first if l == 0 else layer.W(below)
-                layer.change(read, above, flush)
+                layer.change(read, above, flush, new[l])
                 rows = layer.rows
                 if l > 0:
                     layers[l - 1].down = layers[l - 1].down_rows = None
@@ -208,11 +237,3 @@ class Loop:
                 gates[l] = fires or (gates[l] and not fed)
             self.z[l] = fires
             fed, below = fires or not self.copy, layer.h
-
-
-def normalise(s: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """Apply layer norm in place to the rows that have a gain: all but the detector's."""
-    part = s[: len(gain)]
-    part -= np.add.reduce(part) / len(part)
-    part *= gain / math.sqrt(float(part @ part) / len(part) + LAYER_NORM_EPS)
-    return s

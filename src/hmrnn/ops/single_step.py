@@ -131,12 +131,12 @@ def _advance(x: Tensor, state: State, plan: _Plan, memory: Sequence[Memory], giv
     loop = Loop(layers, plan.options)
     loop.z, loop.gates = [v > 0.5 for v in given.z], [v > 0.5 for v in given.gates]
     with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity pass on
-        loop.advance(layers[0].W(x), given.forced, slope)
+        loop.advance(layers[0].W(x), given.forced, slope, [None] * len(layers))
     h, c = list(state.h), list(state.c)
     moved = tuple(layer.moved for layer in layers)
     for l, layer in enumerate(layers):
         if moved[l]:
-            h[l], c[l] = layer.h, layer.c_row
+            h[l], c[l] = layer.h, torch.from_numpy(layer.c[None])
     linear = [min(max((slope * s_z + 1) / 2, 0.0), 1.0) for s_z in loop.s_z]
     of_detectors = np.array([*loop.z, *linear, *loop.gates], layers[0].dtype).reshape(3, 1, loop.top)
     z, probabilities, pending = torch.from_numpy(of_detectors).unbind()

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from hmrnn.analysis.record import rounded
 from hmrnn.analysis.segmentation import Segmentation
@@ -44,7 +45,7 @@ from hmrnn.web.work import Slices
 SLICE = 0.04  # seconds of work that a slice is aimed at
 MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
 LONGEST = 10_000  # how many times longer than the strokes of a drawing a step may be
-CHUNK = 64  # symbols that are read together: an engine has to prepare for each chunk
+CHUNK = 128  # symbols that are read together: each chunk takes time to prepare and to count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +187,7 @@ def read(model: TextModel, reading: Reading, memory: Memory, condition: str | No
     time_of, first = model.config.model.time, len(model.prime)
     told = model.tell(condition, steps=first + len(reading.indices))
     digest = hashlib.blake2b(f"{condition} {told.clock}".encode())
-    chunk: Chunk | None = None
+    chunk = _primed(model, told, memory, digest.digest())
     read = np.concatenate([[0], reading.counts.cumsum()])  # of the indices, before each symbol
     for start, end in _cuts(reading):
         symbols = reading.symbols[start:end]
@@ -195,7 +196,7 @@ def read(model: TextModel, reading: Reading, memory: Memory, condition: str | No
         digest.update(here.tobytes() + after.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
         known = memory.get(digest.digest())
         chunk = known or _read_chunk(
-            model, here, symbols, reading.counts[start:end], start, chunk or _primed(model, told),
+            model, here, symbols, reading.counts[start:end], start, chunk,
             told.after(first + int(read[start]), time_of), after,
         )  # fmt: skip
         if known is None and len(here) >= CHUNK:
@@ -203,12 +204,16 @@ def read(model: TextModel, reading: Reading, memory: Memory, condition: str | No
         yield chunk
 
 
-def _primed(model: TextModel, told: Told) -> Chunk | None:
-    """What is read before a text."""
+def _primed(model: TextModel, told: Told, memory: Memory, key: bytes) -> Chunk | None:
+    """What is read before a text; read once, and then known by its ``key``."""
     if not len(model.prime):
         return None
-    shown = model.vocabulary.pieces(model.prime)
-    return _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None, told, model.prime[:0])
+    known = memory.get(key)
+    if known is None:
+        shown = model.vocabulary.pieces(model.prime)
+        known = _read_chunk(model, model.prime, shown, np.ones(len(shown), np.int64), 0, None, told, model.prime[:0])
+        memory.put(key, known)
+    return known
 
 
 def _cuts(reading: Reading) -> list[tuple[int, int]]:
@@ -237,11 +242,12 @@ def _read_chunk(
     log_p = torch.log_softmax(made.prediction.logits[:, 0].float(), dim=-1)
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
-    found = _found(model, model.vocabulary.pieces(indices), made, bits.tolist())
+    as_given = bool((counts == 1).all())  # every symbol is read as one
+    found = _found(model, symbols if as_given else model.vocabulary.pieces(indices), made, bits.cpu().numpy())
     state = made.state.apply(torch.clone)  # not views of something larger
     if model.late:
         _move_back(found, model, state, after, told)
-    found = found.regroup(symbols, counts)
+    found = found if as_given else found.regroup(symbols, counts)
     return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
 
 
@@ -255,7 +261,7 @@ def _move_back(found: Segmentation, model: TextModel, state: State, after: np.nd
         found.probabilities[-1, 0] = float(ahead.output.probabilities[0, 0, 0])
 
 
-def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: Sequence[float]) -> Segmentation:
+def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: ArrayLike) -> Segmentation:
     out = made.output
     counted = multiply_adds(model.network, out, made.before)
     tensors = (made.boundaries, out.probabilities.float(), out.operations, made.norms, counted)
