@@ -67,7 +67,7 @@ def test_a_state_of_another_dtype_is_named() -> None:
         small.hmlstm(given.source, given.weights, given.state.apply(torch.Tensor.float), Options())
 
 
-def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_small_layers_that_learn_or_read_several_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     for name, engine in (("small", small), ("sparse", sparse)):
         run = engine.hmlstm
@@ -77,12 +77,13 @@ def test_it_runs_where_small_layers_learn(monkeypatch: pytest.MonkeyPatch) -> No
     rnn(x)
     with torch.no_grad():
         rnn(x)
+        rnn(x[:, :1])  # by neither of the two
     HMLSTM(3, 4, 3, engine="sparse")(x)
     HMLSTM(3, 4, 3, detector_hidden=2)(x)
     HMLSTM(3, small.SMALL + 1, 2)(x)
     HMLSTM(3, small.SMALL_NORMALISED, 2, layer_norm=True)(x)
     HMLSTM(3, small.SMALL_NORMALISED + 1, 2, layer_norm=True)(x)
-    assert ran == ["small", "sparse", "sparse", "sparse", "sparse", "small", "sparse"]
+    assert ran == ["small", "small", "sparse", "sparse", "sparse", "small", "sparse"]
     ran.clear()
     for norm, most in ((False, small.AT_ONCE), (True, small.AT_ONCE_NORMALISED)):
         for batch in (most // 64, most // 64 + 1):

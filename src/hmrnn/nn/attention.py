@@ -48,9 +48,18 @@ class Attention(nn.Module):
             raise InputError(f"memory must have shape (S, B, {self.memory_size}); got {tuple(memory.shape)}")
         if mask is not None and mask.shape != memory.shape[:2]:
             raise InputError(f"mask must have shape (S, B) = {tuple(memory.shape[:2])}; got {tuple(mask.shape)}")
+        return self.attend(*self.prepare(memory, mask), mask, query)
+
+    def prepare(self, memory: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The memory, zero where the mask is False, and W m + b: what calls of :meth:`attend` have in common."""
         if mask is not None:  # NaN in the padding would reach the gradient
             memory = memory.masked_fill(~mask[..., None], 0)
-        keys = self.keys(memory)  # (S, B, size)
+        return memory, self.keys(memory)  # (S, B, memory_size), (S, B, size)
+
+    def attend(
+        self, memory: Tensor, keys: Tensor, mask: Tensor | None, query: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Context and weights for a query, given what :meth:`prepare` returned."""
         if self.query is None:
             if query is not None:
                 raise InputError("query_size is 0, so this attention takes no query")

@@ -17,10 +17,12 @@ class Memory(NamedTuple):
     """(S, B, size)."""
     mask: Tensor
     """(S, B): False in the padding."""
+    keys: Tensor | None = None
+    """(S, B, size): the keys of attention, after :meth:`AttentionDecoder.prepare`."""
 
     def select(self, rows: Tensor) -> Memory:
         """The memory of chosen sequences, (rows,)."""
-        return Memory(*(a[:, rows] for a in self))
+        return Memory(*(None if a is None else a[:, rows] for a in self))  # type: ignore[arg-type]
 
 
 class Written(NamedTuple):
@@ -51,6 +53,11 @@ class AttentionDecoder(nn.Module):
         self.combine = nn.Linear(hidden + features, hidden)
         self.softmax = nn.Linear(hidden, symbols + 1)
 
+    def prepare(self, memory: Memory) -> Memory:
+        """The memory with the keys that all steps share."""
+        states, keys = self.attention.prepare(memory.states, memory.mask)
+        return Memory(states, memory.mask, keys)
+
     def begin(self, memory: Memory) -> Written:
         """The state before the first symbol, from the mean of the memory."""
         mean = (memory.states * memory.mask[..., None]).sum(0) / memory.mask.sum(0)[:, None]
@@ -59,22 +66,30 @@ class AttentionDecoder(nn.Module):
 
     def step(self, symbols: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Tensor, Written]:
         """Logits (B, symbols + 1) of what follows symbols (B,), the weights (B, S) of attention, the new state."""
-        x = torch.cat([self.embedding(symbols), state.context], dim=-1)
-        h, c = self.cell(x, (state.h, state.c))
-        context, weights = self.attention(memory.states, memory.mask, h)
-        logits = self.softmax(self.combine(torch.cat([h, context], dim=-1)).tanh())
-        return logits.float(), weights, Written(h, c, context)
+        weights, state = self.read(self.embedding(symbols), state, memory)
+        return self.logits(state.h, state.context), weights, state
+
+    def read(self, x: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Written]:
+        """Read an embedded symbol (B, embedding_size): the weights (B, S) of attention, and the new state."""
+        assert memory.keys is not None
+        h, c = self.cell(torch.cat([x, state.context], dim=-1), (state.h, state.c))
+        context, weights = self.attention.attend(memory.states, memory.keys, memory.mask, h)
+        return weights, Written(h, c, context)
+
+    def logits(self, h: Tensor, context: Tensor) -> Tensor:
+        """(..., symbols + 1), of the next symbol."""
+        return self.softmax(self.combine(torch.cat([h, context], dim=-1)).tanh()).float()
 
     def forward(self, targets: Tensor, memory: Memory) -> Tensor:
         """Logits (M, B, symbols + 1) of targets (M, B), each given the right ones before it."""
+        memory = self.prepare(memory)
         state = self.begin(memory)
-        before = torch.full_like(targets[0], self.end)
-        logits = []
-        for following in targets:
-            scores, _, state = self.step(before, state, memory)
-            logits.append(scores)
-            before = following
-        return torch.stack(logits)
+        before = torch.cat([torch.full_like(targets[:1], self.end), targets[:-1]])
+        states = []
+        for x in self.embedding(before):
+            _, state = self.read(x, state, memory)
+            states.append(state)
+        return self.logits(*(torch.stack([getattr(s, name) for s in states]) for name in ("h", "context")))
 
     @torch.no_grad()
     def write(self, memory: Memory, beam: int, limits: Tensor) -> list[tuple[list[int], list[float], Tensor]]:
@@ -86,6 +101,7 @@ class AttentionDecoder(nn.Module):
         """
         B = memory.mask.shape[1]
         K = self.end + 1
+        memory = self.prepare(memory)
         rows = torch.arange(B, device=memory.mask.device)
         state, last = self.begin(memory), torch.full((B,), self.end, device=rows.device)
         sums = torch.zeros(B, 1, dtype=torch.float64, device=rows.device)  # (B, beam)

@@ -50,11 +50,11 @@ def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = No
 
 
 def suits(weights: Sequence[LayerWeights], batch: int) -> bool:
-    """Whether the layers learn and are small, and the batch, too."""
+    """Whether the layers are small, and the batch, too; one sequence that is only read has faster code."""
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
     units, plain = max(w.hidden_size for w in weights), weights[0].gain_U is None
     limit, at_once = (SMALL, AT_ONCE) if plain else (SMALL_NORMALISED, AT_ONCE_NORMALISED)
-    return learn and units <= limit and batch * units <= at_once
+    return (learn or batch > 1) and units <= limit and batch * units <= at_once
 
 
 def hmlstm(
