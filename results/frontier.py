@@ -11,7 +11,7 @@ from pathlib import Path
 from hmrnn.plots.style import BLACK, BLUE, GREY, ORANGE, SMALL, new_figure, styled
 
 HERE = Path(__file__).parent
-FLUSHED = HERE / "enwik8-cell" / "flush-seed1" / "result.json"
+OTHERS = {"flush": "768/1024/1024 with FLUSH", "dense": "768/1024/1024 without FLUSH and COPY"}
 
 
 def points() -> dict[str, dict[str, tuple[float, float]]]:
@@ -41,9 +41,10 @@ def main() -> None:
                     size, at, (5 * above, 4 * above), textcoords="offset points", fontsize=SMALL, color=colour,
                     ha="left" if above > 0 else "right", va="bottom" if above > 0 else "top",
                 )  # fmt: skip
-        flushed = json.loads(FLUSHED.read_text())
-        at = (flushed["test"]["multiply_adds"] / 1e6, flushed["validation_bits"])
-        axes.plot(*at, color=ORANGE, marker="X", markersize=6, linestyle="none", label="768/1024/1024 with FLUSH")
+        for (name, said), marker in zip(OTHERS.items(), "XD"):
+            row = json.loads((HERE / "enwik8-cell" / f"{name}-seed1" / "result.json").read_text())
+            at = (row["test"]["multiply_adds"] / 1e6, row["validation_bits"])
+            axes.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
         axes.set(xscale="log", xlabel="multiply-adds per byte, millions", ylabel="validation, bits per byte")
         axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], color=BLACK)
         axes.minorticks_off()
