@@ -23,7 +23,9 @@ import numpy as np
 import torch
 
 import hmrnn
-from hmrnn.analysis.edits import span_f1
+from hmrnn.analysis.edits import edit_distance, span_f1
+from hmrnn.config import TrainConfig
+from hmrnn.training.progress import Progress
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""
@@ -94,32 +96,36 @@ def pairs(words: list[str], seed: int, how: dict[str, Any]) -> Runs:
     entries = [(word, [sound.rstrip("012") for sound in sounds]) for word, sounds in spoken.items()]
     order = np.random.default_rng(0).permutation(len(entries))[: count + test]
     X, y = ([entries[k][part] for k in order] for part in (0, 1))
-    if "minutes" in how:
-        print(epochs_in(60 * how.pop("minutes"), X[test:], y[test:], seed, how), flush=True)
-        return
 
     def measure(rnn: str) -> dict[str, Any]:
         attend = {"lstm": "steps", "hm-lstm": "segments"}.get(rnn, "steps")
         kind = "hm-lstm" if rnn.startswith("hm-lstm") else rnn
         model = hmrnn.HMTransducer(rnn=kind, attend=attend, random_state=seed, **how).fit(X[test:], y[test:])
-        scores = {
-            "phoneme_error": model.error_rate(X[:test], y[:test]),
-            "word_error": 1 - model.score(X[:test], y[:test]),
-        }
-        model.set_params(beam=4)
-        return {**scores, "phoneme_error_beam_4": model.error_rate(X[:test], y[:test]), **facts(model)}
+        found = {}
+        for beam, suffix in ((1, ""), (4, "_beam_4")):
+            written = model.set_params(beam=beam).predict(X[:test])
+            edits = sum(map(edit_distance, written, y[:test]))
+            found["phoneme_error" + suffix] = edits / sum(map(len, y[:test]))
+            found["word_error" + suffix] = float(np.mean([one != gold for one, gold in zip(written, y[:test])]))
+            print(rnn, seed, found, flush=True)
+        return {**found, **facts(model)}
 
     yield f"CMUdict, {count} words", ("hm-lstm", "hm-lstm-steps", "lstm"), measure
 
 
-def epochs_in(seconds: float, X: list[str], y: list[list[str]], seed: int, how: dict[str, Any]) -> int:
-    """The number of epochs that an HMTransducer makes in this time, from one, one and two epochs."""
-    took = []
-    for epochs in (1, 1, 2):  # the first compiles kernels; all capture graphs
-        model, began = hmrnn.HMTransducer(random_state=seed, **how | {"epochs": epochs}), time.monotonic()
-        model.fit(X, y)
-        took.append(time.monotonic() - began)
-    return max(1, int((seconds - took[1]) / max(took[2] - took[1], 0.01)))
+def train_for(seconds: float) -> None:
+    """Make training end at the first epoch end after this time; the rate falls to 0 over the second half of it."""
+    began: dict[int, float] = {}  # of each run
+
+    def left(run: Progress) -> float:
+        return 1 - (time.monotonic() - began.setdefault(id(run), time.monotonic())) / seconds
+
+    def end_if_done(run: Progress, t: TrainConfig) -> None:
+        if run.chunk == 0 and left(run) <= 0:
+            run.finished = f"{seconds:g} s are over"
+
+    Progress.rate = lambda run, t, chunks: run.learning_rate * min(1.0, max(0.0, 2 * left(run)))  # type: ignore
+    Progress.end_if_done = end_if_done  # type: ignore
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def main() -> None:
     parser.add_argument("--num-layers", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--minutes", type=float, help="pairs: print how many epochs fit into this time")
+    parser.add_argument("--seconds", type=float, help="train for this time, whatever the epochs")
     for name in ("learning-rate", "dropout", "validation-fraction"):
         parser.add_argument(f"--{name}", type=float, help="the default of the estimator if not given")
     parser.add_argument("--embedding-size", type=int, default=32)
@@ -155,9 +161,10 @@ def main() -> None:
     names = ("hidden_size", "num_layers", "epochs", "batch_size", "device", "verbose", "embedding_size",
              "learning_rate", "dropout", "validation_fraction")  # fmt: skip
     how = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    if given.minutes:
-        how["minutes"] = given.minutes
-    how["patience"] = given.epochs
+    if given.seconds:
+        train_for(given.seconds)
+        how["epochs"] = 1000
+    how["patience"] = how["epochs"]
     if given.rates:
         how["rates"] = tuple(given.rates)
     if given.task == "tags":
@@ -170,7 +177,7 @@ def main() -> None:
                 before, began = os.times(), time.monotonic()
                 scores = measure(rnn)
                 took = {"cpu_seconds": round(os.times().user - before.user), "seconds": round(time.monotonic() - began)}
-                row = {"task": given.task, "data": name, "rnn": rnn, "seed": seed, **scores, **took, **how}
+                row = {"task": given.task, "data": name, "rnn": rnn, "seed": seed, **how, **scores, **took}
                 shown = " ".join(f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"
                                  for key, value in row.items() if key not in how)  # fmt: skip
                 print(shown, flush=True)
