@@ -204,5 +204,10 @@ def test_a_list_of_numbers_has_one_for_each_text_where_a_condition_is_one_number
     many = model.segment_many(lines, condition=[0.1, 0.9])
     assert [found.bits.mean() for found in many] == pytest.approx(alone, rel=1e-5)
     assert [found and found.bits for found in model.score_lines(lines, condition=[0.1, 0.9])] == alone
+    for given in (np.array(0.1), torch.tensor(0.1), np.float32(0.1), np.array([0.1])):
+        assert model.score("abc", condition=given).bits == pytest.approx(alone[0], rel=1e-6)  # type: ignore[arg-type]
+    for both in (np.array([0.1, 0.9]), torch.tensor([[0.1], [0.9]]), [np.array(0.1), np.array([0.9])]):
+        found = [one and one.bits for one in model.score_lines(lines, condition=both)]  # type: ignore[arg-type]
+        assert found == pytest.approx(alone, rel=1e-6)
     with pytest.raises(InputError, match=r"^expected one condition, or 2 in a list, one each; got 3$"):
         model.segment_many(lines, condition=[0.1, 0.5, 0.9])

@@ -202,6 +202,25 @@ def test_a_condition_is_asked_for_where_the_model_has_one(visit: Open, tmp_path:
         page.context.close()
 
 
+def test_two_models_have_a_condition_each(visit: Open, tmp_path: Path) -> None:
+    save(tmp_path / "one", CHARACTERS, 1, classes=("a", "b"))
+    save(tmp_path / "two", CHARACTERS, 2, classes=("c", "d"))
+    shelf = open_shelf([tmp_path / "one", tmp_path / "two"])
+    with Server(shelf, Limits()).running() as server:
+        page = visit("", server)
+        write(page, TEXT)
+        page.locator("#compare").click()
+        page.locator("#other-condition").fill("d")
+        page.locator("#other-condition").blur()
+        stats = page.locator(".panel .stats")
+        for place, which in enumerate("ad"):
+            bits = shelf[place].model.segment(TEXT, condition=which).bits.mean()
+            expect(stats.nth(place)).to_contain_text(f"{bits:.3f}")
+        page.locator("#compare").click()
+        expect(page.locator("#other-condition")).to_be_hidden()
+        page.context.close()
+
+
 def test_downloads(visit: Open, shelf: Shelf) -> None:
     page = visit()
     write(page, "the lazy dog")

@@ -24,14 +24,20 @@ Condition: TypeAlias = str | Sequence[float] | Sequence[str] | Sequence[Sequence
 M = TypeVar("M", bound="Model")
 
 
+def plain(condition: Any) -> Any:
+    """A condition with numbers, strings and lists for arrays and tensors."""
+    return condition.tolist() if hasattr(condition, "tolist") else condition
+
+
 def one_each(condition: Condition, numbers: int) -> list[Any] | None:
     """The conditions of a list, one for each of several sequences; None if there is one for all, or none.
 
     A list of numbers is one condition, unless a condition has ``numbers`` 1.
     """
+    condition = plain(condition)
     if condition is None or isinstance(condition, str | Real):
         return None
-    each = list(condition)
+    each = [plain(one) for one in condition]
     alone = each and all(isinstance(one, Real) for one in each) and (numbers != 1 or len(each) == 1)
     return None if alone else each
 
@@ -98,7 +104,7 @@ class Model:
         if condition is not None:
             each = one_each(condition, m.condition_numbers)
             rows: list[Any] = [
-                [row] if isinstance(row, Real) else row for row in ([condition] if each is None else each)
+                [row] if isinstance(row, Real) else row for row in ([plain(condition)] if each is None else each)
             ]
             if each is not None and len(rows) != count:
                 raise InputError(f"expected one condition, or {count} in a list, one each; got {len(rows)}")

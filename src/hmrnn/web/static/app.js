@@ -12,7 +12,7 @@ const MOST = 6000; // longest text, in characters, and longest drawing, in lette
 const FIELDS = { // name in the link: id of the field
   m: "read-model", c: "read-other", t: "text", w: "write-model", p: "prompt", n: "length", k: "temperature", q: "top-p",
   s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed", z: "strokes",
-  f: "read-condition", g: "write-condition", h: "draw-condition",
+  f: "read-condition", j: "other-condition", g: "write-condition", h: "draw-condition",
 };
 const id = (name) => document.getElementById(name);
 
@@ -61,17 +61,16 @@ class Page {
     for (const { name } of list) select.add(new Option(name, name));
   }
 
-  // Show the condition of a tab if one of its models has one, and offer its classes.
-  offer(tab, chosen) {
-    const model = chosen.find((each) => each?.condition);
-    id(`${tab}-given`).hidden = !model;
-    id(`${tab}-classes`).replaceChildren(...(model?.condition ?? []).map((name) => new Option(name, name)));
-    if (model && !id(`${tab}-condition`).value) id(`${tab}-condition`).value = model.condition[0] ?? "";
+  // Show the field of a model's condition if it has one, and offer its classes. Fields are named by tab; "other": compared with.
+  offer(field, model) {
+    id(`${field}-given`).hidden = !model?.condition;
+    id(`${field}-classes`).replaceChildren(...(model?.condition ?? []).map((name) => new Option(name, name)));
+    if (model?.condition && !id(`${field}-condition`).value) id(`${field}-condition`).value = model.condition[0] ?? "";
   }
 
-  // The condition of a tab as a part of a request to a model.
-  condition(tab, model) {
-    return model.condition ? { condition: id(`${tab}-condition`).value } : {};
+  // The condition in a field as a part of a request to a model.
+  condition(field, model) {
+    return model.condition ? { condition: id(`${field}-condition`).value } : {};
   }
 
   // Open the tab Read with a text.

@@ -28,8 +28,8 @@ export class Draw {
     id("bias").addEventListener("input", () => { document.querySelector('output[for="bias"]').textContent = id("bias").value; });
     for (const name of ["draw-model", "bias", "points", "draw-seed", "draw-condition"]) id(name).addEventListener("input", () => page.remember());
     id("draw-model").addEventListener("change", () => { this.#levels(); this.#read(); });
-    id("draw-model").addEventListener("input", () => page.offer("draw", [this.model]));
-    page.offer("draw", [this.model]);
+    id("draw-model").addEventListener("input", () => page.offer("draw", this.model));
+    page.offer("draw", this.model);
     id("draw-condition").addEventListener("change", () => this.#read());
     id("draw-level").addEventListener("change", () => this.#paint());
     id("compose").addEventListener("click", () => this.#compose());

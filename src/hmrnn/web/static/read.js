@@ -5,6 +5,7 @@ import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
 const PATIENT = 2000; // symbols: when the text changes, a longer request is aborted and a shorter one finishes
+const FIELDS = ["read", "other"]; // fields of the condition: of the model, and of the one it is compared with
 
 export class Read {
   constructor(page) {
@@ -29,7 +30,7 @@ export class Read {
       this.open();
     });
     this.other.addEventListener("change", () => this.open());
-    document.getElementById("read-condition").addEventListener("change", () => this.open());
+    for (const field of FIELDS) document.getElementById(`${field}-condition`).addEventListener("change", () => this.open());
   }
 
   // The first model of text beside the chosen one; none if there is no other.
@@ -42,9 +43,10 @@ export class Read {
     for (const { stop } of this.panels) stop?.abort();
     const chosen = [this.model.value, this.other.value].filter((name) => name !== "")
       .map((name) => this.page.models.find((each) => each.name === name));
-    this.page.offer("read", chosen);
-    this.panels = chosen.map((model) => {
-      const request = () => ({ model: model.model, text: this.text.value, ...this.page.condition("read", model) });
+    FIELDS.forEach((field, place) => this.page.offer(field, chosen[place]));
+    this.panels = chosen.map((model, place) => {
+      const field = FIELDS[place];
+      const request = () => ({ model: model.model, text: this.text.value, ...this.page.condition(field, model) });
       const options = {
         others: () => this.panels.map(({ panel }) => panel),
         downloads: [
@@ -53,7 +55,7 @@ export class Read {
         ],
         fail: (error) => this.page.problem("read", error.message),
       };
-      return { panel: new Panel(model, options), shown: "", notes: [], running: null, stop: null };
+      return { panel: new Panel(model, options), field, shown: "", notes: [], running: null, stop: null };
     });
     this.host.classList.toggle("two", chosen.length > 1);
     this.button.setAttribute("aria-pressed", chosen.length > 1);
@@ -104,7 +106,7 @@ export class Read {
     const began = performance.now();
     this.status.textContent = "";
     let painted = 0, until = 0; // when the panel was last shown, and how many symbols
-    const request = { model: panel.model.model, text, ...this.page.condition("read", panel.model) };
+    const request = { model: panel.model.model, text, ...this.page.condition(each.field, panel.model) };
     for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
       if (!part.end) found.add(part);
       else each.notes = part.notes ?? [];

@@ -19,7 +19,7 @@ export class Write {
         page.remember();
       });
     }
-    const offer = () => page.offer("write", [page.models.find(({ name }) => name === this.model.value)]);
+    const offer = () => page.offer("write", page.models.find(({ name }) => name === this.model.value));
     this.model.addEventListener("input", offer);
     offer();
     for (const field of [id("prompt"), id("length"), id("seed"), id("pace"), id("write-condition"), this.model]) {
