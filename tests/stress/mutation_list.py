@@ -269,13 +269,13 @@ MUTATIONS = [
       "start = torch.zeros_like(z[0]) if before is None else before.z > 0.5",
       "start = torch.zeros_like(z[0])"),
     M("cost-pending", "nn/cost.py", "test_cost",
-      "waiting = before.pending > 0.5",
-      "waiting = start"),
+      "opens[0] |= before.pending > 0.5",
+      "pass"),
     M("operations-flush", "nn/output.py", "test_cost test_page_api",
       "Operation.FLUSH: detectors and rnn.flush",
       "Operation.FLUSH: detectors"),
     M("page-write-cost", "web/parts.py", "test_page_api",
-      "        self._before = self._reader.state\n        return",
-      "        return"),
+      "        self._before = after[-1]\n",
+      ""),
 ]
 # fmt: on

@@ -30,8 +30,9 @@ from hmrnn.web import app as app_module
 from hmrnn.web import bodies
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
-from hmrnn.web.parts import CHUNK, Memory, fit, read
+from hmrnn.web.parts import CHUNK, Memory, read
 from hmrnn.web.shelf import Shelf, open_shelf
+from hmrnn.web.strokes import fit
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
 STEPS = [[0, 0, 0], [3.5, 1, 0], [2, -4, 0], [1, 1, 1], [9, 2, 0], [1, 5, 0], [-2, 3, 1]] * 20
@@ -288,8 +289,8 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
             assert (refusal.status_code, refusal.json()["message"]) == (400, says)
 
 
-def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path) -> None:
-    """Across chunks and signs that are written plainly, and when the text grows; as the library shows them."""
+def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Across chunks and signs that are written plainly, when the text grows, and written; as the library shows them."""
     save(tmp_path / "late", CHARACTERS, 1, detectors=DetectorConfig(pull_to="segments", pull_delay=1))
     shelf = open_shelf([tmp_path / "late"])
     with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
@@ -297,6 +298,10 @@ def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path) -> None
         for end in (64, 65, 128, 300, 129):
             *parts, _ = lines(client.post("/api/read", json={"text": text[:end]}))
             assert_same(joined(parts), shelf[0].model.segment(text[:end]))
+        monkeypatch.setattr("hmrnn.web.parts.SLICE", 0.0)  # every part is as short as can be
+        *parts, _ = lines(client.post("/api/write", json={"prompt": "the qu", "length": 50, "seed": 3}))
+        assert len(parts) > 40
+        assert_same(joined(parts), shelf[0].model.segment(joined(parts).text))
     assert shelf[0].model.late == 1
 
 

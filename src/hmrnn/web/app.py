@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from hmrnn import __version__
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.data.text.reading import Reading
-from hmrnn.web import parts
+from hmrnn.web import parts, strokes
 from hmrnn.web.answer import Answer
 from hmrnn.web.bodies import (
     DrawingRequest,
@@ -155,13 +155,13 @@ class _Page:
 
     def _read_strokes(self, wanted: DrawingRequest) -> parts.Chunks:
         model = self.shelf.reading("strokes", wanted.model)
-        return parts.read_strokes(model, np.asarray(wanted.steps), wanted.condition)
+        return strokes.read_strokes(model, np.asarray(wanted.steps), wanted.condition)
 
     def write_strokes(self, wanted: HandwritingRequest) -> Slices:
         """A line that a handwriting model generates, part by part; each part has its steps"""
         model = self.shelf.reading("strokes", wanted.model)
         how = {name: getattr(wanted, name) for name in ("bias", "seed", "condition")}
-        return parts.write_strokes(model, wanted.points, **how)
+        return strokes.write_strokes(model, wanted.points, **how)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -23,18 +23,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from hmrnn.analysis.record import rounded
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.data.strokes.strokes import Scale
 from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Read, Reader, Step
 from hmrnn.inference.read import read as read_chunks
-from hmrnn.inference.sample import check_jump, scribble, seeded, stream
+from hmrnn.inference.sample import seeded, stream
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
-from hmrnn.nn.models import POINT_SIZE, telling
 from hmrnn.nn.output import Output
 from hmrnn.ops import State, states
 from hmrnn.pretrained.strokes import StrokeModel
@@ -44,7 +41,6 @@ from hmrnn.web.work import Slices
 
 SLICE = 0.04  # seconds of work that a slice is aimed at
 MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
-LONGEST = 10_000  # how many times longer than the strokes of a drawing a step may be
 CHUNK = 128  # symbols that are read together: each chunk takes time to prepare and to count
 
 
@@ -76,7 +72,7 @@ def lines(chunks: Chunks, notes: Sequence[str] = ()) -> Slices:
     for group in _grouped(chunks):
         yield b"".join(chunk.line for chunk in group)
         count += sum(len(chunk.found) for chunk in group)
-    yield _end(count, began, notes=notes)
+    yield last_line(count, began, notes=notes)
 
 
 def whole(chunks: Chunks) -> Slices:
@@ -143,17 +139,17 @@ def _grouped(chunks: Chunks) -> Iterator[list[Chunk]]:
         yield group
 
 
-def _line(record: msgspec.Struct) -> bytes:
+def line(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-def _end(count: int, began: float, warning: str | None = None, notes: Sequence[str] = ()) -> bytes:
+def last_line(count: int, began: float, warning: str | None = None, notes: Sequence[str] = ()) -> bytes:
     end = End(count, round(time.monotonic() - began, 3))
     if warning is not None:
         end.warning = warning
     if notes:
         end.notes = list(notes)
-    return _line(end)
+    return line(end)
 
 
 class Memory:
@@ -243,25 +239,31 @@ def _read_chunk(
     first = log_p.new_full(log_p[:1].shape, math.nan) if before is None else before.following[None]
     bits = -torch.cat([first, log_p[:-1]]).gather(1, here[:, None])[:, 0] / math.log(2)
     as_given = bool((counts == 1).all())  # every symbol is read as one
-    found = _found(model, symbols if as_given else model.vocabulary.pieces(indices), made, bits.cpu().numpy())
+    found = found_in(model, symbols if as_given else model.vocabulary.pieces(indices), made, bits.cpu().numpy())
     state = made.state.apply(torch.clone)  # not views of something larger
     if model.late:
-        _move_back(found, model, state, after, told)
+        for of_levels, ahead in zip((found.boundaries, found.probabilities), _ahead(model, state, after, told)):
+            move_back(of_levels, ahead)
     found = found if as_given else found.regroup(symbols, counts)
-    return Chunk(found, _line(Part(start, found.record())), state, log_p[-1].clone())
+    return Chunk(found, line(Part(start, found.record())), state, log_p[-1].clone())
 
 
-def _move_back(found: Segmentation, model: TextModel, state: State, after: np.ndarray, told: Told) -> None:
-    """Move the ends of level 1 back by one symbol; that of the last is known from the symbol ``after``, if any."""
-    for ends in (found.boundaries, found.probabilities):
-        ends[:-1, 0] = ends[1:, 0].copy()
-    if len(after):
-        [ahead] = read_chunks(model.network, [model.network.as_input(after)[:, None]], state, told=told)
-        found.boundaries[-1, 0] = int(ahead.boundaries[0, 0, 0])
-        found.probabilities[-1, 0] = float(ahead.output.probabilities[0, 0, 0])
+def _ahead(model: TextModel, state: State, after: np.ndarray, told: Told) -> tuple[float | None, float | None]:
+    """What the lowest detector gives at the symbol ``after`` a chunk: the boundary and its probability."""
+    if not len(after):
+        return None, None
+    [ahead] = read_chunks(model.network, [model.network.as_input(after)[:, None]], state, told=told)
+    return float(ahead.boundaries[0, 0, 0]), float(ahead.output.probabilities[0, 0, 0])
 
 
-def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: ArrayLike) -> Segmentation:
+def move_back(of_levels: np.ndarray, ahead: float | None) -> None:
+    """Move what the lowest detector gave (T, levels) back by one symbol; ``ahead`` is the next value, if known."""
+    of_levels[:-1, 0] = of_levels[1:, 0].copy()
+    if ahead is not None:
+        of_levels[-1, 0] = ahead
+
+
+def found_in(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: ArrayLike) -> Segmentation:
     out = made.output
     counted = multiply_adds(model.network, out, made.before)
     tensors = (made.boundaries, out.probabilities.float(), out.operations, made.norms, counted)
@@ -270,27 +272,35 @@ def _found(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, b
 
 
 class Rows:
-    """Steps of a Reader from its current state on, collected until they are written as a part."""
+    """Steps of a Reader from its current state on, collected until they are written as a part.
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader, self._before = reader, reader.state
-        self._rows: list[tuple[Step, float]] = []
+    ``late`` is the number of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are
+    moved back by as many.
+    """
+
+    def __init__(self, reader: Reader, late: int = 0) -> None:
+        self._reader, self._before, self._late = reader, reader.state, late
+        self._rows: list[tuple[Step, float, State]] = []
 
     def add(self, bits: float) -> None:
         """Add the reader's last step."""
-        self._rows.append((self._reader.last(), bits))
+        self._rows.append((self._reader.last(), bits, self._reader.state))
 
     def found(self, symbols: Sequence[str]) -> Segmentation:
-        """The segmentation of the steps since the last call."""
-        steps, bits = zip(*self._rows)
-        self._rows.clear()
+        """The segmentation of the next steps, one for each of ``symbols``; they are taken away."""
+        here, self._rows = self._rows[: len(symbols)], self._rows[len(symbols) :]
+        steps, bits, after = zip(*here)
         boundaries, probabilities, operations, norms = (np.array(column) for column in zip(*steps))
         z, p, done = (
             torch.tensor(array, device=self._before.z.device)[:, None]
             for array in (boundaries, probabilities, operations)
         )
         products = multiply_adds(self._reader.model, Output((), z, p, done), self._before)[:, 0].cpu().numpy()
-        self._before = self._reader.state
+        self._before = after[-1]
+        if self._late:
+            ahead = self._rows[0][0] if self._rows else None
+            move_back(boundaries, None if ahead is None else ahead.boundaries[0])
+            move_back(probabilities, None if ahead is None else ahead.probabilities[0])
         return Segmentation(tuple(symbols), boundaries, probabilities, operations, norms, np.array(bits), products)
 
 
@@ -317,7 +327,7 @@ def write(
     reader, symbols = Reader(network, told=told), []
     for x in network.as_input(model.prime)[:, None]:
         reader.read(x)
-    rows = Rows(reader)
+    rows = Rows(reader, model.late)
     slice_began, total, count = time.monotonic(), len(given) + length, 0
     while count < total:
         prediction = reader.predict()
@@ -332,72 +342,11 @@ def write(
             rows.add(float(-prediction.log_prob(x)) / math.log(2) if count or len(model.prime) else math.nan)
             symbols += symbol.tolist()
             count += 1
-        if symbols and (time.monotonic() - slice_began > SLICE or count == total):
+        ready = len(symbols) - (model.late if count < total else 0)  # the end of a symbol shows at the next one
+        if ready > 0 and (time.monotonic() - slice_began > SLICE or count == total):
             start = count - len(symbols)
-            found = rows.found(model.vocabulary.pieces(symbols))
-            yield _line(Part(start, found.record(), max(0, min(len(given) - start, len(symbols)))))
-            symbols = []
+            found = rows.found(model.vocabulary.pieces(symbols[:ready]))
+            yield line(Part(start, found.record(), max(0, min(len(given) - start, ready))))
+            symbols = symbols[ready:]
             slice_began = time.monotonic()
-    yield _end(count, began, notes=reading.notes)
-
-
-def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
-    """Steps (T, 3) of a drawing, scaled to the data of the model: the root mean square of those with the pen down."""
-    steps = np.array(steps, np.float64).reshape(-1, 3)
-    steps[0, :2] = 0  # the position of the drawing does not matter
-    down = steps[1:][steps[:-1, 2] < 0.5, :2]
-    largest = float(np.abs(down).max(initial=0.0))
-    if largest == 0:
-        raise InputError("a drawing needs a stroke of two points or more in different places; got none")
-    if np.abs(steps[:, :2]).max() > LONGEST * largest:
-        raise InputError(f"a step of the drawing is more than {LONGEST:,} times as long as those with the pen down")
-    length = math.sqrt(np.square(down / largest).mean())
-    steps[:, :2] = steps[:, :2] / largest * (math.sqrt(np.square(scale.deviation).mean()) / length)
-    return steps.astype(np.float32)
-
-
-def read_strokes(model: StrokeModel, drawing: np.ndarray, condition: str | None = None) -> Chunks:
-    """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
-    steps = fit(drawing, model.scale)
-    points = model.network.as_input(model.scale.encode(steps))[:, None]  # (T, 1, 3)
-    following = points.roll(-1, dims=0).split(CHUNK)  # nothing follows the last point
-    bits, told = [math.nan], model.tell(condition, steps=len(points))
-    for k, made in enumerate(read_chunks(model.network, points.split(CHUNK), told=told)):
-        here = steps[k * CHUNK : (k + 1) * CHUNK]
-        bits += (-made.prediction.log_prob(following[k])[:, 0] / math.log(2)).tolist()
-        found = _found(model, model.scale.pieces(here), made, bits[: len(here)])
-        yield Chunk(found, _line(Part(k * CHUNK, found.record())), made.state, None)
-        bits = bits[len(here) :]
-
-
-def write_strokes(
-    model: StrokeModel, points: int, *, bias: float, seed: int | None, condition: str | None = None
-) -> Slices:
-    """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
-    began = time.monotonic()
-    generator = seeded(seed)
-    told = model.tell(condition, steps=points)
-    reader = Reader(model.network, told=told)
-    reader.read(model.network.as_input(model.scale.encode(np.zeros((1, 3)))))  # each line begins with the step (0, 0)
-    rows = Rows(reader)
-    steps: list[np.ndarray] = []
-    written: list[np.ndarray] = []
-    slice_began, position, ended = time.monotonic(), 0, False
-    while not ended:
-        step = reader.predict().sample(generator, bias=bias)  # (1, 3), or (1, 4) with a halt
-        drawn = check_jump(step[:, :POINT_SIZE]).numpy()
-        ended = position == points - 1 or (model.config.model.halt and bool(step[0, POINT_SIZE] > 0))
-        reader.read(model.network.as_input(drawn))
-        rows.add(math.nan)
-        steps.append(model.scale.decode(drawn)[0])
-        if time.monotonic() - slice_began > SLICE or ended:
-            found = rows.found(model.scale.pieces(np.stack(steps)))
-            part = Part(position + 1 - len(steps), found.record(), steps=rounded(np.stack(steps)))
-            yield _line(part)
-            written += steps
-            steps = []
-            slice_began = time.monotonic()
-        position += 1
-    with telling(model.network, told):
-        warning = scribble(model.network, model.scale, [np.stack(written)])
-    yield _end(position, began, warning)
+    yield last_line(count, began, notes=reading.notes)
