@@ -48,6 +48,18 @@ _labelled_train = TrainConfig(
 )
 _labelled_regularise = RegulariseConfig(dropout_output=0.2)
 
+_best = "the settings of the best HM-LSTM in results, which has FLUSH; no run of its size without FLUSH is recorded"
+_paper = "the paper's settings; better ones: {}"
+NOTES = {
+    "ptb": _paper.format("ptb-best"),
+    "enwik8": _paper.format("enwik8-best"),
+    "iamondb": _paper.format("iamondb-best"),
+    "ptb-best": _best,
+    "enwik8-best": _best,
+    "iamondb-best": _best,
+}
+"""What ``hmrnn train PRESET --help`` says of a preset before its settings."""
+
 PRESETS: dict[str, Config] = {
     "demo": Config(
         DataConfig(format="novel"),

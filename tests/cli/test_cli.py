@@ -28,7 +28,7 @@ from hmrnn.config import (
     ModelConfig,
     TrainConfig,
 )
-from hmrnn.presets import PRESETS
+from hmrnn.presets import NOTES, PRESETS
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
@@ -87,6 +87,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     for flag in ("--version", "-V"):
         assert tiny.hmrnn(flag) == 0
         assert capsys.readouterr().out == f"hmrnn {hmrnn.__version__}\n"
+
+
+def test_the_help_of_a_preset_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert NOTES.keys() < PRESETS.keys()
+    for name in ("ptb-best", "text"):
+        assert tiny.hmrnn("train", name, "--help") == 0
+        assert (f"\n{name}: {NOTES.get(name)}\n" in capsys.readouterr().out) == (name in NOTES)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

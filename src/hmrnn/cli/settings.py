@@ -12,7 +12,7 @@ from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
 from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
-from hmrnn.presets import PRESETS
+from hmrnn.presets import NOTES, PRESETS
 
 C = TypeVar("C", bound=Config)
 
@@ -28,6 +28,8 @@ def train_arguments(words: list[str]) -> TrainArguments:
     name, config = preset_for(target or "ptb")
     if wants_help:
         print(f"presets: {', '.join(PRESETS)}; the defaults below are those of {target or 'ptb'}")
+        if target in NOTES:
+            print(f"{target}: {NOTES[target]}")
         print_help(TrainArguments, "hmrnn train", config)
         raise SystemExit(0)
     given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
