@@ -43,6 +43,8 @@ def test_runs_have_metrics_and_a_report(runs: Path) -> None:
         assert "of the validation part" in page
         assert "<h2>Decisions</h2>" in page
         assert ("<h2>Answers</h2>" in page) == (kind != "pairs")
+        assert page.count('title="100.0%"') >= 1  # the segment that decided most
+        assert (" from " in page.split("<h2>Decisions</h2>")[1]) == (kind != "labels")
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -55,7 +57,9 @@ def test_answers_to_the_training_file(runs: Path, kind: str, capsys: pytest.Capt
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(set(one) >= {"answer", "probabilities", "levels"} for one in found)
     assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--explain") == 0
-    assert capsys.readouterr().out.count("answer  ") == len(found)
+    out = capsys.readouterr().out
+    assert out.count("answer  ") == out.count("segments  ") == len(found)
+    assert out.count(" from ") == (0 if kind == "labels" else sum(len(one["answer"]) for one in found))
 
 
 def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +73,13 @@ def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixt
     assert len(capsys.readouterr().out.split("\t")[0].split()) == 2
 
 
-def test_a_run_resumes_exactly(runs: Path, tmp_path: Path) -> None:
-    text = runs / FILES["labels"][0]
-    first = ("train", "labels", text, "--out", tmp_path / "run", *SMALL, "--train.cool-down", "0", "--no-report")
+@pytest.mark.parametrize("kind", FILES)
+def test_a_run_resumes_exactly(runs: Path, tmp_path: Path, kind: str) -> None:
+    text = runs / FILES[kind][0]
+    first = ("train", kind, text, "--out", tmp_path / "run", *SMALL, "--train.cool-down", "0", "--no-report")
     assert tiny.hmrnn(*first, "--train.epochs", "1") == 0
-    assert tiny.hmrnn("train", "labels", text, "--out", tmp_path / "run", "--resume", "--train.epochs", "2") == 0
-    whole = ("train", "labels", text, "--out", tmp_path / "whole", *SMALL, "--train.cool-down", "0", "--no-report")
+    assert tiny.hmrnn("train", kind, text, "--out", tmp_path / "run", "--resume", "--train.epochs", "2") == 0
+    whole = ("train", kind, text, "--out", tmp_path / "whole", *SMALL, "--train.cool-down", "0", "--no-report")
     assert tiny.hmrnn(*whole) == 0
     one, other = (sorted((tmp_path / name).glob("last-*"))[-1] / "model.safetensors" for name in ("run", "whole"))
     assert one.read_bytes() == other.read_bytes()

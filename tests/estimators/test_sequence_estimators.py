@@ -80,7 +80,7 @@ HOW: list[dict[str, Any]] = [
 
 
 def test_a_tree_reads_the_hierarchy(tmp_path: Path) -> None:
-    """The tree-LSTM over the gated outputs; it learns, is saved with its numbers, and explains without weights."""
+    """The tree-LSTM over the gated outputs; it learns, is saved with its numbers, and says what decided."""
     how = {**SMALL, "num_layers": 3, "epochs": 12}
     model = hmrnn.HMClassifier(**how, read_out="tree", learning_rate=0.02).fit(TEXTS, LABELS)
     assert model.score(TEXTS, LABELS) == 1.0
@@ -89,11 +89,11 @@ def test_a_tree_reads_the_hierarchy(tmp_path: Path) -> None:
     alone = model.predict_proba(TEXTS[3:4])
     np.testing.assert_allclose(alone, model.predict_proba(TEXTS)[3:4], atol=1e-6)
     (decision,) = model.explain(["ababab"])
-    assert decision.weights is None
     assert "answer  first" in str(decision)
     assert "segments  " in str(decision)
-    with pytest.raises(InputError, match=r"^tags, and labels by a tree, are decided without weights; use segmentation"):
-        decision.parts()
+    assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
+    with pytest.raises(InputError, match=r"^a label has no sources"):
+        decision.sources()
 
 
 @pytest.mark.parametrize("how", HOW, ids=str)
@@ -166,9 +166,35 @@ def test_tagger(tagger: hmrnn.HMTagger) -> None:
     decision = tagger.explain([["the", "cat"]])[0]
     assert len(decision.answer) == 2
     assert decision.segmentation.text == "the cat "
-    with pytest.raises(InputError, match="without weights"):
-        decision.parts()
+    assert decision.weights.shape == (2, 8)
+    np.testing.assert_allclose(decision.weights.sum(axis=1), 1, rtol=1e-5)
     assert "segments" in str(decision)
+    assert str(decision).count(" from ") == 2
+    many = tagger.explain([["the", "cat"], SENTENCES[0], ["dog"]])
+    np.testing.assert_allclose(many[0].weights, decision.weights, atol=1e-5)  # padding has no influence
+    assert many[2].weights.shape == (1, 4)
+
+
+def test_weights_of_tags_are_shares_of_gradient_times_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the definition, for one tag at a time; of more tags than are weighed, neighbours share their weights."""
+    X = [np.random.default_rng(k).normal(size=(5 + k, 2)) for k in range(12)]
+    model = hmrnn.HMTagger(**SMALL).fit(X, [(one[:, 0] > 0).astype(int) for one in X])
+    (decision,) = model.explain(X[:1])
+    network, read = model.model_.network, None
+    with torch.no_grad():
+        read = network.channels(torch.from_numpy(model.model_.reads.encode(X[0]))[:, None]).tanh()
+    read.requires_grad_()
+    out, _ = network.rnn(read)
+    scores = network.softmax(network.output(out.hidden))[:, 0]  # (T, tags)
+    chosen = scores[range(5), [model.classes_.tolist().index(tag) for tag in decision.answer]]
+    for n in range(5):
+        (slope,) = torch.autograd.grad(chosen[n], read, retain_graph=True)
+        want = (slope * read).sum(-1)[:, 0].abs().detach()
+        np.testing.assert_allclose(decision.weights[n], want / want.sum(), atol=1e-4)
+    monkeypatch.setattr("hmrnn.nn.sequences.WEIGHED", 2)
+    (shared,) = model.explain(X[:1])
+    np.testing.assert_array_equal(shared.weights[[0, 3]], shared.weights[[2, 4]])
+    assert abs(shared.weights[0] - shared.weights[3]).max() > 1e-3
 
 
 def test_tagger_of_series() -> None:

@@ -32,9 +32,11 @@ class Decision:
     """The probability of every label; or that of each tag; or that of each symbol written, given those before it."""
     segmentation: Segmentation
     """What the network found in the sequence: of a bidirectional one, its forward direction."""
-    weights: np.ndarray | None = None
-    """(steps,): the weight of each step in the decision, of sum 1; pairs: (symbols written, steps); None of tags and of
-    labels by a tree."""
+    weights: np.ndarray
+    """(steps,): the weight of each step in the decision, of sum 1; of tags and pairs (tags or symbols written, steps).
+
+    Those of attention, or how much the read-out takes from each step; of tags, and of labels by a tree, the shares in
+    the size of gradient times input."""
     numbers: bool = False
     """Whether the sequence is a series of numbers."""
 
@@ -44,16 +46,14 @@ class Decision:
         return found.spans(level) if found.levels else [(t, t + 1) for t in range(len(found))]
 
     def parts(self, level: int = 1) -> list[Part]:
-        """The segments of a level with their weights, in the order of the sequence; of pairs, the mean weights."""
-        if self.weights is None:
-            raise InputError("tags, and labels by a tree, are decided without weights; use segmentation")
+        """The segments of a level with their weights, in the order of the sequence; of tags and pairs, the means."""
         weights = self.weights if self.weights.ndim == 1 else self.weights.mean(axis=0)
         return [Part(a, b, self.shown(a, b), float(weights[a:b].sum())) for a, b in self.spans(level)]
 
     def sources(self, level: int = 1) -> list[str]:
-        """Of pairs: for each symbol written, the segment of a level that had the largest weight."""
-        if self.weights is None or self.weights.ndim != 2:
-            raise InputError("only sequences that were written have sources; use parts or segmentation")
+        """For each tag, or each symbol written, the segment of a level that had the largest weight."""
+        if self.weights.ndim != 2:
+            raise InputError("a label has no sources, as tags and written symbols have; use parts")
         spans = self.spans(level)
         shares = np.array([self.weights[:, a:b].sum(axis=1) for a, b in spans])  # (segments, symbols)
         return [self.shown(*spans[k]) for k in shares.argmax(axis=0)] if shares.shape[1] else []
@@ -67,7 +67,7 @@ class Decision:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         chances = self.probabilities
-        data: dict[str, Any] = {
+        return {
             "answer": self.answer,
             "probabilities": (
                 [{"label": label, "probability": round(p, 4)} for label, p in chances.items()]
@@ -78,26 +78,23 @@ class Decision:
                 {"level": level, "ends": self.segmentation.ends(level)}
                 for level in range(1, self.segmentation.levels + 1)
             ],
+            "weights": rounded(self.weights),
         }
-        if self.weights is not None:
-            data["weights"] = rounded(self.weights)
-        return data
 
     def render(self, most: int = 5) -> str:
-        """The answer, the likeliest labels, and the segments that decided most, in lines."""
+        """The answer, probabilities, the segments, and those that decided most, in lines."""
         lines = [f"answer  {shown_answer(self.answer)}"]
         if isinstance(self.probabilities, dict):
             ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
             lines.append("        " + ", ".join(f"{label} {p:.3f}" for label, p in ranked))
-        elif self.probabilities:
-            lines.append(f"        least certain {min(self.probabilities):.3f}")
-        if self.weights is not None and self.weights.ndim == 2:
-            lines += [f"  {symbol}  from {source!r}" for symbol, source in zip(self.answer, self.sources())]
-        elif self.weights is not None:
+        if self.segmentation.levels and not self.numbers:
+            lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
+        if not isinstance(self.probabilities, dict):
+            each = zip(self.answer, self.probabilities, self.sources())
+            lines += [f"  {symbol}  {p:.3f}  from {source!r}" for symbol, p, source in each]
+        else:
             decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
             lines += [f"  {part.weight:6.1%}  {part.text!r}" for part in decided if part.weight >= 0.001]
-        elif self.segmentation.levels:
-            lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hmrnn.analysis.decision import Decision, shown_answer
+from hmrnn.analysis.decision import shown_answer
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
@@ -14,7 +14,7 @@ from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
 from hmrnn.data.labels.files import Labelled, decoded, parse
 from hmrnn.data.labels.sequences import sequences
 from hmrnn.errors import InputError
-from hmrnn.pretrained.labelled import LabelledModel, PairModel
+from hmrnn.pretrained.labelled import LabelledModel, LabelModel, PairModel
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 
@@ -38,15 +38,19 @@ def run(arguments: PredictArguments) -> int:
     right = total = 0
     for start in range(0, len(given.sequences), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        for sequence, decision in zip(given.sequences[part], found := model.explain(given.sequences[part], **how)):
-            if arguments.json:
-                say(msgspec.json.encode(decision.to_dict()).decode())
-            elif arguments.explain:
-                say(f"{_shown(sequence, decision)}\n{decision.render()}\n")
-            else:
-                say("\t".join([shown_answer(decision.answer), *_sure(decision), _shown(sequence, decision)]))
-        for decision, wanted in zip(found, [] if answers is None else answers[part]):
-            got = decision.answer if model.reads.modality == "tags" else [decision.answer]
+        asked = given.sequences[part]
+        if arguments.json or arguments.explain:
+            decisions = model.explain(asked, **how)
+            found = [decision.answer for decision in decisions]
+            for sequence, decision in zip(asked, decisions):
+                text = f"{_shown(sequence, model)}\n{decision.render()}\n"
+                say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else text)
+        else:
+            found, sure = _answers(model, asked, how)
+            for sequence, answer, chance in zip(asked, found, sure):
+                say("\t".join([shown_answer(answer), *chance, _shown(sequence, model)]))
+        for answer, wanted in zip(found, [] if answers is None else answers[part]):
+            got = answer if model.reads.modality == "tags" else [answer]
             right += sum(a == b for a, b in zip(got, wanted))
             total += len(wanted)
         show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
@@ -82,13 +86,15 @@ def _checked(given: Labelled, model: LabelledModel) -> list[list[Any]]:
     return typed
 
 
-def _sure(decision: Decision) -> list[str]:
-    """The probability of a label; nothing for tags and pairs."""
-    chances = decision.probabilities
-    return [f"{chances[decision.answer]:.3f}"] if isinstance(chances, dict) else []
+def _answers(model: LabelledModel, asked: list[Any], how: dict[str, Any]) -> tuple[list[Any], list[list[str]]]:
+    """The answer to each sequence; of labels with the probability, in a list."""
+    if not isinstance(model, LabelModel):
+        return list(model.predict(asked, **how)), [[]] * len(asked)
+    chances = model.predict_proba(asked)
+    return [model.reads.classes[k] for k in chances.argmax(axis=1)], [[f"{p:.3f}"] for p in chances.max(axis=1)]
 
 
-def _shown(sequence: Any, decision: Decision) -> str:
-    if decision.numbers:
-        return f"{len(decision.segmentation)} steps"
+def _shown(sequence: Any, model: LabelledModel) -> str:
+    if not model.reads.symbols:
+        return f"{len(sequence)} steps"
     return sequence if isinstance(sequence, str) else " ".join(sequence)

@@ -52,7 +52,8 @@ def examples(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
             pairs = zip(itertools.chain(*y), itertools.chain(*found))
         parts.append(_confusions(Counter(pairs), list(model.reads.classes)))
     parts.append("<h2>Decisions</h2><p>Sequences of the validation part with the segments of level 1. The darker a ")
-    parts.append("segment, the larger its weight in the decision.</p>")
+    parts.append("segment, the larger its weight in the decision. Tags and written symbols are listed with their ")
+    parts.append("probabilities and the segments that decided each most.</p>")
     for decision, right in zip(model.explain(X[:SHOWN]), y):
         parts.append(_decision(decision, right))
     return parts
@@ -73,7 +74,7 @@ def _confusions(counted: Counter[tuple[Any, Any]], classes: list[Any]) -> str:
 
 
 def _decision(decision: Decision, right: Any) -> str:
-    weights = np.zeros(len(decision.segmentation)) if decision.weights is None else decision.weights
+    weights = decision.weights
     weights = weights if weights.ndim == 1 else weights.sum(axis=0) / max(1, len(weights))
     spans = decision.spans()
     shares = np.array([weights[a:b].sum() for a, b in spans])
@@ -89,6 +90,10 @@ def _decision(decision: Decision, right: Any) -> str:
     if isinstance(decision.probabilities, dict):
         ranked = sorted(decision.probabilities.items(), key=lambda pair: -pair[1])[:3]
         sure = " (" + ", ".join(f"{label} {p:.3f}" for label, p in ranked) + ")"
+    else:
+        each = zip(decision.answer, decision.probabilities, decision.sources())
+        rows = (f"{symbol} {p:.3f} from {''.join(map(visible, source))}" for symbol, p, source in each)
+        shown += f"\n\n{html.escape(chr(10).join(rows))}"
     return f"<p><b>{html.escape(answer)}</b>{html.escape(sure)}: {html.escape(mark)}</p><pre class=sample>{shown}</pre>"
 
 

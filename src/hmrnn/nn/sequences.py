@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -17,6 +18,9 @@ from hmrnn.nn.output import Output
 from hmrnn.nn.readouts import SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
 from hmrnn.nn.tree import TreeReadOut
+
+WEIGHED = 64
+"""Most tags of a sequence for each of which the shares of the steps are computed."""
 
 
 class Judged(NamedTuple):
@@ -100,6 +104,21 @@ class SequenceModel(nn.Module):
             out, state = self.rnn(x, None, lengths, embedding=self.embedding.weight)
         return Encoded(out, state)
 
+    def influence(self, x: Tensor, lengths: Tensor, judge: Callable[[Encoded, Tensor], Tensor]) -> Tensor:
+        """(N, T, B): the share of each step in each of N scores: that of the size of gradient times input.
+
+        For heads without attention. ``judge`` gives the scores (N, B) of encoded sequences and their lengths.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            x, lengths = x.clone(), lengths.clone()  # what was made in inference mode has no gradient
+            read = self.embedding(x) if self.embedding is not None else cast(Any, self.channels)(x).tanh()
+            read = read.detach().requires_grad_()
+            scores = judge(Encoded(*self.rnn(read, None, lengths)), lengths)
+            slopes = [torch.autograd.grad(one.sum(), read, retain_graph=True)[0] for one in scores]
+        sizes = (torch.stack(slopes) * read.detach()).sum(-1).abs()
+        sizes = sizes * (torch.arange(len(x), device=x.device)[:, None] < lengths)
+        return sizes / sizes.sum(1, keepdim=True).clamp(min=1e-30)
+
     def features(self, out: Output, ends: Tensor, starts: Tensor) -> Tensor:
         """(S, B, output_size): the gated output at steps ``ends`` (S, B); of the reverse direction at ``starts``."""
         hidden = cast(tuple[Tensor, ...], out.hidden)
@@ -160,14 +179,23 @@ class ClassifierModel(SequenceModel):
         """Logits (B, classes), and the weight (T, B) of each step in them; None with a tree, which gives none."""
         encoded = self.encode(x, lengths)
         if isinstance(self.read_out, TreeReadOut):
-            features = self.output(encoded.out.hidden)
-            leaves = dataclasses.replace(encoded.out, hidden=(features,))
-            return self.read_out(leaves, lengths), None, encoded
+            return self._by_tree(encoded, lengths), None, encoded
         levels = {"attention": self.level, "last": None}
         found = self.segments(encoded.out, lengths, levels.get(self.config.read_out, 0))
         none = found.features.new_zeros(*found.ends.shape, 0)  # to the read-out, segments are steps
         pooled, weights, _ = self.read_out.pooled(Output((found.features,), none, none, none), found.counts)
         return self.read_out.linear(pooled), on_steps(weights, found.ends, len(x)), encoded
+
+    def _by_tree(self, encoded: Encoded, lengths: Tensor) -> Tensor:
+        leaves = dataclasses.replace(encoded.out, hidden=(self.output(encoded.out.hidden),))
+        return self.read_out(leaves, lengths)
+
+    def explain(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
+        """As :meth:`predict`; with a tree, the weights are shares in the largest logit."""
+        logits, weights, encoded = self.predict(x, lengths)
+        if weights is None:
+            weights = self.influence(x, lengths, lambda *found: self._by_tree(*found).amax(-1)[None])[0]
+        return logits, weights, encoded
 
     def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
         logits, _, encoded = self.predict(x, lengths)
@@ -185,8 +213,27 @@ class TaggerModel(SequenceModel):
     def predict(self, x: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Encoded]:
         """Scores (N, B, tags) at ``places`` (N, B)."""
         encoded = self.encode(x, lengths)
+        return self._scores(encoded, places), encoded
+
+    def _scores(self, encoded: Encoded, places: Tensor) -> Tensor:
         starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
-        return self.softmax(self.features(encoded.out, places, starts)).float(), encoded
+        return self.softmax(self.features(encoded.out, places, starts)).float()
+
+    def weights(self, x: Tensor, lengths: Tensor, places: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
+        """(N, T, B): the share of each step in the scores of tags (N, B).
+
+        Of more than WEIGHED tags, neighbours share theirs.
+        """
+        steps = torch.arange(len(tags), device=x.device)
+        count = min(len(tags), WEIGHED)
+        group = steps * count // len(tags)
+
+        def judge(encoded: Encoded, lengths: Tensor) -> Tensor:
+            scores = self._scores(encoded, places.clone()).gather(2, tags.clone()[..., None])[..., 0]  # (N, B)
+            scores = scores.masked_fill(steps.clone()[:, None] >= counted.clone(), 0)
+            return scores.new_zeros(count, scores.shape[1]).index_add(0, group.clone(), scores)
+
+        return self.influence(x, lengths, judge)[group]
 
     def tags(self, scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         """The likeliest tags (N, B), and the probability of every tag (N, B, tags)."""

@@ -109,16 +109,16 @@ class LabelModel(LabelledModel):
         items = self._items(X)
         found: dict[int, Decision] = {}
         for chosen, (inputs, lengths, _, _) in self._groups(items):
-            logits, weights, encoded = self.network.predict(inputs, lengths)
+            logits, weights, encoded = self.network.explain(inputs, lengths)
             chances = logits.double().softmax(-1).cpu().numpy()
-            steps = None if weights is None else weights.float().cpu().numpy()
+            steps = weights.float().cpu().numpy()
             for row, k in enumerate(chosen):
                 pieces = self.labelling.pieces(items[k])
                 found[k] = Decision(
                     self.labelling.classes[int(chances[row].argmax())],
                     dict(zip(self.labelling.classes, chances[row].tolist())),
                     segmentation(self.network, encoded.out, row, pieces),
-                    None if steps is None else steps[: len(pieces), row],
+                    steps[: len(pieces), row],
                     not self.labelling.symbols,
                 )
         return [found[k] for k in range(len(items))]
@@ -129,14 +129,20 @@ class TagModel(LabelledModel):
 
     network: TaggerModel
 
-    def _tags(self, items: list[Item]) -> Iterator[tuple[int, np.ndarray, np.ndarray, Any]]:
-        """For each sequence, in any order: its place, its tags as indices, their probabilities, and its output."""
+    def _tags(self, items: list[Item], weigh: bool = False) -> Iterator[tuple[int, np.ndarray, np.ndarray, Any]]:
+        """For each sequence, in any order: its place, its tags as indices, their probabilities, and the rest.
+
+        That is the output, its row, and with ``weigh`` the weights (tags, steps).
+        """
         for chosen, (inputs, lengths, counted, places) in self._groups(items):
             scores, encoded = self.network.predict(inputs, lengths, places)
-            tags, chances = (a.cpu().numpy() for a in self.network.tags(scores, counted))
+            best, marginals = self.network.tags(scores, counted)
+            tags, chances = best.cpu().numpy(), marginals.cpu().numpy()
+            weights = self.network.weights(inputs, lengths, places, best, counted).cpu() if weigh else None
             for row, k in enumerate(chosen):
-                N = int(counted[row])
-                yield k, tags[:N, row], chances[:N, row], (encoded.out, row)
+                N, T = int(counted[row]), int(lengths[row])
+                rest = encoded.out, row, None if weights is None else weights[:N, :T, row].float().numpy()
+                yield k, tags[:N, row], chances[:N, row], rest
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The tags of each sequence: with a CRF the likeliest sequence of tags, else the likeliest tag at each step."""
@@ -162,12 +168,12 @@ class TagModel(LabelledModel):
     def explain(self, X: Any) -> list[Decision]:
         items = self._items(X)
         found = {}
-        for k, tags, chances, (out, row) in self._tags(items):
+        for k, tags, chances, (out, row, weights) in self._tags(items, weigh=True):
             answer = [self.labelling.classes[tag] for tag in tags]
             sure = [float(chances[n, tag]) for n, tag in enumerate(tags)]
             pieces = self.labelling.pieces(items[k])
             shown = segmentation(self.network, out, row, pieces)
-            found[k] = Decision(answer, sure, shown, numbers=not self.labelling.symbols)
+            found[k] = Decision(answer, sure, shown, weights, not self.labelling.symbols)
         return [found[k] for k in range(len(items))]
 
 
