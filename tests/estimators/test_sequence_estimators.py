@@ -273,6 +273,22 @@ def test_scikit_learn_takes_it() -> None:
     assert pipeline.set_params(label__epochs=2).get_params()["label__epochs"] == 2
 
 
+@pytest.mark.parametrize(("kind", "X", "y"), [(hmrnn.HMTagger, SENTENCES, TAGS), (hmrnn.HMTransducer, WORDS, SOUNDS)])
+def test_scikit_learn_takes_the_others(kind: Any, X: Any, y: Any) -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    model = kind(**{**SMALL, "epochs": 1})
+    assert clone(model).get_params() == model.get_params()
+    assert all(0 <= score <= 1 for score in cross_val_score(model, X, y, cv=2))
+    search = GridSearchCV(model, {"hidden_size": [4]}, cv=2).fit(X, y)
+    assert len(search.predict(X[:2])) == 2
+    pipeline = Pipeline([("turn", FunctionTransformer(lambda many: [one[::-1] for one in many])), ("label", model)])
+    assert len(pipeline.fit(X, y).predict(X)) == len(X)
+
+
 def test_numpy_numbers_as_parameters(tmp_path: Path) -> None:
     how = {"hidden_size": np.int64(6), "epochs": np.int32(1), "dropout": np.float32(0.5), "level": np.int64(1)}
     model = hmrnn.HMClassifier(**{**SMALL, **how}).fit(TEXTS, LABELS)

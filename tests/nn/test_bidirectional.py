@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import hmrnn
 from hmrnn import HMLSTM, InputError, Operation, State
@@ -93,8 +93,25 @@ def test_each_direction_is_a_network_of_its_own(engine: str, options: dict[str, 
             torch.testing.assert_close(got, p.grad, rtol=1e-9, atol=1e-11)
 
 
-def test_batch_first_packed_symbols_and_one_sequence_are_the_same_pass() -> None:
-    rnn, embedding, symbols = network(), inputs(7, INPUT), torch.randint(7, (T, B))
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", ["cuda", "cuda-rows"])
+@pytest.mark.parametrize("options", [{}, {"layer_norm": True, "flush": False, "top_down": "pending"}])
+def test_packed_sequences_on_a_gpu_give_what_the_reference_gives(engine: str, options: dict[str, Any]) -> None:
+    rnn, x = network(engine="reference", **options).float(), inputs().float()
+    want, state = rnn(pack_padded_sequence(x, torch.tensor(LENGTHS), enforce_sorted=False))
+    rnn = rnn.cuda()
+    rnn.engine = engine
+    got, end = rnn(pack_padded_sequence(x.cuda(), torch.tensor(LENGTHS), enforce_sorted=False))
+    for a, b in zip((*got.hidden, *got.boundaries, *end[1].h), (*want.hidden, *want.boundaries, *state[1].h)):
+        mine, theirs = (one.data if isinstance(one, PackedSequence) else one for one in (a, b))
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-4, atol=1e-5)
+    sum(h.data.square().sum() for h in got.hidden).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in rnn.parameters())
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
+def test_batch_first_packed_symbols_and_one_sequence_are_the_same_pass(engine: str) -> None:
+    rnn, embedding, symbols = network(engine=engine), inputs(7, INPUT), torch.randint(7, (T, B))
     x, forced = embedding[symbols], torch.randint(2, (T, B, 2, 2)).double()
     want = tensors(*rnn(x, lengths=LENGTHS, boundaries=forced))
     assert_close(tensors(*rnn(symbols, lengths=LENGTHS, boundaries=forced, embedding=embedding)), want)
