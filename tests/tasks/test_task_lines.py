@@ -211,3 +211,16 @@ def test_a_list_of_numbers_has_one_for_each_text_where_a_condition_is_one_number
         assert found == pytest.approx(alone, rel=1e-6)
     with pytest.raises(InputError, match=r"^expected one condition, or 2 in a list, one each; got 3$"):
         model.segment_many(lines, condition=[0.1, 0.5, 0.9])
+
+
+@pytest.mark.parametrize("more", [["--data.condition", "people.csv:country"], ["--model.time", "left"]])
+def test_train_writes_a_report_of_lines(more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["Norway", "Spain"] * 30
+    Path("names.txt").write_text("".join({"Norway": "kjell", "Spain": "maria"}[row] + "\n" for row in rows))
+    Path("people.csv").write_text("id,country\n" + "".join(f"{k},{row}\n" for k, row in enumerate(rows)))
+    small = ("--model.hidden-size", "4", "--model.num-layers", "2", "--train.epochs", "1", "--train.device", "cpu")
+    assert tiny.hmrnn("train", "names.txt", "--data.format", "lines", "--out", "run", *small, *more) == 0
+    page = Path("run/report.html").read_text()
+    assert "level 1" in page
+    assert ("Norway: " in page) == (more[0] == "--data.condition")

@@ -146,12 +146,10 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
 def _text_lines(model: TextModel, corpus: Corpus) -> list[str]:
     """The longest of some validation lines, and lines that the model wrote."""
     parts, lines = [], split_lines(corpus)["valid"]
-    chosen = int(lines.lengths[:LINES].argmax())
-    text = corpus.vocabulary.decode(lines.symbols[lines.starts[chosen] : lines.ends[chosen] - 1])
     if model.network.rnn.num_boundaries:
-        found = model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
+        found = passage(model, corpus)
         caption = "A line of the validation part; white blocks are boundaries."
-        parts += [_picture("Figure 3", model.figure("3", text, found), caption)]
+        parts += [_picture("Figure 3", model.figure("3", found.text, found), caption)]
         parts += [f"<pre>{html.escape(found.table())}</pre>"]
     parts.append("<h2>Samples</h2>")
     for line in range(min(10, len(lines))):
@@ -180,7 +178,15 @@ def _text(model: TextModel, corpus: Corpus) -> list[str]:
 
 
 def passage(model: TextModel, corpus: Corpus) -> Segmentation:
-    """The segments of a passage of the validation part, found with its left context read first."""
+    """The segments of a passage of the validation part, found with its left context read first.
+
+    Of a model of lines: the longest of some lines, under its condition.
+    """
+    if model.end is not None:
+        lines = split_lines(corpus)["valid"]
+        chosen = int(lines.lengths[:LINES].argmax())
+        text = corpus.vocabulary.decode(lines.symbols[lines.starts[chosen] : lines.ends[chosen] - 1])
+        return model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
     symbols = corpus.valid[: CONTEXT + PASSAGE]
     start = max(0, min(CONTEXT, len(symbols) - PASSAGE))
     return segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[start:]
