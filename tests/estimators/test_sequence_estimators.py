@@ -296,6 +296,11 @@ def test_numpy_numbers_as_parameters(tmp_path: Path) -> None:
     assert (again.epochs, again.dropout, again.level) == (1, 0.5, 1)
 
 
+def test_weights_that_are_no_numbers() -> None:
+    with pytest.raises(InputError, match=r"^sample_weight must hold 16 numbers, one per sequence; got \['a', 'b'"):
+        hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS, sample_weight=["a", "b"] * 8)
+
+
 def test_a_weight_of_0_leaves_a_sequence_out() -> None:
     X = [*TEXTS, "zz", "zz"]
     weights = [1.0] * 16 + [0.0] * 2
@@ -334,6 +339,12 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
     (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),
     (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
+    (hmrnn.HMClassifier, {"rates": 0.5}, TEXTS, LABELS, "^rates must be None or hold a number for each level; got 0.5"),
+    (hmrnn.HMClassifier, {"rates": ("a",)}, TEXTS, LABELS, r"^rates must be None or hold .* got \('a',\)"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "rnn": "lstm"}, TEXTS, LABELS, "^rates are those of the detectors"),
+    (hmrnn.HMClassifier, {"dropout": "no"}, TEXTS, LABELS, "^dropout must be at least 0 and less than 1; got 'no'"),
+    (hmrnn.HMClassifier, {"learning_rate": "a"}, TEXTS, LABELS, "^learning_rate must be a number; got 'a'"),
+    (hmrnn.HMTransducer, {"level": "1"}, WORDS, SOUNDS, "^level must be a whole number of at least 1; got '1'"),
     (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
     (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
     (hmrnn.HMClassifier, {"dropout": 1.5}, TEXTS, LABELS, "^dropout must be at least 0"),

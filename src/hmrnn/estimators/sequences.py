@@ -104,11 +104,20 @@ class SequenceEstimator(Estimator):
         for name, allowed in CHOICES.items():
             if hasattr(self, name):
                 one_of(name, getattr(self, name), allowed)
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and less than 1; got {self.dropout!r}")
-        share = self.validation_fraction
-        if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 <= share < 1:
-            raise InputError(f"validation_fraction must be at least 0 and less than 1; got {share!r}")
+        for name in ("dropout", "validation_fraction"):
+            share = getattr(self, name)
+            if not _is_number(share) or not 0 <= share < 1:
+                raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
+        for name in ("learning_rate", "weight_decay"):
+            if not _is_number(getattr(self, name)):
+                raise InputError(f"{name} must be a number; got {getattr(self, name)!r}")
+        if not is_whole(getattr(self, "level", 1)):
+            raise InputError(f"level must be a whole number of at least 1; got {self.level!r}")  # type: ignore[attr-defined]
+        rates = self.rates
+        if rates is not None and (not isinstance(rates, Sequence | np.ndarray) or not all(map(_is_number, rates))):
+            raise InputError(f"rates must be None or hold a number for each level; got {rates!r}")
+        if rates is not None and self.rnn != "hm-lstm":
+            raise InputError(f"rates are those of the detectors of hm-lstm, and {self.rnn} has none; leave them out")
 
     def _fit(self, X: Any, y: Any, *, sample_weight: Any = None, class_weight: ClassWeight = None, **how: Any) -> None:
         seed = seed_of(self.random_state)
@@ -207,6 +216,10 @@ class SequenceEstimator(Estimator):
         if not model.reads.symbols:
             self.n_features_in_ = model.reads.size
         return self
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _plain(config: Any) -> Any:

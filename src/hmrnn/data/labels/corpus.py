@@ -179,7 +179,10 @@ def check_weights(given: Any, count: int) -> np.ndarray:
     """(sequences,): ``sample_weight``, or ones; InputError unless it holds one number per sequence."""
     if given is None:
         return np.ones(count)
-    weights = np.asarray(given, np.float64)
+    try:
+        weights = np.asarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must hold {count} numbers, one per sequence; got {given!r:.60}") from error
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
         raise InputError(
             f"sample_weight must hold {count} numbers, one per sequence, none negative and not all 0; got shape "
