@@ -19,13 +19,13 @@ _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
 _strokes_train = TrainConfig(learning_rate=0.003, cool_down=0.9, skip_nonfinite=True)
 _no_plateau = 99  # validations; the learning rate falls by cool_down alone
 
-# segments of about 5 and 20 symbols that end where the model is least certain of the next symbol
+# segments of about 5 and 20 symbols that end where the uncertainty of the next symbol stands out
 _words = DetectorConfig(
     rates=(0.19, 0.05),
     start_at_rates=True,
     rate_weight=0.0,
     rate_control=0.02,
-    pull_to="uncertainty",
+    pull_to="entropy",
     pull_weight=0.3,
     pull_margin=1.0,
 )
@@ -63,7 +63,7 @@ NOTES = {
 PRESETS: dict[str, Config] = {
     "demo": Config(
         DataConfig(format="novel"),
-        ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128),
+        ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, flush=False, top_down="pending"),
         TrainConfig(
             epochs=3,
             batch_size=64,
