@@ -116,11 +116,17 @@ def test_bad_flags(runs: Path, kind: str, flags: list[str], message: str, capsys
 def test_bad_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "one.tsv").write_text("ab\tx\ncd\tx\n")
     assert tiny.hmrnn("train", "labels", tmp_path / "one.tsv", "--out", tmp_path / "run", *SMALL) == 2
-    assert "only the label 'x'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "hmrnn: one.tsv must hold two or more classes; got only the label 'x'\n"
     assert not (tmp_path / "run").exists()
     (tmp_path / "new.tsv").write_text("ab\teggs\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "new.tsv") == 2
     assert "'eggs', which is none of the classes" in capsys.readouterr().err
+    (tmp_path / "gap.tsv").write_text("ab\tx\n\ty\n")
+    assert tiny.hmrnn("train", "labels", tmp_path / "gap.tsv", "--out", tmp_path / "run", *SMALL) == 2
+    assert capsys.readouterr().err == "hmrnn: sequence 2 of gap.tsv is an empty text; leave it out\n"
+    (tmp_path / "series.jsonl").write_text('{"text": "ab"}\n{"series": [1, 2]}\n')
+    assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "series.jsonl") == 2
+    assert "sequence 2 of " in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "empty.txt") == 2
     assert "holds no sequences" in capsys.readouterr().err

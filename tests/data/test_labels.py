@@ -34,7 +34,7 @@ WRONG: list[tuple[Any, str]] = [
     ([["a", ""]], "none of them empty"),
     ([np.ones((2, 1)), np.ones((0, 1))], r"X\[1\] is empty"),
     ([np.ones((2, 2)), np.ones((3, 1))], r"as many channels; X\[0\] has 2 and X\[1\] 1"),
-    ([[[1, 2], [3]]], r"X\[0\] must be one of"),
+    ([[[1, 2], [3]]], r"^X\[0\] must have as many channels at every step; got 1 and 2$"),
     ([np.array([1.0, np.nan])], "finite numbers"),
     ([np.array([1e200])], "at most 1e\\+100"),
     (["a", np.ones(3)], "of one kind"),

@@ -11,7 +11,7 @@ from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
-from hmrnn.data.labels.files import Labelled, decoded, parse
+from hmrnn.data.labels.files import Labelled, decoded, naming, parse
 from hmrnn.data.labels.sequences import sequences
 from hmrnn.errors import InputError
 from hmrnn.pretrained.labelled import LabelledModel, LabelModel, PairModel
@@ -32,7 +32,8 @@ def run(arguments: PredictArguments) -> int:
     if arguments.beam > 1 and not isinstance(model, PairModel):
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
     given = _given(arguments.file, model)
-    answers = None if given.answers is None else _checked(given, model)
+    with naming(arguments.file):
+        answers = None if given.answers is None else _checked(given, model)
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
     show = display.show_progress("predicting")
     right = total = 0
@@ -40,13 +41,15 @@ def run(arguments: PredictArguments) -> int:
         part = slice(start, start + AT_ONCE)
         asked = given.sequences[part]
         if arguments.json or arguments.explain:
-            decisions = model.explain(asked, **how)
+            with naming(arguments.file, start):
+                decisions = model.explain(asked, **how)
             found = [decision.answer for decision in decisions]
             for sequence, decision in zip(asked, decisions):
                 text = f"{_shown(sequence, model)}\n{decision.render()}\n"
                 say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else text)
         else:
-            found, sure = _answers(model, asked, how)
+            with naming(arguments.file, start):
+                found, sure = _answers(model, asked, how)
             for sequence, answer, chance in zip(asked, found, sure):
                 say("\t".join([shown_answer(answer), *chance, _shown(sequence, model)]))
         for answer, wanted in zip(found, [] if answers is None else answers[part]):

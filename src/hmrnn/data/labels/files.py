@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,9 +54,21 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
         sequences += found.sequences
         answers += found.answers
     name = ", ".join(path.name for path in paths)
-    return make_corpus(
-        modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed
-    )
+    with naming(name):
+        return make_corpus(
+            modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed
+        )
+
+
+@contextlib.contextmanager
+def naming(name: str, before: int = 0) -> Iterator[None]:
+    """Errors that name X[k] or y[k] say which sequence or answer of a file it is; ``before`` others came first."""
+    try:
+        yield
+    except InputError as error:
+        what = {"X": "sequence", "y": "the answer to sequence"}
+        said = re.sub(r"\b([Xy])\[(\d+)\]", lambda m: f"{what[m[1]]} {int(m[2]) + before + 1} of {name}", str(error))
+        raise InputError(re.sub(r"^[Xy] must", f"{name} must", said)) from error
 
 
 def decoded(data: bytes, source: str) -> str:

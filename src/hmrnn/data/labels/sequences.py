@@ -59,6 +59,9 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
         return tuple(map(str, one))
     array = _array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        if array is None and isinstance(one, list | tuple) and all(_array(step) is not None for step in one):
+            counts = sorted({np.size(step) for step in one})
+            raise InputError(f"{name} must have as many channels at every step; got {counts[0]} and {counts[-1]}")
         got = type(one).__name__ if array is None else f"shape {array.shape}" if array.ndim else repr(one)
         raise InputError(f"{name} must be one of {_WANTED}; got {got}")
     if len(array) == 0:
