@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,7 +30,7 @@ from hmrnn.ops.interface import (
 )
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.small_backward import backward
-from hmrnn.ops.small_track import Call, Track
+from hmrnn.ops.small_track import Call, Track, rows
 
 SMALL, SMALL_NORMALISED = 128, 64
 """Units up to which a layer counts as small, without and with layer norm."""
@@ -81,7 +82,7 @@ def hmlstm(
     if isinstance(inputs, Symbols):
         read = F.embedding(x, read)
     pending = state.z if state.pending is None else state.pending
-    mask = None if active is None else active.to(first.b.dtype)
+    mask = None if active is None else active[..., 0].to(first.b.dtype)
     slope = options.slope.item() if isinstance(options.slope, Tensor) else options.slope
     # cloned for the backward pass: the caller may reuse these buffers before it runs
     drawn = noise.clone() if noise is not None and options.boundary in DRAWN else None
@@ -91,7 +92,7 @@ def hmlstm(
     outputs = _Small.apply(call, read, boundaries, options.slope, state.z, pending, *state.h, *state.c, *flat)
     hidden, (z, probabilities, last, gates), ends = outputs[:L], outputs[L : L + 4], outputs[L + 4 :]
     if active is not None:
-        hidden = tuple(h * mask for h in hidden)
+        hidden = tuple(h * mask[..., None] for h in hidden)
     return Result(
         hidden, z, probabilities,
         State(ends[:L], ends[L:], last, gates if options.gate == "pending" else None),
@@ -108,23 +109,25 @@ class _Small(torch.autograd.Function):
         z, pending, h, c = tensors[2], tensors[3], tensors[4 : 4 + L], tensors[4 + L : 4 + 2 * L]
         flat = tensors[4 + 2 * L :]
         weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(flat)] * fields)]
-        tracks = forward(call, first, weights, State(h, c, z, pending))
+        with np.errstate(all="ignore"):
+            tracks = forward(call, first, weights, State(h, c, z, pending))
         ctx.call = call
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*flat, *(a for track in tracks for a in track))
         lower = tracks[:-1]
         T, B = first.shape[:2]
         empty = z.new_empty(T, B, 0)
-        all_z = torch.cat([empty, *(track.z[1:] for track in lower)], dim=2)
-        s_z = torch.cat([empty, *(track.s[..., -1:] for track in lower)], dim=2)
+        all_z = torch.cat([empty, *(track.z[1:, :, None] for track in lower)], dim=2)
+        s_z = torch.cat([empty, *(track.s[:, -1, :, None] for track in lower)], dim=2)
         probabilities = hard_sigmoid(s_z, call.slope)
         if call.active is not None:
-            all_z, probabilities = all_z * call.active, probabilities * call.active
-        ends = [torch.cat([z[:, :0], *(a[-1] for a in of)], 1) for of in zip(*((t.z, t.gate) for t in lower))]
+            all_z, probabilities = all_z * call.active[..., None], probabilities * call.active[..., None]
+        ends = [torch.stack([a[-1] for a in of], 1) for of in zip(*((t.z, t.gate) for t in lower))]
         last, gates = ends or (z.clone(), z.clone())
+        states = [track.hc[-1].transpose(1, 2).clone(memory_format=torch.contiguous_format) for track in tracks]
         return (
-            *(track.h[1:].clone() for track in tracks), all_z, probabilities, last, gates,
-            *(track.h[-1].clone() for track in tracks), *(track.c[-1].clone() for track in tracks),
+            *(rows(track.hc[1:, 0]) for track in tracks), all_z, probabilities, last, gates,
+            *(h for h, _ in states), *(c for _, c in states),
         )  # fmt: skip
 
     @staticmethod
@@ -134,165 +137,167 @@ class _Small(torch.autograd.Function):
         saved = ctx.saved_tensors
         weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(saved[: fields * L])] * fields)]
         tracks = [Track(*of_layer) for of_layer in zip(*[iter(saved[fields * L :])] * len(Track._fields))]
-        return (None, *backward(ctx.call, weights, tracks, grads, ctx.needs_input_grad[1:]))
+        with np.errstate(all="ignore"):
+            return (None, *backward(ctx.call, weights, tracks, grads, ctx.needs_input_grad[1:]))
 
 
 class _Layer:
-    """One layer during the forward loop: views of its buffers for every step."""
+    """One layer during the forward loop: its buffers, and views of them for every step."""
 
-    def __init__(self, w: LayerWeights, lowest: bool, h: Tensor, c: Tensor, T: int) -> None:
+    def __init__(self, w: LayerWeights, first: Tensor | None, h: Tensor, c: Tensor, T: int) -> None:
         B, H, R = len(h), w.hidden_size, len(w.b)
         self.H, self.w = H, w
-        parts = [*([] if lowest else [w.W]), w.U, *([] if w.V is None else [w.V])]
-        self.matrix = torch.cat(parts, dim=1).t().contiguous()  # (K, R)
-        self.x = h.new_empty(B, len(self.matrix))
-        views = list(self.x.split([a.shape[1] for a in parts], dim=1))
-        self.x_below = None if lowest else views.pop(0)
+        parts = [*([] if first is not None else [w.W]), w.U, *([] if w.V is None else [w.V])]
+        self.matrix = torch.cat(parts, dim=1)  # (R, K)
+        self.track_x = h.new_empty(T, self.matrix.shape[1], B)
+        views = [list(a.numpy()) for a in self.track_x.split([a.shape[1] for a in parts], dim=1)]
+        self.x_below = None if first is not None else views.pop(0)
         self.x_own, *rest = views
         self.x_above = rest[0] if rest else None
-        self.s = h.new_empty(B, R)
-        self.sigmoids, self.g, self.s_z = self.s[:, : 3 * H], self.s[:, 3 * H : 4 * H], self.s[:, 4 * H :]
-        self.f, self.i, self.o = self.sigmoids.split(H, dim=1)
-        self.new, self.spare = h.new_empty(B, H), h.new_empty(B, H)
-        self.track_h, self.track_c = h.new_empty(T + 1, B, H), h.new_empty(T + 1, B, H)
-        self.track_h[0], self.track_c[0] = h, c
-        self.track_s = h.new_empty(T, B, R)
+        # the pre-activations, at first b, or W·x + b in the first layer
+        self.track_s = h.new_empty(T, R, B).copy_(w.b[:, None] if first is None else first.transpose(1, 2))
+        self.gates = list(self.track_s[:, : 4 * H].unflatten(1, (4, H)).numpy())
+        self.s_z = list(self.track_s[:, 4 * H :].numpy())
+        self.track_hc = h.new_empty(T + 1, 2, H, B)
+        self.track_hc[0, 0], self.track_hc[0, 1] = h.t(), c.t()
+        self.hc, self.h = list(self.track_hc.numpy()), list(self.track_hc[:, 0].numpy())
+        self.x, self.s, self.hc_tensors = (a.unbind() for a in (self.track_x, self.track_s, self.track_hc))
+        self.new, self.spare = h.new_empty(2, H, B), h.new_empty(H, B).numpy()
+        self.new_array = self.new.numpy()
         self.raw: dict[str, Tensor] = {}  # (T, B, 4H): with layer norm, the products before it
-        if w.gain_U is not None:
-            of = {"U": w.U, "W": None if lowest else w.W, "V": w.V}
+        if w.gain_U is None:  # sigmoid(s) = (tanh(s/2) + 1) / 2
+            self.matrix[: 3 * H] /= 2
+            self.track_s[:, : 3 * H] /= 2
+        else:
+            of = {"U": w.U, "W": None if first is not None else w.W, "V": w.V}
             self.raw = {name: h.new_empty(T, B, 4 * H) for name, matrix in of.items() if matrix is not None}
             self.matrices = {name: of[name][: 4 * H].t().contiguous() for name in self.raw}  # type: ignore[index]
             self.raw_steps = {name: a.unbind() for name, a in self.raw.items()}
-            self.gates, self.matrix_z = self.s[:, : 4 * H], self.matrix[:, 4 * H :]
-        self.h, self.c, self.all_s = self.track_h.unbind(), self.track_c.unbind(), self.track_s.unbind()
+            self.matrix_z = self.matrix[4 * H :]
 
     def step(
         self,
         t: int,
-        first: Tensor | None,  # (B, R) W·x + b in the first layer
-        below: Tensor | None,  # (B, size) in the others
-        fed: Tensor | None,  # (B, 1); None: all rows read the layer below
-        unflushed: Tensor | None,  # (B, 1) 0 on FLUSH; None: no row flushes
-        moves: Tensor | None,  # (B, 1) 0 on COPY; None: no row copies
-        above: Tensor | None,
-        gate: Tensor | None,
+        below: np.ndarray | None,  # (size, B); None in the first layer
+        fed: np.ndarray | None,  # (B,); None: all rows read the layer below
+        unflushed: np.ndarray | None,  # (B,) 0 on FLUSH; None: no row flushes
+        moves: Tensor | None,  # (B,) 0 on COPY; None: no row copies
+        above: np.ndarray | None,
+        gate: np.ndarray | None,
     ) -> None:
         """Equations 2-7."""
-        h, c, new = self.h[t], self.c[t], self.new
-        self.x_own.copy_(h)
+        np.copyto(self.x_own[t], self.h[t])
         if self.x_below is not None and below is not None:
-            self.x_below.copy_(below) if fed is None else torch.mul(below, fed, out=self.x_below)
+            np.copyto(self.x_below[t], below) if fed is None else np.multiply(below, fed, out=self.x_below[t])
         if self.x_above is not None and above is not None:
-            self.x_above.copy_(above) if gate is None else torch.mul(above, gate, out=self.x_above)
+            np.copyto(self.x_above[t], above) if gate is None else np.multiply(above, gate, out=self.x_above[t])
+        gates = self.gates[t]
+        sigmoids, (f, i, o, g) = gates[:3], gates
         if self.raw:
-            self._normalised(t, self.w.b if first is None else first, below, fed, above, gate)
+            self._normalised(t, below, fed, above, gate)
+            np.multiply(sigmoids, 0.5, out=sigmoids)
         else:
-            torch.addmm(self.w.b if first is None else first, self.x, self.matrix, out=self.s)
-        self.sigmoids.sigmoid_()
-        self.g.tanh_()
-        kept = c if unflushed is None else torch.mul(c, unflushed, out=self.spare)
-        if moves is None:
-            torch.addcmul(torch.mul(self.i, self.g, out=new), self.f, kept, out=self.c[t + 1])
-            torch.mul(self.o, self._squash(t, new), out=self.h[t + 1])
-        else:
-            torch.mul(self.i, self.g, out=new).addcmul_(self.f, kept)
-            torch.lerp(c, new, moves, out=self.c[t + 1])
-            self._squash(t, new).mul_(self.o)
-            torch.lerp(h, new, moves, out=self.h[t + 1])
-        self.all_s[t].copy_(self.s)
+            self.s[t].addmm_(self.matrix, self.x[t])
+        np.tanh(gates, out=gates)
+        np.multiply(sigmoids, 0.5, out=sigmoids)
+        np.add(sigmoids, 0.5, out=sigmoids)
+        h, c = self.hc[t + 1] if moves is None else self.new_array
+        kept = np.multiply(f, self.hc[t][1], out=self.spare)
+        if unflushed is not None:
+            np.multiply(kept, unflushed, out=kept)
+        np.multiply(i, g, out=c)
+        np.add(c, kept, out=c)
+        np.tanh(c if self.w.gain_c is None else self._normal_cell(c), out=h)
+        np.multiply(h, o, out=h)
+        if moves is not None:
+            torch.lerp(self.hc_tensors[t], self.new, moves, out=self.hc_tensors[t + 1])
 
     def _normalised(
-        self, t: int, b: Tensor, below: Tensor | None, fed: Tensor | None, above: Tensor | None, gate: Tensor | None
+        self,
+        t: int,
+        below: np.ndarray | None,
+        fed: np.ndarray | None,
+        above: np.ndarray | None,
+        gate: np.ndarray | None,
     ) -> None:
         """Equation 4 with layer norm of each contribution."""
-        H = self.H
-        self.s.copy_(b)
         for name, h, factor in (("U", self.h[t], None), ("W", below, fed), ("V", above, gate)):
             if name in self.raw and h is not None:
-                raw = torch.mm(h, self.matrices[name], out=self.raw_steps[name][t])
-                normal = F.layer_norm(raw, (4 * H,), getattr(self.w, f"gain_{name}"), eps=LAYER_NORM_EPS)
-                self.gates.add_(normal) if factor is None else self.gates.addcmul_(normal, factor)
+                raw = torch.mm(torch.from_numpy(h).t(), self.matrices[name], out=self.raw_steps[name][t])
+                normal = F.layer_norm(raw, (4 * self.H,), getattr(self.w, f"gain_{name}"), eps=LAYER_NORM_EPS).t()
+                self.s[t][: 4 * self.H].add_(normal if factor is None else normal.mul_(torch.from_numpy(factor)))
         if self.w.has_detector:
-            self.s_z.addmm_(self.x, self.matrix_z)
+            self.s[t][4 * self.H :].addmm_(self.matrix_z, self.x[t])
 
-    def _squash(self, t: int, out: Tensor) -> Tensor:
-        """tanh of the new cell, layer-normalised first where the layer has a gain for it."""
-        c = self.c[t + 1]
-        if self.w.gain_c is not None:
-            c = F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS)
-        return torch.tanh(c, out=out)
+    def _normal_cell(self, c: np.ndarray) -> np.ndarray:
+        """The new cell, layer-normalised."""
+        cells = torch.from_numpy(c).t().contiguous()
+        return F.layer_norm(cells, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS).t().numpy()
 
 
 def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: State) -> list[Track]:
     """Equations 2-9 for all steps."""
     T, B = first.shape[:2]
-    options, top, dtype = call.options, len(weights) - 1, first.dtype
-    layers = [_Layer(w, l == 0, h, c, T) for l, (w, h, c) in enumerate(zip(weights, state.h, state.c))]
-    start = state.pending if options.gate == "pending" and state.pending is not None else state.z
-    z, gates = (first.new_ones(top, T + 1, B, 1) for _ in range(2))
-    z[:, 0], gates[:, 0] = state.z.t()[..., None], start.t()[..., None]
-    gates = gates if options.gate == "pending" else torch.ones_like(z) if options.gate == "always" else z
-    forced = free = None
+    options, L, top = call.options, len(weights), len(weights) - 1
+    given = zip(weights, state.h, state.c)
+    layers = [_Layer(w, first if l == 0 else None, h, c, T) for l, (w, h, c) in enumerate(given)]
+    all_z, all_gates = (first.new_ones(top, T + 1, B).numpy() for _ in range(2))
+    all_z[:, 0] = state.z.t().numpy()
+    if options.gate == "pending":
+        all_gates[:, 0] = (state.z if state.pending is None else state.pending).t().numpy()
+    elif options.gate != "always":
+        all_gates = all_z
+    fed, unflushed, moves = (first.new_ones(L, T, B).numpy() for _ in range(3))
+    forced = threshold = here = active = None
+    free = np.ones((T, B, top), dtype=bool)
+    if call.active is not None:
+        fed[:] = active = call.active.numpy()
     if call.forced is not None:
-        free = call.forced.isnan().permute(2, 0, 1)[..., None]
-        forced = call.forced.to(dtype).permute(2, 0, 1)[..., None]
-        all_forced = not bool(free.any())
-        z[:, 1:] = forced
-    threshold = None if call.noise is None else 2 * call.noise.permute(2, 0, 1)[..., None]
-    active = None if call.active is None else call.active.unbind()
-    everyone = first.new_ones(T, B, 1) if call.active is None else call.active
-    fed_track = [everyone if l == 0 or not options.copy else torch.empty_like(everyone) for l in range(len(weights))]
-    fed_steps = [a.unbind() for a in fed_track]
-    views = [[a[l].unbind() for l in range(top)] for a in (z, gates)]
-    one = first.new_ones(())
+        forced, free = call.forced.to(first.dtype).numpy(), call.forced.isnan().numpy()
+    decides = free.any(axis=1).tolist()  # whether any sequence has a decision of the detector
+    if call.noise is not None:
+        threshold = (2 * call.noise).numpy()
 
-    for t, read in enumerate(first.unbind()):
+    for t in range(T):
         here = None if active is None else active[t]
-        fed: Tensor | None = here
         for l, layer in enumerate(layers):
-            if l > 0 and not options.copy:
-                fed = here
-            elif l > 0 and fed is not None:
-                fed_steps[l][t].copy_(fed)
-            unflushed, moves = None, fed
-            if options.flush and l < top:
-                flush = views[0][l][t] if here is None else views[0][l][t] * here
-                unflushed = 1 - flush
-                moves = None if fed is None else torch.maximum(fed, flush)
-            above, gate = (layers[l + 1].h[t], views[1][l][t]) if l < top else (None, None)
+            copies, flushes = l > 0 and options.copy, l < top and options.flush
+            if copies:  # where the layer below has ended a segment, and never in the padding
+                np.multiply(fed[0, t], all_z[l - 1, t + 1], out=fed[l, t])
+            if flushes:
+                flush = all_z[l, t] * fed[0, t]
+                np.subtract(1, flush, out=unflushed[l, t])
+                np.maximum(fed[l, t], flush, out=moves[l, t])
+            partial = copies or here is not None
             layer.step(
-                t, read if l == 0 else None, None if l == 0 else layers[l - 1].h[t + 1], fed, unflushed, moves,
-                above, None if options.gate == "always" else gate,
-            )  # fmt: skip
+                t,
+                None if l == 0 else layers[l - 1].h[t + 1],
+                fed[l, t] if partial else None,
+                unflushed[l, t] if flushes else None,
+                torch.from_numpy((moves if flushes else fed)[l, t]) if partial else None,
+                layers[l + 1].h[t] if l < top else None,
+                all_gates[l, t] if l < top and options.gate != "always" else None,
+            )
             if l == top:
                 break
             # (8), (9): the boundary; (a·s_z + 1) / 2 > 1/2
-            z_t = views[0][l][t + 1]
-            if forced is None or not all_forced:
-                torch.gt(
-                    torch.add(one, layer.s_z, alpha=call.slope), 1.0 if threshold is None else threshold[l, t], out=z_t
-                )
-                if options.on_copy == "hold" and moves is not None:
-                    z_t.mul_(moves)
-                if forced is not None and free is not None:
-                    torch.where(free[l, t], z_t, forced[l, t], out=z_t)
-            now = z_t if here is None else z_t * here
+            z = all_z[l, t + 1]
+            if decides[t][l]:
+                z[:] = call.slope * layer.s_z[t][0] + 1 > (1 if threshold is None else threshold[t, :, l])
+                if options.on_copy == "hold" and copies:
+                    z *= (moves if flushes else fed)[l, t]
+            if forced is not None:
+                np.copyto(z, forced[t, :, l], where=~free[t, :, l])
             if options.gate == "pending":
-                gate_t = views[1][l][t + 1]
-                still = torch.zeros_like(now) if fed is None else views[1][l][t] * (1 - fed)
-                torch.maximum(z_t, still, out=gate_t)
+                gate = np.maximum(z, all_gates[l, t] * (1 - fed[l, t]), out=all_gates[l, t + 1])
                 if here is not None:
-                    torch.where(here > 0, gate_t, views[1][l][t], out=gate_t)
+                    np.copyto(gate, all_gates[l, t], where=here == 0)
             if here is not None:
-                torch.where(here > 0, z_t, views[0][l][t], out=z_t)
-            fed = now
+                np.copyto(z, all_z[l, t], where=here == 0)
 
     tracks = []
     for l, layer in enumerate(layers):
-        own, gate = (z[l], gates[l]) if l < top else (z.new_empty(0),) * 2
-        flushed = torch.zeros_like(fed_track[l])
-        if options.flush and l < top:
-            flushed = own[:-1] if call.active is None else own[:-1] * call.active
-        raw = [layer.raw.get(name, z.new_empty(0)) for name in "WUV"]
-        tracks.append(Track(layer.track_h, layer.track_c, layer.track_s, fed_track[l], flushed, own, gate, *raw))
+        masks = [fed[l], 1 - unflushed[l], *((all_z[l], all_gates[l]) if l < top else (np.empty(0),) * 2)]
+        raw = [layer.raw.get(name, first.new_empty(0)) for name in "WUV"]
+        tracks.append(Track(layer.track_hc, layer.track_s, layer.track_x, *(torch.from_numpy(a) for a in masks), *raw))
     return tracks

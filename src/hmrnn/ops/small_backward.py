@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.small_track import Call, Track
+from hmrnn.ops.small_track import Call, Track, rows
 
 
 def backward(
@@ -33,7 +34,7 @@ def backward(
     for l, layer in enumerate(layers[:-1]):
         layer.above, layers[l + 1].below = layers[l + 1], layer
     for l, layer in enumerate(layers[:-1]):
-        layer.prepare_detector(*(None if d is None else d[..., l : l + 1] for d in of_detectors))
+        layer.prepare_detector(*(None if d is None else d[..., l].numpy() for d in of_detectors))
     for t in reversed(range(len(tracks[0].s))):
         for layer in reversed(layers):
             layer.step(t)
@@ -41,30 +42,30 @@ def backward(
     d_forced = d_slope = d_z = d_pending = None
     lower = layers[:-1]
     if lower and needs[1] and call.forced is not None and not call.options.straight_through:
-        taken = ~call.forced.isnan()
-        d = torch.cat([torch.stack(layer.dz_steps[::-1]) for layer in lower], dim=2)
-        d_forced = d * taken if call.active is None else d * taken * call.active
+        taken = ~call.forced.isnan() if call.active is None else ~call.forced.isnan() * call.active[..., None]
+        d_forced = _stacked([np.stack(layer.dz_steps[::-1]) for layer in lower]) * taken
     if needs[2]:
-        parts = [(layer.ds[..., -1] * layer.track.s[..., -1]).sum() for layer in lower]
+        parts = [(layer.ds[:, -1] * layer.track.s[:, -1]).sum() for layer in lower]
         d_slope = torch.stack([layers[0].ds.new_zeros(()), *parts]).sum() / call.slope
     if lower and needs[3]:
-        d_z = torch.cat([layer.dz for layer in lower], dim=1)
+        d_z = _stacked([layer.dz for layer in lower])
     if lower and needs[4] and call.options.gate == "pending":
-        d_pending = torch.cat([layer.d_gate for layer in lower], dim=1)
-    states = [layer.dh for layer in layers] + [layer.dc for layer in layers]
-    d_weights = [d for layer in layers for d in map(layer.weight_gradients().get, LayerWeights._fields)]
-    d_first = layers[0].ds
+        d_pending = _stacked([layer.d_gate for layer in lower])
+    states = [torch.from_numpy(layer.d[part].T.copy()) for part in range(2) for layer in layers]
+    ds = [rows(layer.ds) for layer in layers]  # (T, B, R)
+    d_weights = [layer.weight_gradients(of_layer.flatten(0, 1)) for layer, of_layer in zip(layers, ds)]
     for layer in layers:
         layer.above = layer.below = None  # without reference cycles the memory is freed at once
-    return [d_first, d_forced, d_slope, d_z, d_pending, *states, *d_weights]
+    flat = [found.get(name) for found in d_weights for name in LayerWeights._fields]
+    return [ds[0], d_forced, d_slope, d_z, d_pending, *states, *flat]
 
 
 BLOCK = 1 << 14
-"""Elements of h whose local derivatives are computed at once: few torch calls, and the data fit in the CPU cache."""
+"""Elements of h whose local derivatives are computed at once: few calls, and the data fit in the CPU cache."""
 
 
 class _Layer:
-    """The gradients of one layer at the current step of the loop."""
+    """The gradients of one layer at the current step of the loop. The batch is the last dimension."""
 
     below: _Layer | None = None
     above: _Layer | None = None
@@ -78,178 +79,185 @@ class _Layer:
         d_hidden: Tensor | None,  # (T, B, H)
         d_end: tuple[Tensor | None, Tensor | None],  # of the last h and c
     ) -> None:
-        T, B, R = track.s.shape
+        T, R, B = track.s.shape
         H = w.hidden_size
         self.l, self.call, self.w, self.track, self.H = l, call, w, track, H
         matrices = [*([] if l == 0 else [w.W]), w.U, *([] if w.V is None else [w.V])]
-        self.matrix = torch.cat(matrices, dim=1)
-        self.d = track.s.new_zeros(B, 2, H)  # of h and c
-        self.flat, self.dh, self.dc = self.d.view(B, 2 * H), self.d[:, 0], self.d[:, 1]
-        for part, given in zip((self.dh, self.dc), d_end):
+        self.matrix = torch.cat([a.t() for a in matrices])  # (K, R)
+        self.d = np.zeros((2, H, B), track.s.numpy().dtype)  # of h and c
+        self.dh, self.dc = self.d
+        for part, given in zip(self.d, d_end):
             if given is not None:
-                part.copy_(given)
-        self.d_hidden = None if d_hidden is None else d_hidden.unbind()
-        self.ds = track.s.new_empty(T, B, R)
-        self.ds_now = track.s.new_zeros(B, R)
-        self.ds_gates, self.ds_z = self.ds_now[:, : 4 * H].unflatten(1, (4, H)), self.ds_now[:, 4 * H :]
-        self.ds_steps = self.ds.unbind()
-        self.dx = track.s.new_empty(B, self.matrix.shape[1])
-        parts = list(self.dx.split([a.shape[1] for a in matrices], dim=1))
+                part[:] = given.t().numpy()
+        self.d_hidden = None if d_hidden is None else rows(d_hidden).numpy()
+        self.ds = track.s.new_zeros(T, R, B)
+        self.ds_steps, ds = self.ds.unbind(), self.ds.numpy()
+        self.ds_gates, self.ds_z = ds[:, : 4 * H].reshape(T, 4, H, B), ds[:, 4 * H :]
+        self.dx = track.s.new_empty(len(self.matrix), B)
+        parts = [a.numpy() for a in self.dx.split([a.shape[1] for a in matrices])]
         self.dx_below = None if l == 0 else parts.pop(0)
         self.dx_own = parts.pop(0)
         self.dx_above = parts[0] if parts else None
-        self.order = torch.tensor([1, 1, 0, 1])  # f, i and g have their gradients from c, o has it from h
-        self.dz = self.d_gate = track.s.new_zeros(B, 1)
+        self.spare, self.moved, self.every = (np.empty_like(a) for a in (self.dh, self.d, self.d))
+        self.ones = np.ones(max(2 * H, len(self.dx)), ds.dtype)
+        self.dz = self.d_gate = np.zeros(B, ds.dtype)
         self.copies = l > 0 and call.options.copy
-        self.unflushed = (1 - track.flushed).unbind() if call.options.flush and len(track.z) else None
-        self.fed, self.h, self.block_start = track.fed.unbind(), track.h.unbind(), T
-        self.dz_steps: list[Tensor] = []
+        self.flushes = call.options.flush and len(track.z) > 0
+        self.pending, self.gated = call.options.gate == "pending", call.options.gate in ("boundary", "pending")
+        self.active = None if call.active is None else call.active.numpy()
+        self.fed, self.unflushed, self.gate = (a.numpy() for a in (track.fed, 1 - track.flushed, track.gate))
+        self.moves: np.ndarray | None = None  # (T, B); None: all rows move at every step
+        if self.copies or self.active is not None:
+            self.moves = np.maximum(self.fed, 1 - self.unflushed)
+        self.h, self.c, self.gates = (
+            track.hc[:, 0].numpy(),
+            track.hc[:, 1].numpy(),
+            track.s.numpy()[:, : 4 * H].reshape(T, 4, H, B),
+        )
+        self.block_start = T
+        self.dz_steps: list[np.ndarray] = []
 
     def _prepare_block(self, last: int) -> None:
-        """Compute what does not depend on later steps, for a block of steps that ends with ``last``."""
-        first = self.block_start = max(0, last + 1 - max(1, BLOCK // self.dh.numel()))
-        track, H, options, copies = self.track, self.H, self.call.options, self.copies
-        h, c, tc = track.h[first : last + 1], track.c[first : last + 1], self._squashed(first, last)
-        fed, flushed = track.fed[first : last + 1], track.flushed[first : last + 1]
-        f, i, o, g = track.s[first : last + 1, :, : 4 * H].unflatten(2, (4, H)).unbind(2)
-        kept, new, seen = f * c, i * g, o * tc
-        moves, updates = None, None  # None: all rows do
-        if copies or self.call.active is not None:
-            moves = updates = fed
-        if options.flush and self.above is not None:
-            moves, updates = (None if moves is None else torch.maximum(fed, flushed)), (1 - flushed) * fed
-        local = torch.stack([kept - kept * f, new - new * i, seen - seen * o, i - new * g], dim=2)
-        cell, forget = o - seen * tc, f
-        if moves is not None:
-            local *= moves[..., None]
-            cell *= moves
-        if updates is not None:
-            forget = f * updates if moves is None else f * updates + (1 - moves)
-            if updates is not moves:
-                local[:, :, 0] *= updates
-        # ∂c/∂s of f, i and g, ∂h/∂s of o (B, 4, H); ∂h/∂c; ∂c/∂c'; ∂h/∂h', None for 0
-        self.local, self.cell, self.forget = local.unbind(), cell.unbind(), forget.unbind()
-        self.still = None if moves is None else (1 - moves).unbind()
+        """Compute the local derivatives, as if all rows moved, for a block of steps that ends with ``last``."""
+        first = self.block_start = max(0, last + 1 - max(1, BLOCK // self.dh.size))
+        here = slice(first, last + 1)
+        h, c, tc, gates = self.h[here], self.c[here], self._squashed(first, last), self.gates[here]
+        f, i, o, g = (gates[:, k] for k in range(4))
+        self.local = np.empty_like(gates)  # ∂c/∂s of f, i and g, ∂h/∂s of o (n, 4, H, B)
+        kept, new, seen = (self.local[:, k] for k in range(3))
+        np.multiply(f, c, out=kept)
+        np.multiply(i, g, out=new)
+        np.multiply(o, tc, out=seen)
+        np.subtract(i, new * g, out=self.local[:, 3])
+        self.cell, self.forget = o - seen * tc, f  # ∂h/∂c, ∂c/∂c'
         self.chosen = self.forgotten = None
-        if copies or (options.flush and self.above is not None):  # changes of h and c by UPDATE
-            self.chosen = torch.cat([seen - h, new + kept - c], dim=2).unbind()
-        if options.flush and self.above is not None:  # what FLUSH erases
-            self.forgotten = kept.unbind()
+        if self.copies or self.flushes:  # changes of h and c by UPDATE
+            self.chosen = np.concatenate([seen - h, new + kept - c], axis=1)
+        if self.flushes:  # what FLUSH erases
+            self.forgotten = kept.copy()
+            self.forget = f * self.unflushed[here, None]
+        self.local[:, :3] -= self.local[:, :3] * gates[:, :3]
+        if self.flushes:
+            kept *= self.unflushed[here, None]
 
-    def _squashed(self, first: int, last: int) -> Tensor:
+    def _squashed(self, first: int, last: int) -> np.ndarray:
         """tanh of the cell as the output gate reads it, at the steps from ``first`` to ``last``."""
-        return self.track.c[first + 1 : last + 2].tanh()
+        squashed: np.ndarray = np.tanh(self.c[first + 1 : last + 2])
+        return squashed
 
     def prepare_detector(
         self,
-        d_boundaries: Tensor | None,
-        d_probabilities: Tensor | None,
-        d_z: Tensor | None,
-        d_pending: Tensor | None,
+        d_boundaries: np.ndarray | None,
+        d_probabilities: np.ndarray | None,
+        d_z: np.ndarray | None,
+        d_pending: np.ndarray | None,
     ) -> None:
-        """Compute the factors (T, B, 1) in the gradient of z that do not depend on later steps."""
+        """Compute the factors (T, B) in the gradient of z that do not depend on later steps."""
         call, track, options = self.call, self.track, self.call.options
         self.dz = self.dz if d_z is None else self.dz + d_z
         self.d_gate = self.d_gate if d_pending is None else self.d_gate + d_pending
-        s_z = track.s[..., -1:]
-        active = torch.ones_like(s_z) if call.active is None else call.active
+        s_z, z, gate = track.s[:, -1].numpy(), track.z[1:].numpy(), track.gate[:-1].numpy()
+        active = np.ones_like(s_z) if self.active is None else self.active
         linear = (call.slope * s_z + 1) / 2
         slope = active * ((linear >= 0) & (linear <= 1)) * (call.slope / 2)
-        self.d_boundaries = None if d_boundaries is None else (d_boundaries * active).unbind()
-        self.from_probabilities = None if d_probabilities is None else (d_probabilities * slope).unbind()
+        self.d_boundaries = None if d_boundaries is None else d_boundaries * active
+        self.from_probabilities = None if d_probabilities is None else d_probabilities * slope
         free = active
         if call.forced is not None and not options.straight_through:
-            free = active * call.forced[..., self.l : self.l + 1].isnan()
-        to_s = free * slope
-        padding = 1 - active
-        moves = torch.maximum(track.fed, track.flushed)
-        self.hold_below: Sequence[Tensor] | None = None
-        through = padding  # of dz to the dz of the step before
+            free = active * call.forced[..., self.l].isnan().numpy()
+        self.to_s = free * slope
+        self.through = 1 - active  # of dz to the dz of the step before
+        self.hold_below: np.ndarray | None = None
         if options.on_copy == "hold" and self.below is not None and options.copy:
-            threshold = 0.5 if call.noise is None else call.noise[..., self.l : self.l + 1]
-            decided = free * (linear > threshold)
-            to_s = to_s * moves
-            self.hold_below = (decided * (1 - track.flushed)).unbind()
-            through = through + decided * (1 - track.fed) * options.flush
-        self.to_s, self.through = to_s.unbind(), through.unbind()
+            decided = free * (linear > (0.5 if call.noise is None else call.noise[..., self.l].numpy()))
+            self.to_s = self.to_s * np.maximum(self.fed, 1 - self.unflushed)
+            self.hold_below = decided * self.unflushed
+            self.through = self.through + decided * (1 - self.fed) * options.flush
         self.passes_on = call.active is not None or (self.hold_below is not None and options.flush)
-        self.gate = track.gate[:-1].unbind()
         if options.gate == "pending":
-            closed, still = 1 - track.z[1:], 1 - track.fed
-            self.gate_to_z = (active * (1 - still * track.gate[:-1])).unbind()
-            self.gate_to_below = (-active * closed * track.gate[:-1]).unbind()
-            self.gate_to_gate = (active * closed * still + padding).unbind()
+            closed, still = 1 - z, 1 - self.fed
+            self.gate_to_z = active * (1 - still * gate)
+            self.gate_to_below = -active * closed * gate
+            self.gate_to_gate = active * closed * still + (1 - active)
 
     def step(self, t: int) -> None:
         """Turn the gradients of h, c and z at step t into those at step t - 1."""
-        above, below, options = self.above, self.below, self.call.options
+        above, below, d = self.above, self.below, self.d
         if t < self.block_start:
             self._prepare_block(t)
         now = t - self.block_start
         if self.d_hidden is not None:
-            self.dh.add_(self.d_hidden[t])
+            np.add(self.dh, self.d_hidden[t], out=self.dh)
         new_dz = new_gate = None
         if above is not None:
             new_dz, new_gate = self._detector(t)
-        self._into_cell(t, now)
-        torch.mul(torch.index_select(self.d, 1, self.order), self.local[now], out=self.ds_gates)
+        moved = d if self.moves is None else np.multiply(d, self.moves[t], out=self.moved)  # 0 on COPY
+        if self.moves is not None:
+            np.subtract(d, moved, out=d)  # what COPY passes on
+        dh, dc = moved
+        self._into_cell(t, now, dh, dc)
+        ds, local = self.ds_gates[t], self.local[now]
+        np.multiply(dc, local[:2], out=ds[:2])
+        np.multiply(dh, local[2], out=ds[2])
+        np.multiply(dc, local[3], out=ds[3])
         change = None
         if self.chosen is not None:
-            change = _dot(self.flat, self.chosen[now])
-        if above is not None and self.forgotten is not None and change is not None:
-            here = change - self.fed[t] * change - _dot(self.dc, self.forgotten[now])
-            if self.call.active is not None:
-                here = here * self.call.active[t]
-            new_dz = here if new_dz is None else new_dz + here
+            every = moved if self.moves is None else np.add(d, moved, out=self.every)
+            change = self._dot(every.reshape(2 * self.H, -1), self.chosen[now])
+            if self.forgotten is not None:
+                here = change - self.fed[t] * change - self._dot(every[1], self.forgotten[now])
+                if self.active is not None:
+                    here *= self.active[t]
+                new_dz = here if new_dz is None else new_dz + here
         to_fed, to_gate = self._multiply(t, now)
-        self.dc.mul_(self.forget[now])
-        if self.still is None:
-            self.dh.copy_(self.dx_own)
+        np.multiply(dc, self.forget[now], out=dc)
+        if self.moves is None:
+            np.copyto(dh, self.dx_own)
         else:
-            torch.addcmul(self.dx_own, self.dh, self.still[now], out=self.dh)
-        self.ds_steps[t].copy_(self.ds_now)
+            np.add(d[1], dc, out=d[1])
+            np.add(d[0], self.dx_own, out=d[0])
         if below is not None and self.dx_below is not None:
-            if self.copies or self.call.active is not None:
-                below.dh.addcmul_(self.dx_below, self.fed[t])
-            else:
-                below.dh.add_(self.dx_below)
             if change is not None and to_fed is not None:
-                d = change * self.unflushed[t] if self.unflushed is not None else change
-                d = to_fed + d
-                below.dz = below.dz + (d if self.call.active is None else d * self.call.active[t])
+                passed = to_fed + (change * self.unflushed[t] if self.flushes else change)
+                below.dz = below.dz + (passed if self.active is None else passed * self.active[t])
+            if self.copies or self.active is not None:
+                np.multiply(self.dx_below, self.fed[t], out=self.dx_below)
+            np.add(below.dh, self.dx_below, out=below.dh)
         if above is not None and self.dx_above is not None:
-            above.dh.addcmul_(self.dx_above, self.gate[t])
-            if to_gate is not None and options.gate == "pending":
+            if self.gated:
+                np.multiply(self.dx_above, self.gate[t], out=self.dx_above)
+            np.add(above.dh, self.dx_above, out=above.dh)
+            if to_gate is not None and self.pending:
                 new_gate = to_gate if new_gate is None else new_gate + to_gate
             elif to_gate is not None:
                 new_dz = to_gate if new_dz is None else new_dz + to_gate
         if above is not None:
-            self.dz = torch.zeros_like(self.dz) if new_dz is None else new_dz
+            self.dz = np.zeros_like(self.dz) if new_dz is None else new_dz
             self.d_gate = self.d_gate if new_gate is None else new_gate
 
-    def _into_cell(self, t: int, now: int) -> None:
+    def _into_cell(self, t: int, now: int, dh: np.ndarray, dc: np.ndarray) -> None:
         """Add the gradient that h has from the cell to that of c."""
-        self.dc.addcmul_(self.dh, self.cell[now])
+        np.add(dc, np.multiply(dh, self.cell[now], out=self.spare), out=dc)
 
-    def _multiply(self, t: int, now: int) -> tuple[Tensor | None, Tensor | None]:
+    def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Set ``dx``, the gradients of h below, own and above; return those of z below and of the top-down gate."""
-        torch.mm(self.ds_now, self.matrix, out=self.dx)
+        torch.mm(self.matrix, self.ds_steps[t], out=self.dx)
         return self._to_gates(t)
 
-    def _to_gates(self, t: int) -> tuple[Tensor | None, Tensor | None]:
+    def _to_gates(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """The dot products of ``dx`` with h below and above; None where no gate has a gradient."""
         to_fed = to_gate = None
         if self.copies and self.below is not None and self.dx_below is not None:
-            to_fed = _dot(self.dx_below, self.below.h[t + 1])
-        if self.dx_above is not None and self.above is not None and self.call.options.gate in ("boundary", "pending"):
-            to_gate = _dot(self.dx_above, self.above.h[t])
+            to_fed = self._dot(self.dx_below, self.below.h[t + 1])
+        if self.gated and self.dx_above is not None and self.above is not None:
+            to_gate = self._dot(self.dx_above, self.above.h[t])
         return to_fed, to_gate
 
-    def _detector(self, t: int) -> tuple[Tensor | None, Tensor | None]:
+    def _detector(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Set the gradient of s_z; return parts of those of z and of the pending gate one step before."""
         dz, new_dz, new_gate = self.dz, None, None
         below, options = self.below, self.call.options
-        if options.gate == "pending":
+        if self.pending:
             dz = dz + self.d_gate * self.gate_to_z[t]
             new_gate = self.d_gate * self.gate_to_gate[t]
             if below is not None and options.copy:
@@ -257,30 +265,30 @@ class _Layer:
         if self.d_boundaries is not None:
             dz = dz + self.d_boundaries[t]
         self.dz_steps.append(dz)
-        torch.mul(dz, self.to_s[t], out=self.ds_z)
+        np.multiply(dz, self.to_s[t], out=self.ds_z[t, 0])
         if self.from_probabilities is not None:
-            self.ds_z.add_(self.from_probabilities[t])
+            self.ds_z[t, 0] += self.from_probabilities[t]
         if self.passes_on:
             new_dz = dz * self.through[t]
         if below is not None and self.hold_below is not None:
             below.dz = below.dz + dz * self.hold_below[t]
         return new_dz, new_gate
 
-    def _read(self) -> dict[str, Tensor]:
-        """(T, B, size): what the matrices multiplied, times its gate. W·x of the first layer is not made here."""
-        track, found = self.track, {"U": self.track.h[:-1]}
-        if self.below is not None:
-            found = {"W": self.below.track.h[1:] * track.fed} | found
-        if self.above is not None and self.dx_above is not None:
-            found["V"] = self.above.track.h[:-1] * track.gate[:-1]
-        return found
+    def weight_gradients(self, ds: Tensor) -> dict[str, Tensor]:
+        """The gradients of the weights from ``ds`` (T·B, R). In the first layer W and b have none here."""
+        found = self._by_matrix(ds.t() @ rows(self.track.x).flatten(0, 1))
+        return found if self.l == 0 else found | {"b": ds.sum(0)}
 
-    def weight_gradients(self) -> dict[str, Tensor]:
-        """The gradients of the weights: one product over all steps. In the first layer W and b have none here."""
-        ds, read = self.ds.flatten(0, 1), self._read()
-        d = ds.t() @ torch.cat(list(read.values()), dim=2).flatten(0, 1)
-        found = dict(zip(read, d.split([a.shape[2] for a in read.values()], dim=1)))
-        return found if self.below is None else found | {"b": ds.sum(0)}
+    def _by_matrix(self, a: Tensor, dim: int = 1) -> dict[str, Tensor]:
+        """The columns of ``a`` (n, K), or with ``dim=0`` the rows, that belong to W, U and V."""
+        parts = {"W": self.dx_below, "U": self.dx_own, "V": self.dx_above}
+        sizes = {name: len(part) for name, part in parts.items() if part is not None}
+        return dict(zip(sizes, a.split(list(sizes.values()), dim)))
+
+    def _dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """(B,): the dot products of the columns of ``a`` and ``b``."""
+        dots: np.ndarray = self.ones[: len(a)] @ (a * b)
+        return dots
 
 
 class _Normalised(_Layer):
@@ -288,15 +296,15 @@ class _Normalised(_Layer):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        T, B, _ = self.track.s.shape
-        H, ds = self.H, self.ds
+        T, _, B = self.track.s.shape
+        H = self.H
         raws = {"W": self.track.raw_W, "U": self.track.raw_U, "V": self.track.raw_V}
         self.raw = {name: raw for name, raw in raws.items() if len(raw)}
         self.d_raw = {name: torch.empty_like(raw) for name, raw in self.raw.items()}
         self.d_raw_steps = {name: a.unbind() for name, a in self.d_raw.items()}
-        self.gate_rows = {name: getattr(self.w, name)[: 4 * H] for name in self.raw}
-        self.flat_gates, self.matrix_z = self.ds_now[:, : 4 * H], self.matrix[4 * H :]
-        self.d_cell = ds.new_empty(T, B, H)  # of the normalised cell
+        self.gate_columns = {name: getattr(self.w, name)[: 4 * H].t() for name in self.raw}
+        self.matrix_z, self.dx_parts = self.matrix[:, 4 * H :], self._by_matrix(self.dx, dim=0)
+        self.d_cell = self.ds.new_empty(T, B, H)  # of the normalised cell
         self.d_cell_steps = self.d_cell.unbind()
 
     def _prepare_block(self, last: int) -> None:
@@ -306,48 +314,47 @@ class _Normalised(_Layer):
         for name, raw in self.raw.items():
             normal, mean, rstd = _layer_norm(raw[here], getattr(self.w, f"gain_{name}"))
             self.block[name] = list(zip(raw[here].unbind(), normal.unbind(), mean.unbind(), rstd.unbind()))
-        cells = self.track.c[self.block_start + 1 : last + 2]
+        cells = rows(self.track.hc[self.block_start + 1 : last + 2, 1])
         _, mean, rstd = _layer_norm(cells, self.w.gain_c)
         self.block["c"] = list(zip(cells.unbind(), mean.unbind(), rstd.unbind()))
 
-    def _squashed(self, first: int, last: int) -> Tensor:
-        c = self.track.c[first + 1 : last + 2]
-        return F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS).tanh()
+    def _squashed(self, first: int, last: int) -> np.ndarray:
+        c = rows(self.track.hc[first + 1 : last + 2, 1])
+        normal = F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS)
+        return rows(normal).tanh_().numpy()
 
-    def _into_cell(self, t: int, now: int) -> None:
-        d = torch.mul(self.dh, self.cell[now], out=self.d_cell_steps[t])
+    def _into_cell(self, t: int, now: int, dh: np.ndarray, dc: np.ndarray) -> None:
+        d = self.d_cell_steps[t]
+        np.multiply(dh.T, self.cell[now].T, out=d.numpy())
         c, mean, rstd = self.block["c"][now]
-        self.dc.add_(_norm_backward(d, c, mean, rstd, self.w.gain_c))
+        dc += _norm_backward(d, c, mean, rstd, self.w.gain_c).t().numpy()
 
-    def _multiply(self, t: int, now: int) -> tuple[Tensor | None, Tensor | None]:
-        torch.mm(self.ds_z, self.matrix_z, out=self.dx)  # the detector's rows
+    def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        H = self.H
+        torch.mm(self.matrix_z, self.ds_steps[t][4 * H :], out=self.dx)  # the detector's rows
         to_fed, to_gate = self._to_gates(t)
-        d = self.flat_gates.contiguous()
-        for name, dx in (("W", self.dx_below), ("U", self.dx_own), ("V", self.dx_above)):
-            if dx is not None:
-                raw, _, mean, rstd = self.block[name][now]
-                d_raw = _norm_backward(d, raw, mean, rstd, getattr(self.w, f"gain_{name}"))
-                dx.addmm_(d_raw, self.gate_rows[name])
-                self.d_raw_steps[name][t].copy_(d_raw)
+        d = self.ds_steps[t][: 4 * H].t().contiguous()
+        for name, dx in self.dx_parts.items():
+            raw, _, mean, rstd = self.block[name][now]
+            d_raw = _norm_backward(d, raw, mean, rstd, getattr(self.w, f"gain_{name}"))
+            dx.addmm_(self.gate_columns[name], d_raw.t())
+            self.d_raw_steps[name][t].copy_(d_raw)
         if to_fed is not None:
-            to_fed = to_fed + _dot(d, self.block["W"][now][1])
+            to_fed = to_fed + (d * self.block["W"][now][1]).sum(1).numpy()
         if to_gate is not None:
-            to_gate = to_gate + _dot(d, self.block["V"][now][1])
+            to_gate = to_gate + (d * self.block["V"][now][1]).sum(1).numpy()
         return to_fed, to_gate
 
-    def weight_gradients(self) -> dict[str, Tensor]:
+    def weight_gradients(self, ds: Tensor) -> dict[str, Tensor]:
         H, track, found = self.H, self.track, {}
-        ds = self.ds.flatten(0, 1)
         gates = {"W": track.fed, "V": track.gate[:-1]}
-        for name, read in self._read().items():
-            rows = read.flatten(0, 1)
-            parts = [self.d_raw[name].flatten(0, 1).t() @ rows, ds[:, 4 * H :].t() @ rows]
-            found[name] = torch.cat(parts)
-            d = self.ds[..., : 4 * H] if name == "U" else self.ds[..., : 4 * H] * gates[name]
-            found[f"gain_{name}"] = (d * _layer_norm(self.raw[name], None)[0]).sum((0, 1))
-        found["gain_c"] = (self.d_cell * _layer_norm(track.c[1:], None)[0]).sum((0, 1))
+        for name, x in self._by_matrix(rows(track.x).flatten(0, 1)).items():
+            found[name] = torch.cat([self.d_raw[name].flatten(0, 1).t() @ x, ds[:, 4 * H :].t() @ x])
+            d = ds[:, : 4 * H] if name == "U" else ds[:, : 4 * H] * gates[name].reshape(-1, 1)
+            found[f"gain_{name}"] = (d * _layer_norm(self.raw[name], None)[0].flatten(0, 1)).sum(0)
+        found["gain_c"] = (self.d_cell * _layer_norm(rows(track.hc[1:, 1]), None)[0]).sum((0, 1))
         found["bias_c"] = self.d_cell.sum((0, 1))
-        return found if self.below is None else found | {"b": ds.sum(0)}
+        return found if self.l == 0 else found | {"b": ds.sum(0)}
 
 
 def _layer_norm(a: Tensor, gain: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -361,6 +368,6 @@ def _norm_backward(d: Tensor, a: Tensor, mean: Tensor, rstd: Tensor, gain: Tenso
     return cast(Tensor, found[0])
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """(B, 1): dot products row by row."""
-    return (a * b).sum(1, keepdim=True)
+def _stacked(parts: Sequence[np.ndarray]) -> Tensor:
+    """The arrays of the layers as one tensor (..., L-1)."""
+    return torch.from_numpy(np.stack(parts, axis=-1))
