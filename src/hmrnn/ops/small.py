@@ -156,14 +156,15 @@ class _Layer:
         self.x_above = rest[0] if rest else None
         # the pre-activations, at first b, or W·x + b in the first layer
         self.track_s = h.new_empty(T, R, B).copy_(w.b[:, None] if first is None else first.transpose(1, 2))
-        self.gates = list(self.track_s[:, : 4 * H].unflatten(1, (4, H)).numpy())
+        gates = self.track_s[:, : 4 * H].unflatten(1, (4, H)).numpy()
+        self.gates = list(zip(gates, gates[:, :3], *(gates[:, k] for k in range(4))))
         self.s_z = list(self.track_s[:, 4 * H :].numpy())
         self.track_hc = h.new_empty(T + 1, 2, H, B)
         self.track_hc[0, 0], self.track_hc[0, 1] = h.t(), c.t()
-        self.hc, self.h = list(self.track_hc.numpy()), list(self.track_hc[:, 0].numpy())
+        self.h, self.c = (list(self.track_hc[:, k].numpy()) for k in range(2))
         self.x, self.s, self.hc_tensors = (a.unbind() for a in (self.track_x, self.track_s, self.track_hc))
         self.new, self.spare = h.new_empty(2, H, B), h.new_empty(H, B).numpy()
-        self.new_array = self.new.numpy()
+        self.new_h, self.new_c = self.new.numpy()
         self.raw: dict[str, Tensor] = {}  # (T, B, 4H): with layer norm, the products before it
         if w.gain_U is None:  # sigmoid(s) = (tanh(s/2) + 1) / 2
             self.matrix[: 3 * H] /= 2
@@ -191,8 +192,7 @@ class _Layer:
             np.copyto(self.x_below[t], below) if fed is None else np.multiply(below, fed, out=self.x_below[t])
         if self.x_above is not None and above is not None:
             np.copyto(self.x_above[t], above) if gate is None else np.multiply(above, gate, out=self.x_above[t])
-        gates = self.gates[t]
-        sigmoids, (f, i, o, g) = gates[:3], gates
+        gates, sigmoids, f, i, o, g = self.gates[t]
         if self.raw:
             self._normalised(t, below, fed, above, gate)
             np.multiply(sigmoids, 0.5, out=sigmoids)
@@ -201,8 +201,8 @@ class _Layer:
         np.tanh(gates, out=gates)
         np.multiply(sigmoids, 0.5, out=sigmoids)
         np.add(sigmoids, 0.5, out=sigmoids)
-        h, c = self.hc[t + 1] if moves is None else self.new_array
-        kept = np.multiply(f, self.hc[t][1], out=self.spare)
+        h, c = (self.h[t + 1], self.c[t + 1]) if moves is None else (self.new_h, self.new_c)
+        kept = np.multiply(f, self.c[t], out=self.spare)
         if unflushed is not None:
             np.multiply(kept, unflushed, out=kept)
         np.multiply(i, g, out=c)

@@ -52,15 +52,14 @@ def backward(
     if lower and needs[4] and call.options.gate == "pending":
         d_pending = _stacked([layer.d_gate for layer in lower])
     states = [torch.from_numpy(layer.d[part].T.copy()) for part in range(2) for layer in layers]
-    ds = [rows(layer.ds) for layer in layers]  # (T, B, R)
-    d_weights = [layer.weight_gradients(of_layer.flatten(0, 1)) for layer, of_layer in zip(layers, ds)]
+    d_weights = [layer.weight_gradients() for layer in layers]
     for layer in layers:
         layer.above = layer.below = None  # without reference cycles the memory is freed at once
     flat = [found.get(name) for found in d_weights for name in LayerWeights._fields]
-    return [ds[0], d_forced, d_slope, d_z, d_pending, *states, *flat]
+    return [rows(layers[0].ds), d_forced, d_slope, d_z, d_pending, *states, *flat]
 
 
-BLOCK = 1 << 14
+BLOCK = 1 << 13
 """Elements of h whose local derivatives are computed at once: few calls, and the data fit in the CPU cache."""
 
 
@@ -90,17 +89,18 @@ class _Layer:
             if given is not None:
                 part[:] = given.t().numpy()
         self.d_hidden = None if d_hidden is None else rows(d_hidden).numpy()
-        self.ds = track.s.new_zeros(T, R, B)
+        self.ds = torch.empty_like(track.s)
         self.ds_steps, ds = self.ds.unbind(), self.ds.numpy()
+        self.x_steps, self.d_matrix = track.x.transpose(1, 2).unbind(), track.s.new_zeros(R, len(self.matrix))
         self.ds_gates, self.ds_z = ds[:, : 4 * H].reshape(T, 4, H, B), ds[:, 4 * H :]
         self.dx = track.s.new_empty(len(self.matrix), B)
         parts = [a.numpy() for a in self.dx.split([a.shape[1] for a in matrices])]
         self.dx_below = None if l == 0 else parts.pop(0)
         self.dx_own = parts.pop(0)
         self.dx_above = parts[0] if parts else None
-        self.spare, self.moved, self.every = (np.empty_like(a) for a in (self.dh, self.d, self.d))
+        self.spare = np.empty_like(self.dh)
         self.ones = np.ones(max(2 * H, len(self.dx)), ds.dtype)
-        self.dz = self.d_gate = np.zeros(B, ds.dtype)
+        self.zeros = self.dz = self.d_gate = np.zeros(B, ds.dtype)
         self.copies = l > 0 and call.options.copy
         self.flushes = call.options.flush and len(track.z) > 0
         self.pending, self.gated = call.options.gate == "pending", call.options.gate in ("boundary", "pending")
@@ -109,6 +109,9 @@ class _Layer:
         self.moves: np.ndarray | None = None  # (T, B); None: all rows move at every step
         if self.copies or self.active is not None:
             self.moves = np.maximum(self.fed, 1 - self.unflushed)
+        # of h and c: in rows that move, and in all rows after the step through the cell
+        self.moved, self.every = (self.d if self.moves is None else np.empty_like(self.d) for _ in range(2))
+        self.moved_parts, self.flat = tuple(self.moved), self.every.reshape(2 * H, B)
         self.h, self.c, self.gates = (
             track.hc[:, 0].numpy(),
             track.hc[:, 1].numpy(),
@@ -132,7 +135,9 @@ class _Layer:
         self.cell, self.forget = o - seen * tc, f  # ∂h/∂c, ∂c/∂c'
         self.chosen = self.forgotten = None
         if self.copies or self.flushes:  # changes of h and c by UPDATE
-            self.chosen = np.concatenate([seen - h, new + kept - c], axis=1)
+            self.chosen = np.empty((len(h), 2 * self.H, h.shape[2]), h.dtype)
+            np.subtract(seen, h, out=self.chosen[:, : self.H])
+            np.subtract(new + kept, c, out=self.chosen[:, self.H :])
         if self.flushes:  # what FLUSH erases
             self.forgotten = kept.copy()
             self.forget = f * self.unflushed[here, None]
@@ -191,10 +196,10 @@ class _Layer:
         new_dz = new_gate = None
         if above is not None:
             new_dz, new_gate = self._detector(t)
-        moved = d if self.moves is None else np.multiply(d, self.moves[t], out=self.moved)  # 0 on COPY
+        dh, dc = self.moved_parts
         if self.moves is not None:
-            np.subtract(d, moved, out=d)  # what COPY passes on
-        dh, dc = moved
+            np.multiply(d, self.moves[t], out=self.moved)  # 0 on COPY
+            np.subtract(d, self.moved, out=d)  # what COPY passes on
         self._into_cell(t, now, dh, dc)
         ds, local = self.ds_gates[t], self.local[now]
         np.multiply(dc, local[:2], out=ds[:2])
@@ -202,10 +207,11 @@ class _Layer:
         np.multiply(dc, local[3], out=ds[3])
         change = None
         if self.chosen is not None:
-            every = moved if self.moves is None else np.add(d, moved, out=self.every)
-            change = self._dot(every.reshape(2 * self.H, -1), self.chosen[now])
+            if self.moves is not None:
+                np.add(d, self.moved, out=self.every)
+            change = self._dot(self.flat, self.chosen[now])
             if self.forgotten is not None:
-                here = change - self.fed[t] * change - self._dot(every[1], self.forgotten[now])
+                here = change - self.fed[t] * change - self._dot(self.every[1], self.forgotten[now])
                 if self.active is not None:
                     here *= self.active[t]
                 new_dz = here if new_dz is None else new_dz + here
@@ -232,7 +238,7 @@ class _Layer:
             elif to_gate is not None:
                 new_dz = to_gate if new_dz is None else new_dz + to_gate
         if above is not None:
-            self.dz = np.zeros_like(self.dz) if new_dz is None else new_dz
+            self.dz = self.zeros if new_dz is None else new_dz
             self.d_gate = self.d_gate if new_gate is None else new_gate
 
     def _into_cell(self, t: int, now: int, dh: np.ndarray, dc: np.ndarray) -> None:
@@ -242,6 +248,7 @@ class _Layer:
     def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Set ``dx``, the gradients of h below, own and above; return those of z below and of the top-down gate."""
         torch.mm(self.matrix, self.ds_steps[t], out=self.dx)
+        self.d_matrix.addmm_(self.ds_steps[t], self.x_steps[t])
         return self._to_gates(t)
 
     def _to_gates(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -274,10 +281,10 @@ class _Layer:
             below.dz = below.dz + dz * self.hold_below[t]
         return new_dz, new_gate
 
-    def weight_gradients(self, ds: Tensor) -> dict[str, Tensor]:
-        """The gradients of the weights from ``ds`` (T·B, R). In the first layer W and b have none here."""
-        found = self._by_matrix(ds.t() @ rows(self.track.x).flatten(0, 1))
-        return found if self.l == 0 else found | {"b": ds.sum(0)}
+    def weight_gradients(self) -> dict[str, Tensor]:
+        """The gradients of the weights. In the first layer W and b have none here."""
+        found = self._by_matrix(self.d_matrix)
+        return found if self.l == 0 else found | {"b": self.ds.sum((0, 2))}
 
     def _by_matrix(self, a: Tensor, dim: int = 1) -> dict[str, Tensor]:
         """The columns of ``a`` (n, K), or with ``dim=0`` the rows, that belong to W, U and V."""
@@ -345,8 +352,8 @@ class _Normalised(_Layer):
             to_gate = to_gate + (d * self.block["V"][now][1]).sum(1).numpy()
         return to_fed, to_gate
 
-    def weight_gradients(self, ds: Tensor) -> dict[str, Tensor]:
-        H, track, found = self.H, self.track, {}
+    def weight_gradients(self) -> dict[str, Tensor]:
+        H, track, ds, found = self.H, self.track, rows(self.ds).flatten(0, 1), {}
         gates = {"W": track.fed, "V": track.gate[:-1]}
         for name, x in self._by_matrix(rows(track.x).flatten(0, 1)).items():
             found[name] = torch.cat([self.d_raw[name].flatten(0, 1).t() @ x, ds[:, 4 * H :].t() @ x])
