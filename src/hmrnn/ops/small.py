@@ -30,7 +30,7 @@ from hmrnn.ops.interface import (
 )
 from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.small_backward import backward
-from hmrnn.ops.small_track import Call, Track, rows
+from hmrnn.ops.small_track import Call, Track, centred, rows
 
 SMALL, SMALL_NORMALISED = 128, 64
 """Units up to which a layer counts as small, without and with layer norm."""
@@ -158,23 +158,33 @@ class _Layer:
         self.track_s = h.new_empty(T, R, B).copy_(w.b[:, None] if first is None else first.transpose(1, 2))
         gates = self.track_s[:, : 4 * H].unflatten(1, (4, H)).numpy()
         self.gates = list(zip(gates, gates[:, :3], *(gates[:, k] for k in range(4))))
-        self.s_z = list(self.track_s[:, 4 * H :].numpy())
+        self.s_gates, self.s_z = (list(a.numpy()) for a in (self.track_s[:, : 4 * H], self.track_s[:, 4 * H :]))
         self.track_hc = h.new_empty(T + 1, 2, H, B)
         self.track_hc[0, 0], self.track_hc[0, 1] = h.t(), c.t()
         self.h, self.c = (list(self.track_hc[:, k].numpy()) for k in range(2))
         self.x, self.s, self.hc_tensors = (a.unbind() for a in (self.track_x, self.track_s, self.track_hc))
         self.new, self.spare = h.new_empty(2, H, B), h.new_empty(H, B).numpy()
         self.new_h, self.new_c = self.new.numpy()
-        self.raw: dict[str, Tensor] = {}  # (T, B, 4H): with layer norm, the products before it
-        if w.gain_U is None:  # sigmoid(s) = (tanh(s/2) + 1) / 2
+        self.norms: dict[str, Tensor] = {}
+        if w.gain_U is None or w.gain_c is None or w.bias_c is None:  # sigmoid(s) = (tanh(s/2) + 1) / 2
             self.matrix[: 3 * H] /= 2
             self.track_s[:, : 3 * H] /= 2
-        else:
-            of = {"U": w.U, "W": None if first is not None else w.W, "V": w.V}
-            self.raw = {name: h.new_empty(T, B, 4 * H) for name, matrix in of.items() if matrix is not None}
-            self.matrices = {name: of[name][: 4 * H].t().contiguous() for name in self.raw}  # type: ignore[index]
-            self.raw_steps = {name: a.unbind() for name, a in self.raw.items()}
-            self.matrix_z = self.matrix[4 * H :]
+            return
+        self.gain_c, self.bias_c, self.mean_c = w.gain_c[:, None].numpy(), w.bias_c[:, None].numpy(), _mean(w.gain_c)
+        self.matrix_z, self.mean, self.part = (
+            self.matrix[4 * H :],
+            _mean(w.b[: 4 * H]),
+            np.empty((4 * H, B), self.spare.dtype),
+        )
+        self.contributions = {}
+        for name, matrix in (("W", w.W if first is None else None), ("U", w.U), ("V", w.V)):
+            if matrix is not None:
+                self.norms[name] = h.new_empty(T, 4 * H + 1, B)
+                views = self.norms[name][:, : 4 * H].unbind(), list(self.norms[name].numpy())
+                gain = getattr(w, f"gain_{name}")[:, None].numpy()
+                self.contributions[name] = (centred(w, name), gain, *views)
+        self.norms["c"] = h.new_empty(T, H + 1, B)
+        self.norm_c = list(self.norms["c"].numpy())
 
     def step(
         self,
@@ -193,7 +203,7 @@ class _Layer:
         if self.x_above is not None and above is not None:
             np.copyto(self.x_above[t], above) if gate is None else np.multiply(above, gate, out=self.x_above[t])
         gates, sigmoids, f, i, o, g = self.gates[t]
-        if self.raw:
+        if self.norms:
             self._normalised(t, below, fed, above, gate)
             np.multiply(sigmoids, 0.5, out=sigmoids)
         else:
@@ -207,7 +217,7 @@ class _Layer:
             np.multiply(kept, unflushed, out=kept)
         np.multiply(i, g, out=c)
         np.add(c, kept, out=c)
-        np.tanh(c if self.w.gain_c is None else self._normal_cell(c), out=h)
+        np.tanh(self._normal_cell(t, c, moves) if self.norms else c, out=h)
         np.multiply(h, o, out=h)
         if moves is not None:
             torch.lerp(self.hc_tensors[t], self.new, moves, out=self.hc_tensors[t + 1])
@@ -221,18 +231,39 @@ class _Layer:
         gate: np.ndarray | None,
     ) -> None:
         """Equation 4 with layer norm of each contribution."""
-        for name, h, factor in (("U", self.h[t], None), ("W", below, fed), ("V", above, gate)):
-            if name in self.raw and h is not None:
-                raw = torch.mm(torch.from_numpy(h).t(), self.matrices[name], out=self.raw_steps[name][t])
-                normal = F.layer_norm(raw, (4 * self.H,), getattr(self.w, f"gain_{name}"), eps=LAYER_NORM_EPS).t()
-                self.s[t][: 4 * self.H].add_(normal if factor is None else normal.mul_(torch.from_numpy(factor)))
+        sources = {"W": (below, fed), "U": (self.h[t], None), "V": (above, gate)}
+        s, part = self.s_gates[t], self.part
+        for name, (matrix, gain, products, arrays) in self.contributions.items():
+            h, factor = sources[name]
+            torch.mm(matrix, torch.from_numpy(h), out=products[t])
+            normal = _normalise(arrays[t], self.mean)
+            np.multiply(normal, gain, out=part)
+            np.add(s, part if factor is None else np.multiply(part, factor, out=part), out=s)
         if self.w.has_detector:
             self.s[t][4 * self.H :].addmm_(self.matrix_z, self.x[t])
 
-    def _normal_cell(self, c: np.ndarray) -> np.ndarray:
-        """The new cell, layer-normalised."""
-        cells = torch.from_numpy(c).t().contiguous()
-        return F.layer_norm(cells, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS).t().numpy()
+    def _normal_cell(self, t: int, c: np.ndarray, moves: Tensor | None) -> np.ndarray:
+        """The cell after this step, layer-normalised."""
+        if moves is not None:
+            c = torch.lerp(self.hc_tensors[t][1], self.new[1], moves).numpy()
+        np.subtract(c, self.mean_c @ c, out=self.norm_c[t][:-1])
+        np.multiply(_normalise(self.norm_c[t], self.mean_c), self.gain_c, out=self.spare)
+        return np.add(self.spare, self.bias_c, out=self.spare)
+
+
+def _normalise(a: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Divide all rows of ``a`` but the last by their standard deviation, whose inverse is written to the last row.
+
+    The mean of each column must be 0. Return the rows that were divided.
+    """
+    centred, inverse = a[:-1], a[-1]
+    np.divide(1, np.sqrt(mean @ (centred * centred) + LAYER_NORM_EPS, out=inverse), out=inverse)
+    return np.multiply(centred, inverse, out=centred)
+
+
+def _mean(like: Tensor) -> np.ndarray:
+    """The vector whose dot product with a column is the column's mean."""
+    return np.full(len(like), 1 / len(like), like.numpy().dtype)
 
 
 def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: State) -> list[Track]:
@@ -298,6 +329,8 @@ def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: S
     tracks = []
     for l, layer in enumerate(layers):
         masks = [fed[l], 1 - unflushed[l], *((all_z[l], all_gates[l]) if l < top else (np.empty(0),) * 2)]
-        raw = [layer.raw.get(name, first.new_empty(0)) for name in "WUV"]
-        tracks.append(Track(layer.track_hc, layer.track_s, layer.track_x, *(torch.from_numpy(a) for a in masks), *raw))
+        norms = [layer.norms.get(name, first.new_empty(0)) for name in "WUVc"]
+        tracks.append(
+            Track(layer.track_hc, layer.track_s, layer.track_x, *(torch.from_numpy(a) for a in masks), *norms)
+        )
     return tracks

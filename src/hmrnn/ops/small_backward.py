@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.small_track import Call, Track, rows
+from hmrnn.ops.small_track import Call, Track, centred, rows
 
 
 def backward(
@@ -303,76 +301,67 @@ class _Normalised(_Layer):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        T, _, B = self.track.s.shape
-        H = self.H
-        raws = {"W": self.track.raw_W, "U": self.track.raw_U, "V": self.track.raw_V}
-        self.raw = {name: raw for name, raw in raws.items() if len(raw)}
-        self.d_raw = {name: torch.empty_like(raw) for name, raw in self.raw.items()}
-        self.d_raw_steps = {name: a.unbind() for name, a in self.d_raw.items()}
-        self.gate_columns = {name: getattr(self.w, name)[: 4 * H].t() for name in self.raw}
-        self.matrix_z, self.dx_parts = self.matrix[:, 4 * H :], self._by_matrix(self.dx, dim=0)
-        self.d_cell = self.ds.new_empty(T, B, H)  # of the normalised cell
-        self.d_cell_steps = self.d_cell.unbind()
-
-    def _prepare_block(self, last: int) -> None:
-        super()._prepare_block(last)
-        here = slice(self.block_start, last + 1)
-        self.block: dict[str, list[tuple[Tensor, ...]]] = {}
-        for name, raw in self.raw.items():
-            normal, mean, rstd = _layer_norm(raw[here], getattr(self.w, f"gain_{name}"))
-            self.block[name] = list(zip(raw[here].unbind(), normal.unbind(), mean.unbind(), rstd.unbind()))
-        cells = rows(self.track.hc[self.block_start + 1 : last + 2, 1])
-        _, mean, rstd = _layer_norm(cells, self.w.gain_c)
-        self.block["c"] = list(zip(cells.unbind(), mean.unbind(), rstd.unbind()))
+        H, w, track = self.H, self.w, self.track
+        assert w.gain_c is not None
+        assert w.bias_c is not None
+        self.matrix_z = self.matrix[:, 4 * H :]
+        self.buffer = self.ds.new_empty(4 * H, self.ds.shape[2])  # of a contribution before layer norm
+        self.contributions = {}
+        self.d_found: dict[str, Any] = {}
+        x_parts = self._by_matrix(track.x.transpose(1, 2), dim=2)
+        for name, dx in self._by_matrix(self.dx, dim=0).items():
+            gain, matrix = getattr(w, f"gain_{name}").numpy(), centred(w, name)
+            norm = getattr(track, f"norm_{name}").numpy()
+            factor = {"W": self.fed, "U": np.ones_like(self.fed), "V": self.gate}[name]
+            self.d_found[name], self.d_found[f"gain_{name}"] = torch.zeros_like(matrix), np.zeros_like(gain)
+            self.contributions[name] = (matrix.t(), gain, norm, factor, dx, x_parts[name].unbind())
+        self.gain_c, self.bias_c, self.norm_c = w.gain_c.numpy(), w.bias_c.numpy(), track.norm_c.numpy()
+        self.d_found["gain_c"], self.d_found["bias_c"] = np.zeros_like(self.gain_c), np.zeros_like(self.gain_c)
 
     def _squashed(self, first: int, last: int) -> np.ndarray:
-        c = rows(self.track.hc[first + 1 : last + 2, 1])
-        normal = F.layer_norm(c, (self.H,), self.w.gain_c, self.w.bias_c, eps=LAYER_NORM_EPS)
-        return rows(normal).tanh_().numpy()
+        normal = self.norm_c[first : last + 1, :-1] * self.gain_c[:, None] + self.bias_c[:, None]
+        return np.tanh(normal, out=normal)
 
     def _into_cell(self, t: int, now: int, dh: np.ndarray, dc: np.ndarray) -> None:
-        d = self.d_cell_steps[t]
-        np.multiply(dh.T, self.cell[now].T, out=d.numpy())
-        c, mean, rstd = self.block["c"][now]
-        dc += _norm_backward(d, c, mean, rstd, self.w.gain_c).t().numpy()
+        d, normal, inverse = dh * self.cell[now], self.norm_c[t, :-1], self.norm_c[t, -1]
+        along = d * normal
+        self.d_found["gain_c"] += along.sum(1)
+        self.d_found["bias_c"] += d.sum(1)
+        d *= self.gain_c[:, None]
+        d -= self.ones[: self.H] @ d / self.H
+        d -= normal * (self.gain_c @ along / self.H)
+        dc += d * inverse
 
     def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        H = self.H
-        torch.mm(self.matrix_z, self.ds_steps[t][4 * H :], out=self.dx)  # the detector's rows
+        torch.mm(self.matrix_z, self.ds_steps[t][4 * self.H :], out=self.dx)  # the detector's rows
         to_fed, to_gate = self._to_gates(t)
-        d = self.ds_steps[t][: 4 * H].t().contiguous()
-        for name, dx in self.dx_parts.items():
-            raw, _, mean, rstd = self.block[name][now]
-            d_raw = _norm_backward(d, raw, mean, rstd, getattr(self.w, f"gain_{name}"))
-            dx.addmm_(self.gate_columns[name], d_raw.t())
-            self.d_raw_steps[name][t].copy_(d_raw)
-        if to_fed is not None:
-            to_fed = to_fed + (d * self.block["W"][now][1]).sum(1).numpy()
-        if to_gate is not None:
-            to_gate = to_gate + (d * self.block["V"][now][1]).sum(1).numpy()
+        ds, d = self.ds_gates[t].reshape(self.buffer.shape), self.buffer.numpy()
+        for name, (matrix, gain, norm, factor, dx, x) in self.contributions.items():
+            normal, inverse = norm[t, :-1], norm[t, -1]
+            along = ds * normal
+            self.d_found[f"gain_{name}"] += along @ factor[t]
+            total = gain @ along
+            np.multiply(ds, gain[:, None], out=d)
+            d -= np.multiply(normal, total / len(gain), out=along)
+            d *= inverse
+            dx.addmm_(matrix, self.buffer)
+            self.d_found[name].addmm_(self.buffer, x[t])
+            if name == "W" and to_fed is not None:
+                to_fed = to_fed + total
+            if name == "V" and to_gate is not None:
+                to_gate = to_gate + total
         return to_fed, to_gate
 
     def weight_gradients(self) -> dict[str, Tensor]:
-        H, track, ds, found = self.H, self.track, rows(self.ds).flatten(0, 1), {}
-        gates = {"W": track.fed, "V": track.gate[:-1]}
-        for name, x in self._by_matrix(rows(track.x).flatten(0, 1)).items():
-            found[name] = torch.cat([self.d_raw[name].flatten(0, 1).t() @ x, ds[:, 4 * H :].t() @ x])
-            d = ds[:, : 4 * H] if name == "U" else ds[:, : 4 * H] * gates[name].reshape(-1, 1)
-            found[f"gain_{name}"] = (d * _layer_norm(self.raw[name], None)[0].flatten(0, 1)).sum(0)
-        found["gain_c"] = (self.d_cell * _layer_norm(rows(track.hc[1:, 1]), None)[0]).sum((0, 1))
-        found["bias_c"] = self.d_cell.sum((0, 1))
-        return found if self.l == 0 else found | {"b": ds.sum(0)}
-
-
-def _layer_norm(a: Tensor, gain: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """``a`` normalised over its last dimension, the mean and the inverse of the standard deviation."""
-    return torch.native_layer_norm(a, a.shape[-1:], gain, None, LAYER_NORM_EPS)
-
-
-def _norm_backward(d: Tensor, a: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor | None) -> Tensor:
-    """The gradient of the input ``a`` of a layer norm, ``d`` being that of its output."""
-    found = torch.ops.aten.native_layer_norm_backward(d, a, a.shape[-1:], mean, rstd, gain, None, [True, False, False])
-    return cast(Tensor, found[0])
+        found: dict[str, Tensor] = {}
+        z = self.ds[:, 4 * self.H :].transpose(0, 1).flatten(1) @ self.track.x.transpose(1, 2).flatten(0, 1)
+        detector = self._by_matrix(z)
+        for name, d in self.d_found.items():
+            if isinstance(d, np.ndarray):
+                found[name] = torch.from_numpy(d)
+            else:
+                found[name] = torch.cat([d - d.mean(0), detector[name]])
+        return found if self.l == 0 else found | {"b": self.ds.sum((0, 2))}
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hmrnn.ops.interface import Options
+from hmrnn.ops.interface import LayerWeights, Options
 
 
 class Call(NamedTuple):
@@ -33,11 +33,18 @@ class Track(NamedTuple):
     flushed: Tensor  # (T, B): 1 on FLUSH
     z: Tensor  # (T+1, B), the initial z first; empty in the top layer
     gate: Tensor  # (T+1, B) of the top-down input; empty in the top layer
-    raw_W: Tensor  # (T, B, 4H) with layer norm W·h, U·h and V·h before it; empty without, and where there is none
-    raw_U: Tensor
-    raw_V: Tensor
+    norm_W: Tensor  # (T, 4H+1, B) with layer norm: W·h normalised, and below it the inverse of the standard deviation
+    norm_U: Tensor  # each of these is empty without layer norm and where the layer has no such matrix
+    norm_V: Tensor
+    norm_c: Tensor  # (T, H+1, B) the same of c
 
 
 def rows(a: Tensor) -> Tensor:
     """A copy (T, B, n) of ``a`` (T, n, B)."""
     return a.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+
+
+def centred(w: LayerWeights, name: str) -> Tensor:
+    """(4H, size): the gate rows of a matrix less their mean, so that the mean of its product with h is 0."""
+    matrix: Tensor = getattr(w, name)[: 4 * w.hidden_size]
+    return matrix - matrix.mean(0)
