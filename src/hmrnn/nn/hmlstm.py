@@ -345,8 +345,10 @@ class HMLSTM(Sloped):
         if self.batch_first:
             parts.append("batch_first=True")
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
-        chosen = ops.choose_engine("auto", self.a.device, self.options(), self.a.dtype) if self.engine == "auto" else ""
-        parts.append(f"engine={self.engine!r}" + (f" ({chosen})" if chosen else ""))
+        parts.append(f"engine={self.engine!r}")
+        if self.engine == "auto":
+            seen = True if self.dropout > 0 else None
+            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers(), seen)})"
         return ", ".join(parts)
 
     def __repr__(self) -> str:

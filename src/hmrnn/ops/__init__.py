@@ -14,7 +14,18 @@ from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
 from hmrnn.ops.sparse import forward as sparse
 
-__all__ = ["ENGINES", "Engine", "LayerWeights", "Options", "Result", "State", "Symbols", "choose_engine", "hmlstm"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "LayerWeights",
+    "Options",
+    "Result",
+    "State",
+    "Symbols",
+    "choose_engine",
+    "describe_auto",
+    "hmlstm",
+]
 
 Engine = Literal["auto", "reference", "sparse", "cuda", "cuda-rows"]
 ENGINES: tuple[str, ...] = get_args(Engine)
@@ -40,6 +51,16 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     if reason is not None:
         raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
     return engine
+
+
+def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights], seen: object = None) -> str:
+    """The engine that "auto" chooses, and what replaces it in training if the layers are small.
+
+    ``seen`` is anything but None if there is dropout between layers.
+    """
+    chosen = choose_engine("auto", device, options, weights[0].b.dtype)
+    most = small.most_sequences(weights) if small.why_not(weights, options, None, seen) is None else 0
+    return f"{chosen}; dense to train up to {most} sequences" if chosen == "sparse" and most else chosen
 
 
 def _why_plain_torch() -> str | None:

@@ -1,10 +1,11 @@
-"""The recurrence of small layers on a CPU: every row is computed at every step, in as few torch calls as possible.
+"""The recurrence of small layers on a CPU: every row is computed at every step, in as few and short calls as possible.
 
 Small layers in small batches are multiplied in less time than it takes to find the rows that move. So each layer makes
 one product per step, of [W U V] with the gated h below, its own h and the gated h above (with layer norm one for
-each matrix), and COPY is a linear interpolation with weight 0. The backward pass is written by hand; what does not
-depend on later steps is computed for many steps at once. Outputs and gradients are those of the reference for
-boundaries of 0 and 1.
+each matrix), and COPY is a linear interpolation with weight 0. Products are torch's, whose library is the faster one;
+nearly all else is NumPy's, whose calls take half as long. The backward pass is written by hand; what does not depend
+on later steps is computed for several steps at once. Outputs and gradients are those of the reference for boundaries
+of 0 and 1.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from hmrnn.ops.reference import LAYER_NORM_EPS, normalise
 from hmrnn.ops.small_backward import backward
 from hmrnn.ops.small_track import Call, Track, centred, rows
 
-SMALL, SMALL_NORMALISED = 128, 64
-"""Units up to which a layer counts as small, without and with layer norm."""
+SMALL = 128
+"""Units up to which a layer counts as small."""
 
-AT_ONCE, AT_ONCE_NORMALISED = 4096, 2048
+AT_ONCE, AT_ONCE_NORMALISED = 8192, 4096
 """Sequences times units up to which dense products are faster than the sparse engine, without and with layer norm."""
 
 
@@ -47,15 +48,21 @@ def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = No
         return "it has neither zoneout nor dropout"
     if options.boundary not in ("step", "sample"):
         return 'it takes boundary="step" and "sample" only'
+    if weights[0].b.dtype not in (torch.float32, torch.float64):
+        return "it takes float32 and float64 only"
     return "it has no autocast" if autocast_dtype(weights[0].b.device) is not None else None
+
+
+def most_sequences(weights: Sequence[LayerWeights]) -> int:
+    """The largest batch that these layers compute faster here than in the sparse engine; 0 if they are too large."""
+    units = max(w.hidden_size for w in weights)
+    return 0 if units > SMALL else (AT_ONCE if weights[0].gain_U is None else AT_ONCE_NORMALISED) // units
 
 
 def suits(weights: Sequence[LayerWeights], batch: int) -> bool:
     """Whether the layers are small, and the batch, too; one sequence that is only read has faster code."""
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
-    units, plain = max(w.hidden_size for w in weights), weights[0].gain_U is None
-    limit, at_once = (SMALL, AT_ONCE) if plain else (SMALL_NORMALISED, AT_ONCE_NORMALISED)
-    return (learn or batch > 1) and units <= limit and batch * units <= at_once
+    return (learn or batch > 1) and batch <= most_sequences(weights)
 
 
 def hmlstm(
@@ -91,7 +98,7 @@ def hmlstm(
     flat = [a for w in weights for a in w]
     outputs = _Small.apply(call, read, boundaries, options.slope, state.z, pending, *state.h, *state.c, *flat)
     hidden, (z, probabilities, last, gates), ends = outputs[:L], outputs[L : L + 4], outputs[L + 4 :]
-    if active is not None:
+    if mask is not None:
         hidden = tuple(h * mask[..., None] for h in hidden)
     return Result(
         hidden, z, probabilities,
@@ -180,9 +187,9 @@ class _Layer:
         for name, matrix in (("W", w.W if first is None else None), ("U", w.U), ("V", w.V)):
             if matrix is not None:
                 self.norms[name] = h.new_empty(T, 4 * H + 1, B)
-                views = self.norms[name][:, : 4 * H].unbind(), list(self.norms[name].numpy())
+                products, arrays = self.norms[name][:, : 4 * H].unbind(), list(self.norms[name].numpy())
                 gain = getattr(w, f"gain_{name}")[:, None].numpy()
-                self.contributions[name] = (centred(w, name), gain, *views)
+                self.contributions[name] = (centred(w, name), gain, products, arrays)
         self.norms["c"] = h.new_empty(T, H + 1, B)
         self.norm_c = list(self.norms["c"].numpy())
 
@@ -285,7 +292,7 @@ def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: S
         fed[:] = active = call.active.numpy()
     if call.forced is not None:
         forced, free = call.forced.to(first.dtype).numpy(), call.forced.isnan().numpy()
-    decides = free.any(axis=1).tolist()  # whether any sequence has a decision of the detector
+    decides: list[list[bool]] = np.any(free, axis=1).tolist()  # whether the detector decides for any sequence
     if call.noise is not None:
         threshold = (2 * call.noise).numpy()
 
