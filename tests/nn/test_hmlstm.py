@@ -292,7 +292,7 @@ def test_repr_is_one_line_and_names_the_engine() -> None:
     rnn = HMLSTM(5, 6, 3, layer_norm=True, batch_first=True)
     assert repr(rnn) == (
         "HMLSTM(5, 6, num_layers=3, layer_norm=True, boundary='step', on_copy='evaluate', batch_first=True, "
-        "engine='auto' (sparse; dense to train up to 682 sequences))"
+        "engine='auto' (sparse; dense products for up to 682 sequences))"
     )
     assert repr(HMLSTM(5, (6, 4), 2, boundary="soft", on_copy="hold", engine="reference")) == (
         "HMLSTM(5, (6, 4), num_layers=2, layer_norm=False, boundary='soft', on_copy='hold', engine='reference')"

@@ -106,7 +106,7 @@ def test_boundaries_in_the_padding_do_not_make_it_take_the_reference(monkeypatch
 
 def test_a_module_shows_what_it_takes_and_refuses_when_it_is_called() -> None:
     rnn, x = HMLSTM(3, 4, 2), torch.zeros(2, 1, 3)
-    assert repr(rnn).endswith("engine='auto' (sparse; dense to train up to 2048 sequences))")
+    assert repr(rnn).endswith("engine='auto' (sparse; dense products for up to 2048 sequences))")
     for large_or_dropped in (HMLSTM(3, 129, 2), HMLSTM(3, 4, 2, dropout=0.1), HMLSTM(3, 4, 2, dtype=torch.bfloat16)):
         assert repr(large_or_dropped).endswith("engine='auto' (sparse))")
     assert repr(HMLSTM(3, 4, 2, boundary="soft")).endswith("engine='auto' (reference))")

@@ -347,7 +347,7 @@ class HMLSTM(Sloped):
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
         parts.append(f"engine={self.engine!r}")
         if self.engine == "auto":
-            seen = True if self.dropout > 0 else None
+            seen = True if self.dropout > 0 and self.training else None
             parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers(), seen)})"
         return ", ".join(parts)
 

@@ -54,13 +54,13 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
 
 
 def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights], seen: object = None) -> str:
-    """The engine that "auto" chooses, and what replaces it in training if the layers are small.
+    """The engine that "auto" chooses, and what replaces it for small batches if the layers are small.
 
     ``seen`` is anything but None if there is dropout between layers.
     """
     chosen = choose_engine("auto", device, options, weights[0].b.dtype)
     most = small.most_sequences(weights) if small.why_not(weights, options, None, seen) is None else 0
-    return f"{chosen}; dense to train up to {most} sequences" if chosen == "sparse" and most else chosen
+    return f"{chosen}; dense products for up to {most} sequences" if chosen == "sparse" and most else chosen
 
 
 def _why_plain_torch() -> str | None:
@@ -111,7 +111,7 @@ def hmlstm(
             above read it: dropout masks. Detectors read h without them.
         engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
             what is faster than it and equal up to rounding: NumPy for a single sequence without gradients
-            (:mod:`hmrnn.ops.single`), dense products for the gradients of small layers in small batches
+            (:mod:`hmrnn.ops.single`), dense products for small layers in small batches
             (:mod:`hmrnn.ops.small`); or the reference if given boundaries or the state's z lie between 0 and 1.
             "cuda-rows" is "cuda" without products for rows that copy: faster in batches of 512 at rates of about 0.2 or
             less, slower in batches of 128 or less and at high rates, and with larger buffers; "auto" never chooses it.
