@@ -12,7 +12,10 @@ LETTERS = sorted(set("".join(WORDS)) | {"\n"})
 
 def learn(count=1500, lines=True):
     drawn = np.random.default_rng(1).choice(WORDS, count)
-    text = "".join(word + "\n" * (lines and k % 9 == 8) for k, word in enumerate(drawn))
+    return lexicon_of("".join(word + "\n" * (lines and k % 9 == 8) for k, word in enumerate(drawn)))
+
+
+def lexicon_of(text):
     symbols = np.array([LETTERS.index(c) for c in text])
     rules = np.zeros((len(LETTERS),) * 2, np.int8)
     rules[0], rules[:, 0] = 1, 1
@@ -33,6 +36,14 @@ def test_the_words_of_a_text_are_found():
 
 def test_a_text_without_line_ends_is_cut_into_pieces():
     assert {spell(word) for word in learn(lines=False).words[: len(WORDS)]} == set(WORDS)
+
+
+def test_a_phrase_that_is_repeated_as_a_whole_is_no_word():
+    draw = np.random.default_rng(2)
+    lines = ["".join(draw.choice(WORDS, 5)) if k % 3 else "thedogseesbarn" for k in range(300)]
+    found = lexicon_of("\n".join(lines) + "\n")
+    assert {spell(word) for word in found.words} == set(WORDS)  # with counts from the same context "dogsees" is one
+    assert found.counts.sum() == pytest.approx(200 * 5 + 100 * 4, rel=0.01)
 
 
 def test_shares_are_of_the_words_that_fit():

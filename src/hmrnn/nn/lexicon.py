@@ -1,9 +1,10 @@
 """A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols.
-Collapsed variational inference (CVB0) finds the expected counts: the count of a word that a place sees leaves out the
-place itself, so that a long run of symbols that occurs once does not count as a word. Counts are discounted, at first
-by so much that only frequent words count, which cut the runs of words that occur a few times; then less and less.
+Collapsed variational inference (CVB0) finds the expected counts. It begins with cuts where the transitional probability
+has a local minimum. The count of a word that a place sees leaves out all places with the same context, the CONTEXT
+symbols on both sides: so a run of symbols that occurs once, or as part of the same phrase alone, does not count as a
+word. Counts are discounted, at first by so much that only frequent words count, then less and less.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
@@ -19,14 +21,16 @@ from hmrnn.nn.segmental import BROKEN, NONE, hashes, sum_segmentations, windows
 
 SHORTEST, LONGEST = 4, 12
 """Limits of the length of the longest word."""
-PIECE = 200
-"""Lines are cut into pieces of at most so many symbols."""
+CONTEXT = 2
+"""Symbols on each side of a word that are its context."""
+COLUMN = 200
+"""Lines are put into columns of at most so many symbols; longer lines are cut."""
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
-_STARTING_RATE = 0.25
+_CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
 _DISCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
-_ITERATIONS = (10, 3, 3, 3, 3, 3)  # with each discount
+_ITERATIONS = 3  # with each discount
 _RARE = 1.5  # words with a smaller expected count are left out
 
 
@@ -63,67 +67,136 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
 
     ``separators`` are symbols that stand between sequences, such as line ends; none is part of a word.
     """
-    text = _pieces(np.asarray(symbols, np.int64), separators)  # (T, B)
-    following = windows(text, LONGEST)  # (T, K + 1, B)
-    inside = following[:, :-1]
-    T, K, B = inside.shape
-    present = (inside >= 0).cumprod(1).bool()
-    table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
-    table[:-1, :-1] = torch.from_numpy(rules)
-    rule = table[inside, following[:, 1:]]
-    broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
-    keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[present]
-    _, numbers = keys.unique(return_inverse=True)
-    kinds = int(numbers.max()) + 1
-    example = torch.zeros(kinds, dtype=torch.int64).scatter_(0, numbers, torch.arange(len(numbers)))
-    lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[present]
-    known = text[text >= 0]
-    spelling = torch.bincount(known, minlength=len(rules)).double().div(len(known)).log()
-    spelt = torch.where(inside >= 0, spelling[inside.clamp(min=0)], 0.0).cumsum(1)[present]
-    scores = torch.full((T, K, B), -torch.inf, dtype=torch.float64)
-    scores[:, 0] = 0.0  # padding is cut into single symbols
-    rate = torch.arange(K, dtype=torch.float64) * np.log(1 - _STARTING_RATE)
-    of_length = (rate - rate.logsumexp(0)).exp()
-    penalty = BROKEN * broken[present].double()
-    scores[present] = of_length.log()[lengths - 1] - penalty
+    lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules)
+    scores = lattice.start()
     for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
-        posterior = sum_segmentations(scores.clamp(min=-1e30)).segments[present]
-        counts = torch.zeros(kinds, dtype=torch.float64).index_add_(0, numbers, posterior)
-        of_length = torch.bincount(lengths - 1, posterior, K) + 1
-        of_length = of_length / of_length.sum()
-        elsewhere = (counts[numbers] - posterior).clamp(min=0)
-        new = _STRENGTH + (counts - discounted(counts, discount)).sum()
-        weights = discounted(elsewhere, discount) + new * (spelt + of_length.log()[lengths - 1]).exp()
-        scores[present] = (weights / (counts.sum() + _STRENGTH)).log() - penalty
-    common = torch.nonzero(counts > _RARE)[:, 0]
-    common = common[counts[common].argsort(descending=True)]
-    places = torch.nonzero(present)[example[common]]  # (words, 3): start, length - 1, column
-    columns = text.T.numpy()
-    words = [tuple(columns[b, t : t + k + 1].tolist()) for t, k, b in places.tolist()]
-    longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
-    mean = float((torch.arange(1, K + 1) * of_length).sum())
-    return Lexicon(words, counts[common].numpy(), float(counts.sum()), longest, mean)
+        scores = lattice.update(scores, discount)
+    return lattice.lexicon(sum_segmentations(scores).segments[lattice.present])
 
 
-def _pieces(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
-    """(T, B): the text cut at separators and into pieces; NONE after the end of a piece."""
+class _Lattice:
+    """All segments of a text (T, B) of at most LONGEST symbols, and what is needed to count them.
+
+    ``present`` (T, K, B) says which segments hold no NONE; attributes per segment are those of the present ones alone.
+    A kind of segment is its symbols; a use is a kind in a context. Kinds of one use have no count elsewhere: ``again``
+    are the segments of the others, and counts of kinds and uses are theirs alone.
+    """
+
+    def __init__(self, text: Tensor, rules: np.ndarray) -> None:
+        self.text = text
+        following = windows(text, LONGEST)  # (T, K + 1, B)
+        inside = following[:, :-1]
+        T, K, B = inside.shape
+        self.present = (inside >= 0).cumprod(1).bool()
+        table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
+        table[:-1, :-1] = torch.from_numpy(rules)
+        rule = table[inside, following[:, 1:]]
+        broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
+        self.penalty = BROKEN * broken[self.present].double()
+        self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
+        known = text[text >= 0]
+        spelling = torch.bincount(known, minlength=len(rules)).double().div(len(known)).log()
+        self.spelt = torch.where(inside >= 0, spelling[inside.clamp(min=0)], 0.0).cumsum(1)[self.present]
+        keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
+        before, after = _contexts(text)
+        ends = (torch.arange(T)[:, None, None] + torch.arange(1, K + 1)[:, None]).expand(T, K, B)[self.present]
+        columns = torch.arange(B).expand(T, K, B)[self.present]
+        contexts = torch.stack([keys, before[:, None].expand(T, K, B)[self.present], after[ends, columns]])
+        kinds, uses = _numbered(keys), _numbered(hashes(contexts)[-1])
+        kind_of = torch.zeros(int(uses.max()) + 1, dtype=torch.int64).scatter_(0, uses, kinds)
+        self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0]
+        self.kinds, self.uses = _numbered(kinds[self.again]), _numbered(uses[self.again])
+        self.num_kinds, self.num_uses = (int(part.max()) + 1 if len(part) else 0 for part in (self.kinds, self.uses))
+
+    def filled(self, values: Tensor) -> Tensor:
+        """(T, K, B): scores of segments from those of the present ones; a NONE is a segment of its own."""
+        scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
+        scores[:, 0] = 0.0
+        scores[self.present] = values - self.penalty
+        return scores
+
+    def start(self) -> Tensor:
+        """Scores of segments that end where the transitional probability has a local minimum."""
+        text = self.text
+        pairs = torch.stack([text[:-1], text[1:]]).flatten(1)
+        within = (pairs >= 0).all(0)
+        _, number, count = hashes(pairs)[-1].unique(return_inverse=True, return_counts=True)
+        single = torch.bincount(pairs[0].clamp(min=0), minlength=1)
+        p = torch.where(within, count[number] / single[pairs[0].clamp(min=0)].double(), 1.0).reshape(text[1:].shape)
+        p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
+        least = (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])  # (T, B): after each symbol
+        end = torch.where(least, _CUT, _UNCUT).double()
+        ends, goes_on = (
+            F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
+            for part in (end.log(), (1 - end).log())
+        )
+        return self.filled((goes_on.cumsum(1) - goes_on + ends)[self.present])
+
+    def update(self, scores: Tensor, discount: float) -> Tensor:
+        """The scores of segments by the counts that are expected by ``scores``."""
+        posterior = sum_segmentations(scores).segments[self.present]
+        of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) + 1
+        again = posterior[self.again]
+        used = torch.zeros(self.num_uses, dtype=torch.float64).index_add_(0, self.uses, again)
+        counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, again)
+        once = posterior.sum() - again.sum()
+        new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
+        weights = new * (self.spelt + (of_length / of_length.sum()).log()[self.lengths - 1]).exp()
+        elsewhere = (counts[self.kinds] - used[self.uses]).clamp(min=0)
+        weights[self.again] += discounted(elsewhere, discount)
+        return self.filled((weights / (_STRENGTH + once + counts.sum())).log())
+
+    def lexicon(self, posterior: Tensor) -> Lexicon:
+        """The lexicon by the posterior of each segment."""
+        counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
+        example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds, self.again)
+        common = torch.nonzero(counts > _RARE)[:, 0]
+        common = common[counts[common].argsort(descending=True)]
+        places = torch.nonzero(self.present)[example[common]]  # (words, 3): start, length - 1, column
+        columns = self.text.T.numpy()
+        words = [tuple(columns[b, t : t + k + 1].tolist()) for t, k, b in places.tolist()]
+        of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
+        longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
+        mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
+        return Lexicon(words, counts[common].numpy(), float(posterior.sum()), min(longest, LONGEST), mean)
+
+
+def _numbered(keys: Tensor) -> Tensor:
+    """Numbers from 0 for equal keys."""
+    return keys.unique(return_inverse=True)[1]
+
+
+def _contexts(text: Tensor) -> tuple[Tensor, Tensor]:
+    """Hashes (T + 1, B) of the CONTEXT symbols before and from each place on; nothing is seen beyond a NONE."""
+    T, B = text.shape
+    results = []
+    for sequence in (text.flip(0), text):
+        near = windows(F.pad(sequence, (0, 0, 0, 1), value=NONE), CONTEXT - 1)  # (T + 1, CONTEXT, B)
+        near = torch.where((near >= 0).cumprod(1).bool(), near, NONE)
+        results.append(hashes(near.movedim(1, 0).reshape(CONTEXT, -1))[-1].reshape(T + 1, B))
+    return results[0].flip(0)[:-1], results[1]
+
+
+def _columns(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
+    """(T, B): the lines of a text in columns, NONE after each line and at the end of a column."""
     if len(symbols) > _SYMBOLS:
         size = _SYMBOLS // _BLOCKS
         starts = np.linspace(0, len(symbols) - size, _BLOCKS).astype(np.int64)
         blocks = [symbols[start : start + size] for start in starts.tolist()]
     else:
         blocks = [symbols]
-    pieces = []
+    columns: list[list[int]] = [[]]
     for block in blocks:
         for line in np.split(block, np.flatnonzero(np.isin(block, separators))):
             line = line[~np.isin(line, separators)]
-            pieces += [line[k : k + PIECE] for k in range(0, len(line), PIECE)]
-    if not pieces:
+            for k in range(0, len(line), COLUMN):
+                piece = line[k : k + COLUMN].tolist()
+                if len(columns[-1]) + len(piece) > COLUMN:
+                    columns.append([])
+                columns[-1] += [*piece, NONE]
+    T = max(map(len, columns))
+    if T == 0:
         raise InputError(
             "there is nothing to learn words from: the training part holds line ends alone; give more text"
         )
-    T = max(map(len, pieces))
-    text = np.full((T, len(pieces)), NONE)
-    for b, piece in enumerate(pieces):
-        text[: len(piece), b] = piece
-    return torch.from_numpy(text)
+    return torch.tensor([column + [NONE] * (T - len(column)) for column in columns]).T.contiguous()
