@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import positive
-from hmrnn.nn.dropout import probability
+from hmrnn.nn.dropout import drop_units, probability
 
 NONE = -1
 """Stands for a symbol before the start or after the end of a text."""
@@ -201,8 +201,8 @@ class SegmentalHead(nn.Module):
         symbols = inside.clamp(min=0)
         hidden = torch.tanh(self.start(F.dropout(context, self.dropout, self.training))).reshape(1, T * B, -1)
         x = torch.cat([self.embedding.weight[-1:].expand(T * B, -1)[None], self.embedding(symbols[:-1])])
-        out, _ = self.decoder(F.dropout(x, self.dropout, self.training), hidden.contiguous())
-        out = F.dropout(out, self.dropout, self.training)  # (K, N, size)
+        out, _ = self.decoder(self._dropped(x), hidden.contiguous())
+        out = self._dropped(out)  # (K, N, size)
         spelt = -F.cross_entropy(self.spell(out).flatten(0, 1).float(), symbols.flatten(), reduction="none")
         stop = self.end(out[1:]).squeeze(-1).float()  # (K-1, N): whether it ends after 1 .. K-1 symbols
         ends, goes_on = F.logsigmoid(stop), F.logsigmoid(-stop)
@@ -214,6 +214,10 @@ class SegmentalHead(nn.Module):
             closed = torch.logaddexp(closed + F.logsigmoid(-share), self.known(inside) + F.logsigmoid(share))
         broken = self._broken(following).movedim(1, 0).reshape(K, T * B)
         return Scores(*((part - broken).reshape(K, T, B).movedim(0, 1) for part in (closed, prefix)))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        """x (K, N, size) in training: units are dropped, the same ones within a segment, which takes less time."""
+        return drop_units(x, self.dropout) if self.training and self.dropout else x
 
     def read(self, symbols: Tensor) -> Tensor:
         """(T, B, context_size): the context after each of the symbols (T, B), from those since the first."""
