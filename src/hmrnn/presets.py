@@ -90,7 +90,7 @@ PRESETS: dict[str, Config] = {
             embedding_size=48, hidden_size=(96,), num_layers=2, output_size=96, flush=False, top_down="pending"
         ),
         TrainConfig(
-            epochs=12,
+            epochs=0,
             batch_size=32,
             learning_rate=0.006,
             cool_down=0.8,

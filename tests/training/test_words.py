@@ -10,6 +10,7 @@ import torch
 
 import tiny
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli.train import _as_settled
 from hmrnn.config import Config, DetectorConfig, SegmentConfig
 from hmrnn.data import Corpus, Vocabulary, load_corpus
 from hmrnn.errors import InputError
@@ -86,6 +87,29 @@ def test_the_pull_needs_a_head():
     config = dataclasses.replace(words_config(), segments=SegmentConfig())
     with pytest.raises(InputError, match=r"detectors.pull_to segments needs a segmental head; set segments.size"):
         config.check()
+
+
+@pytest.mark.parametrize("name", ["longest", "lexicon", "reader"])
+def test_settings_of_a_head_need_its_size(name):
+    with pytest.raises(InputError, match=rf"segments.{name} is of a segmental head; set segments.size"):
+        Config(segments=SegmentConfig(**{name: 8})).check()
+
+
+@pytest.mark.parametrize(("symbols", "epochs"), [(1000, 12), (300_000, 4), (700_000, 2), (5_000_000, 1)])
+def test_large_texts_are_read_fewer_times(symbols, epochs):
+    config = words_config(longest=4)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
+    config.check()
+    part = np.zeros(symbols, np.uint8)
+    corpus = Corpus("large", Vocabulary("characters", tuple("ab")), part, part[:2], part[:2], {})
+    found = settled(config, corpus)
+    assert found.train.epochs == epochs
+    assert _as_settled(found, config).train.epochs == epochs  # a resumed run has them too
+
+
+def test_no_epochs_without_a_head_are_refused():
+    with pytest.raises(InputError, match=r"train.epochs must be at least 1; 0 is for runs with a segmental head"):
+        tiny.changed(Config(), epochs=0).check()
 
 
 def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):

@@ -113,6 +113,8 @@ def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
 
 def _as_settled(stored: Config, wanted: Config) -> Config:
     """``wanted`` with the settings that the text has decided when the run began."""
+    if wanted.segments.size and not wanted.train.epochs:
+        wanted = dataclasses.replace(wanted, train=dataclasses.replace(wanted.train, epochs=stored.train.epochs))
     if not wanted.segments.size or wanted.segments.longest:
         return wanted
     d = wanted.detectors

@@ -51,6 +51,8 @@ class Config:
             raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
         if d.pull_to == "segments" and d.pull_weight > 0 and not self.segments.size:
             raise InputError("detectors.pull_to segments needs a segmental head; set segments.size, such as 64")
+        if not self.train.epochs and not self.segments.size:
+            raise InputError("train.epochs must be at least 1; 0 is for runs with a segmental head (segments.size)")
         if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
             raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
         if not self.data.is_text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from hmrnn.config import checks
+from hmrnn.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,3 +32,8 @@ class SegmentConfig:
         checks.not_negative("segments", self, "size longest lexicon reader weight")
         checks.limited("segments", self, "size longest lexicon reader")
         checks.shares("segments", self, "dropout")
+        for name in ("longest", "lexicon", "reader"):
+            if getattr(self, name) and not self.size:
+                raise InputError(
+                    f"segments.{name} is of a segmental head; set segments.size, such as 64, or leave it out"
+                )

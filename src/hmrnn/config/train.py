@@ -14,7 +14,7 @@ class TrainConfig:
     """Training."""
 
     epochs: int = 50
-    """Largest number of passes over the training part."""
+    """Largest number of passes over the training part. 0, with a segmental head: as many as suit the text's size."""
     batch_size: int = 64
     """Sequences read in parallel, in all processes of torchrun together."""
     length: int = 100
@@ -68,14 +68,14 @@ class TrainConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
-        counts = "epochs batch_size length patience accumulate log_every"
+        counts = "batch_size length patience accumulate log_every"
         checks.counts("train", self, counts)
-        checks.limited("train", self, f"{counts} threads")
+        checks.limited("train", self, f"epochs {counts} threads")
         checks.positive("train", self, "learning_rate divide_rate_by")
         checks.not_negative(
             "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"
         )
-        checks.not_negative("train", self, "threads checkpoint_every recurrent_gain")
+        checks.not_negative("train", self, "epochs threads checkpoint_every recurrent_gain")
         if not all(0 <= share <= 1 for share in self.scheduled_sampling):
             raise InputError(f"train.scheduled_sampling must lie between 0 and 1; got {self.scheduled_sampling}")
         if self.validation_symbols == 1:

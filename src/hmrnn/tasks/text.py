@@ -30,6 +30,9 @@ from hmrnn.ops import State
 from hmrnn.tasks.base import Loss, Validation, boundaries, chances, hidden_before, own_share
 from hmrnn.tasks.sampling import with_own_inputs
 
+SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
+"""With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
+
 
 class Streams:
     """A text cut into ``batch_size`` streams of equal length that are read side by side, ``length`` symbols at a time.
@@ -167,7 +170,10 @@ def lexicon_of(corpus: Corpus) -> Lexicon:
 
 
 def settled(config: Config, corpus: Corpus) -> Config:
-    """``config`` with the settings that the text decides: the longest segment, and the rates of the detectors."""
+    """``config`` with the settings that the text decides: epochs, the longest segment, the rates of the detectors."""
+    if config.segments.size and not config.train.epochs:
+        epochs = min(MOST_EPOCHS, math.ceil(SYMBOLS_READ / len(corpus.train)))
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
     if not config.segments.size or config.segments.longest:
         return config
     lexicon = lexicon_of(corpus)
