@@ -13,6 +13,7 @@ import argparse
 import ast
 import dataclasses
 import json
+import math
 import time
 
 import numpy as np
@@ -22,6 +23,7 @@ from hmrnn.analysis.gold import against_removed_spaces
 from hmrnn.config import Config, DetectorConfig, SegmentConfig
 from hmrnn.data import load_corpus
 from hmrnn.inference.evaluate import evaluate, find
+from hmrnn.nn.models import LanguageModel
 from hmrnn.presets import PRESETS
 from hmrnn.tasks.text import settled
 from hmrnn.training.trainer import Trainer
@@ -47,7 +49,7 @@ def scores(trainer: Trainer, corpus: object, part: str) -> dict[str, float]:
     """F1 of boundaries and words by the head and by the detectors, and bits, on a part of the corpus."""
     model, symbols = trainer.model, np.asarray(getattr(corpus, part))
     result = {"bits": evaluate(model, symbols, streams=64, warmup=200).bits}
-    if model.segments is None:
+    if model.segments is None and not trainer.config.detectors.rates:  # --plain
         return result
     found = find(model, symbols, streams=64, warmup=200)
     late = trainer.config.detectors.pull_delay
@@ -64,6 +66,17 @@ def scores(trainer: Trainer, corpus: object, part: str) -> dict[str, float]:
             result |= {f"{kind} boundary": row.scores[0].f1, f"{kind} word": row.words.f1 if row.words else 0.0}
             result |= {f"{kind} type": row.types.f1 if row.types else 0.0, f"{kind} length": row.length}
     return result
+
+
+@torch.no_grad()
+def lexicon_alone(model: LanguageModel) -> None:
+    """Make the head a unigram lexicon: 1 of 400 words is none of the lexicon, and is spelt with equal probabilities."""
+    head = model.segments
+    assert head is not None
+    assert head.gate is not None
+    for parameter in head.parameters():
+        parameter.zero_()
+    head.gate.bias.fill_(math.log(400))
 
 
 def prepared(config: Config, corpus: object, uncaptured: bool) -> Trainer:
@@ -90,8 +103,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[])
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--lexicon", action="store_true", help="pull to a unigram lexicon that is not trained further")
     parser.add_argument("--parts", nargs="*", default=["valid", "test"])
     parser.add_argument("--uncaptured", action="store_true", help="on a GPU: no CUDA graph")
+    parser.add_argument("--symbols", type=int, help="train on so many symbols from the start of the training part")
     parser.add_argument("--steps", type=int, default=0, help="stop after so many updates")
     parser.add_argument("--seconds", type=float, default=0, help="choose train.epochs so that training takes so long")
     parser.add_argument("--limit", type=float, default=0, help="stop training after so many seconds, and score")
@@ -114,6 +129,7 @@ def main() -> None:
     )
     torch.set_num_threads(config.train.threads or 1)
     corpus = load_corpus(config.data)
+    corpus = dataclasses.replace(corpus, train=corpus.train[: given.symbols])
     began = time.monotonic()
     config = settled(config, corpus)
     trainer = prepared(config, corpus, given.uncaptured)
@@ -124,6 +140,8 @@ def main() -> None:
         config = dataclasses.replace(config, detectors=DetectorConfig(), segments=SegmentConfig())
     if given.seconds or given.plain:
         trainer = prepared(config, corpus, given.uncaptured)
+    if given.lexicon:  # with segments.weight 0, so that the head stays as it is
+        lexicon_alone(trainer.model)
     steps = given.steps or config.train.epochs * trainer.task.chunks
     print(
         f"{corpus.name}: {steps} updates, longest {config.segments.longest}, rates {config.detectors.rates}", flush=True
@@ -140,7 +158,9 @@ def main() -> None:
     record = {
         "seed": given.seed,
         "plain": given.plain,
+        "lexicon": given.lexicon,
         "set": given.set,
+        "symbols": len(corpus.train),
         "epochs": config.train.epochs,
         "updates": step,
         "of": steps,

@@ -33,7 +33,7 @@ from hmrnn.data.text.corpus import Corpus
 from hmrnn.inference.evaluate import find
 from hmrnn.nn.models import LanguageModel
 from hmrnn.tasks.text import settled
-from words import configured, prepared, scores
+from words import configured, lexicon_alone, prepared, scores
 
 LANGUAGES = {"german": "de", "vietnamese": "vi", "russian": "ru", "greek": "el", "korean": "ko", "arabic": "ar"}
 SIZE = 100_000
@@ -184,16 +184,27 @@ def transitional_cuts(lines: list[list[str]]) -> list[float]:
     return scored(lines, cut)
 
 
-def compare(path: str, settings: list[str], seed: int, only: str) -> dict[str, object]:
+def compare(path: str, settings: list[str], seed: int, only: str, limit: float) -> dict[str, object]:
     """The scores of all methods on one corpus."""
     config = configured([*settings, f"data.path=({path!r},)", f"train.seed={seed}"])
     corpus = load_corpus(config.data)
     lines = lines_of(corpus)
-    record: dict[str, object] = {"corpus": Path(path).stem, "symbols": len(corpus.train)}
+    record: dict[str, object] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "corpus": Path(path).stem,
+        "symbols": len(corpus.train),
+    }
     record["length"] = round(sum(len(word) for words in lines for word in words) / sum(map(len, lines)), 2)
-    if only != "others":
-        record |= {"seed": seed, "set": settings} | trained(config, corpus)
-    if only != "model":
+    if only in ("", "lexicon"):
+        began = time.process_time()
+        trainer = prepared(settled(config, corpus), corpus, uncaptured=False)
+        record["lexicon cpu seconds"] = round(time.process_time() - began, 1)
+        lexicon_alone(trainer.model)
+        found = scores(trainer, corpus, "train")
+        record["lexicon alone"] = [round(found[f"head {kind}"], 4) for kind in ("boundary", "word")]
+    if only in ("", "model"):
+        record |= {"seed": seed, "set": settings} | trained(config, corpus, limit)
+    if only in ("", "others"):
         record["every position"] = scored(lines, list)
         record["transitional probability"] = transitional_cuts(lines)
         record |= sentencepiece_cuts(lines)
@@ -201,17 +212,21 @@ def compare(path: str, settings: list[str], seed: int, only: str) -> dict[str, o
     return record
 
 
-def trained(config: Config, corpus: Corpus) -> dict[str, object]:
-    """Time and scores of a run."""
+def trained(config: Config, corpus: Corpus, limit: float) -> dict[str, object]:
+    """Time and scores of a run, which ends after ``limit`` seconds."""
     torch.set_num_threads(config.train.threads or 1)
     began = time.monotonic(), time.process_time()
     config = settled(config, corpus)
     trainer = prepared(config, corpus, uncaptured=False)
-    for _ in range(config.train.epochs * trainer.task.chunks):
+    updates = config.train.epochs * trainer.task.chunks
+    done = 0
+    while done < updates and time.monotonic() - began[0] < limit:
         trainer.step()
+        done += 1
     seconds = {
         "seconds": round(time.monotonic() - began[0]),
         "cpu seconds": round(time.process_time() - began[1]),
+        "updates": [done, updates],
         "longest": config.segments.longest,
     }
     return seconds | scores(trainer, corpus, "train") | {"example": example(trainer.model, corpus)}
@@ -227,14 +242,15 @@ def main() -> None:
     comparing.add_argument("path", nargs="+")
     comparing.add_argument("--seed", type=int, default=1)
     comparing.add_argument("--set", nargs="*", default=[])
-    comparing.add_argument("--only", choices=["", "model", "others"], default="", help="one half of the methods")
+    comparing.add_argument("--only", choices=["", "lexicon", "model", "others"], default="", help="some of the methods")
+    comparing.add_argument("--limit", type=float, default=float("inf"), help="stop training after so many seconds")
     comparing.add_argument("--out")
     given = parser.parse_args()
     if given.command == "make":
         make(given.folder, given.packages)
         return
     for path in given.path:
-        line = json.dumps(compare(path, given.set, given.seed, given.only), ensure_ascii=False)
+        line = json.dumps(compare(path, given.set, given.seed, given.only, given.limit), ensure_ascii=False)
         print(line, flush=True)
         if given.out:
             with open(given.out, "a", encoding="utf-8") as file:
