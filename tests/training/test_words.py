@@ -95,13 +95,18 @@ def test_settings_of_a_head_need_its_size(name):
         Config(segments=SegmentConfig(**{name: 8})).check()
 
 
-@pytest.mark.parametrize(("symbols", "epochs"), [(1000, 12), (300_000, 4), (700_000, 2), (5_000_000, 1)])
-def test_large_texts_are_read_fewer_times(symbols, epochs):
+@pytest.mark.parametrize(
+    ("symbols", "signs", "epochs"),
+    [(1000, 2, 12), (300_000, 2, 4), (700_000, 2, 2), (5_000_000, 2, 1), (50_000, 300, 12), (50_000, 2000, 4)],
+)
+def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epochs):
     config = words_config(longest=4)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
     config.check()
     part = np.zeros(symbols, np.uint8)
-    corpus = Corpus("large", Vocabulary("characters", tuple("ab")), part, part[:2], part[:2], {})
+    corpus = Corpus(
+        "large", Vocabulary("characters", tuple(map(chr, range(32, 32 + signs)))), part, part[:2], part[:2], {}
+    )
     found = settled(config, corpus)
     assert found.train.epochs == epochs
     assert _as_settled(found, config).train.epochs == epochs  # a resumed run has them too

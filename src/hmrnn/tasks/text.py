@@ -32,6 +32,8 @@ from hmrnn.tasks.sampling import with_own_inputs
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
+SIGNS = 300
+"""A vocabulary of so many symbols costs a segmental head twice the time of one of a few, and is read half as often."""
 
 
 class Streams:
@@ -172,7 +174,8 @@ def lexicon_of(corpus: Corpus) -> Lexicon:
 def settled(config: Config, corpus: Corpus) -> Config:
     """``config`` with the settings that the text decides: epochs, the longest segment, the rates of the detectors."""
     if config.segments.size and not config.train.epochs:
-        epochs = min(MOST_EPOCHS, math.ceil(SYMBOLS_READ / len(corpus.train)))
+        cost = 1 + len(corpus.vocabulary) / SIGNS
+        epochs = min(MOST_EPOCHS, math.ceil(SYMBOLS_READ / (len(corpus.train) * cost)))
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
     if not config.segments.size or config.segments.longest:
         return config
