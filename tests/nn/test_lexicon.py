@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hmrnn.errors import InputError
+from hmrnn.nn import lexicon
 from hmrnn.nn.lexicon import learn_lexicon
 
 WORDS = ["the", "dog", "cat", "sees", "barn", "under", "green"]
@@ -44,6 +45,26 @@ def test_a_phrase_that_is_repeated_as_a_whole_is_no_word():
     found = lexicon_of("\n".join(lines) + "\n")
     assert {spell(word) for word in found.words} == set(WORDS)  # with counts from the same context "dogsees" is one
     assert found.counts.sum() == pytest.approx(200 * 5 + 100 * 4, rel=0.01)
+
+
+def test_minima_of_the_transitional_probability_are_used_where_words_end_there(monkeypatch):
+    starts = []
+
+    def learned(lattice, end):
+        starts.append(len(end.unique()))  # 1: the same everywhere
+        return known(lattice, end)
+
+    known = lexicon._learned
+    monkeypatch.setattr(lexicon, "_learned", learned)
+    learn()
+    assert starts == [1, 2]
+    starts.clear()
+    draw = np.random.default_rng(3)
+    words = ["".join(draw.choice(LETTERS[1:], 8)) for _ in range(200)]
+    text = "".join(word + "\n" * (k % 9 == 8) for k, word in enumerate(draw.choice(words, 1000)))
+    found = {spell(word) for word in lexicon_of(text).words}
+    assert starts == [1]  # the letters of these words tell nothing of each other
+    assert len(found & set(words)) > 0.95 * len(set(words))
 
 
 def test_shares_are_of_the_words_that_fit():

@@ -1,10 +1,11 @@
 """A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols.
-Collapsed variational inference (CVB0) finds the expected counts. It begins with cuts where the transitional probability
-has a local minimum. The count of a word that a place sees leaves out all places with the same context, the CONTEXT
-symbols on both sides: so a run of symbols that occurs once, or as part of the same phrase alone, does not count as a
-word. Counts are discounted, at first by so much that only frequent words count, then less and less.
+Collapsed variational inference (CVB0) finds the expected counts. The count of a word that a place sees leaves out all
+places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
+same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
+then less and less. Inference begins with cuts anywhere. If the words that it finds end at minima of the transitional
+probability more often than by chance, it begins once more, with cuts there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.nn.segmental import BROKEN, NONE, hashes, sum_segmentations, windows
+from hmrnn.nn.segmental import BROKEN, NONE, Sums, hashes, sum_segmentations, windows
 
 SHORTEST, LONGEST = 4, 12
 """Limits of the length of the longest word."""
@@ -29,6 +30,8 @@ _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
 _CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
+_ANYWHERE = 0.25  # probability of an end after every symbol
+_MORE = 1.4  # minima are used if words end there so many times as often as by chance
 _DISCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
 _ITERATIONS = 3  # with each discount
 _RARE = 1.5  # words with a smaller expected count are left out
@@ -68,10 +71,21 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
     ``separators`` are symbols that stand between sequences, such as line ends; none is part of a word.
     """
     lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules)
-    scores = lattice.start()
+    minima = lattice.minima()
+    sums = _learned(lattice, torch.full(minima.shape, _ANYWHERE, dtype=torch.float64))
+    within = lattice.present[:-1, 1]  # (T - 1, B): a symbol follows
+    ends, at = sums.boundaries()[1:][within], minima[:-1][within].double()
+    if (ends * at).sum() > _MORE * ends.sum() * at.mean():
+        sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
+    return lattice.lexicon(sums.segments[lattice.present])
+
+
+def _learned(lattice: _Lattice, end: Tensor) -> Sums:
+    """The posterior of segments after inference that begins with probabilities (T, B) of an end after each symbol."""
+    scores = lattice.start(end)
     for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
         scores = lattice.update(scores, discount)
-    return lattice.lexicon(sum_segmentations(scores).segments[lattice.present])
+    return sum_segmentations(scores)
 
 
 class _Lattice:
@@ -115,8 +129,8 @@ class _Lattice:
         scores[self.present] = values - self.penalty
         return scores
 
-    def start(self) -> Tensor:
-        """Scores of segments that end where the transitional probability has a local minimum."""
+    def minima(self) -> Tensor:
+        """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
         text = self.text
         pairs = torch.stack([text[:-1], text[1:]]).flatten(1)
         within = (pairs >= 0).all(0)
@@ -124,8 +138,10 @@ class _Lattice:
         single = torch.bincount(pairs[0].clamp(min=0), minlength=1)
         p = torch.where(within, count[number] / single[pairs[0].clamp(min=0)].double(), 1.0).reshape(text[1:].shape)
         p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
-        least = (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])  # (T, B): after each symbol
-        end = torch.where(least, _CUT, _UNCUT).double()
+        return (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])
+
+    def start(self, end: Tensor) -> Tensor:
+        """Scores of segments by probabilities (T, B) of an end after each symbol."""
         ends, goes_on = (
             F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
             for part in (end.log(), (1 - end).log())
