@@ -141,22 +141,22 @@ def test_its_levels_are_words_and_groups_of_them(card: str, each: TextModel) -> 
     assert f"the F1 of level 1 is {level_1.f1:.2f}" in card
     assert level_1.f1 > 0.95
     assert level_2.precision > 0.95
-    assert 5 * level_2.found < level_1.found
+    assert 4 * level_2.found < level_1.found
 
 
 @tiny.needs_results
 def test_the_card_has_what_was_measured_and_half_precision_costs_nothing(card: str, each: TextModel) -> None:
     """Measured with the very weights that are bundled; those from before they were rounded are not kept."""
     name = str(each.source)
-    half, full = (
-        json.loads((ROOT / "results" / name / f"{file}.json").read_text())
-        for file in ("test-half-cpu" if name == "english-small" else "test-half", "test")
-    )
-    for row, measured in (("the test part of its corpus", half), ("the same, before the weights were", full)):
-        assert bits(card, row) == (measured["symbols"] + 1, round(measured["bits"], 4))
+    file = "test-half-cpu" if name == "english-small" else "test-half"
+    half = json.loads((ROOT / "results" / name / f"{file}.json").read_text())
+    assert bits(card, "the test part of its corpus") == (half["symbols"] + 1, round(half["bits"], 4))
+    if name == "novel-small":  # english-small was measured in half precision only
+        full = json.loads((ROOT / "results" / name / "test.json").read_text())
+        assert bits(card, "the same, before the weights were") == (full["symbols"] + 1, round(full["bits"], 4))
+        assert half["bits"] == pytest.approx(full["bits"], abs=0.002)
     weights = bundled.FOLDER / name / "model.safetensors"
     assert half["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
-    assert half["bits"] == pytest.approx(full["bits"], abs=0.002)
     (level_1, level_2), f1 = half["boundaries"][:2], "F1 of {f1:.2f}"
     assert f1.format(**level_1["tolerance"]["0"]) in card
     assert level_2["tolerance"]["0"]["precision"] > 0.95
