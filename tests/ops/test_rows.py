@@ -128,7 +128,7 @@ def test_launches_wait_for_what_they_read_and_for_readers_of_what_they_overwrite
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: CLOCKS[-1])
     monkeypatch.setattr(torch.cuda, "Event", Clock)
     monkeypatch.setitem(globals(), "CLOCKS", [Clock()])
-    streams = rows.Streams([Clock() for _ in range(layers)])  # type: ignore[misc]
+    streams = rows.Streams([Clock() for _ in range(rows.Streams.number(layers) - 1)])  # type: ignore[misc]
     T, now = 4, [("", 0, 0)]
     found: dict[tuple[str, int, int], set[tuple[str, int, int]]] = {}
 
@@ -152,8 +152,7 @@ def test_launches_wait_for_what_they_read_and_for_readers_of_what_they_overwrite
         with streams.forked():
             for t, l in [(t, l) for t in range(T)[::way] for l in range(layers)[::way]]:
                 now[0] = ("", t, l)
-                places = ["U"] + ["W"] * (l > 0) + ["V"] * (l < layers - 1)
-                run(t, SimpleNamespace(l=l, top=l == layers - 1, places=places), {})  # type: ignore[arg-type]
+                run(t, SimpleNamespace(l=l, top=l == layers - 1, reads="UVW"), {})  # type: ignore[arg-type]
         for what, t, l in found:
             # W of the next step may overwrite what this step's cell reads, and so on
             if way == 1:

@@ -212,7 +212,7 @@ class Device:
 
     def lend(self, spec: Spec, often: bool = False) -> Lease:
         """An instance for ``spec``; it is captured if ``often`` or if the shape was used before."""
-        wanted = len(spec.sizes) + 1 if spec.rows else (len(spec.sizes) + 1) // 2
+        wanted = Streams.number(len(spec.sizes)) if spec.rows else (len(spec.sizes) + 1) // 2
         if self.device.type != "cuda":
             return Lease(Instance(new_plan(spec), []), self)
         if torch.cuda.is_current_stream_capturing():

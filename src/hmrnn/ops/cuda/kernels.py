@@ -40,6 +40,46 @@ def block(width: int, per_thread: int | None = None) -> dict[str, int]:
     return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
 
+@triton.jit
+def _store_state(h_new, c_new, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H: tl.constexpr):
+    """Store h and c after step t."""
+    step = t.to(tl.int64)
+    at = ((step + 1) * B + b) * H
+    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
+    tl.store(h + at + cols, h_new, mask=mask)
+    if seen is not None:
+        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
+    if c_log is not None:
+        tl.store(c_log + at + cols, c_new, mask=mask)
+
+
+@triton.jit
+def _store_dots(
+    h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER: tl.constexpr, D: tl.constexpr
+):
+    """Store the products of h with the rows of this layer's detector and of its neighbours'."""
+    at_z = row * D + LAYER
+    if LAYER < D:
+        if row_u is not None:
+            for_own = h_new * row_u
+            if row_v is not None:
+                for_below = h_new * row_v
+                if row_w is not None:
+                    for_own, for_below, for_above = sum3(for_own, for_below, h_new * row_w)
+                    tl.store(dot_below + at_z + 1, for_above)
+                else:
+                    for_own, for_below = sum2(for_own, for_below)
+                tl.store(dot_above + at_z + B * D - 1, for_below)
+            elif row_w is not None:
+                for_own, for_above = sum2(for_own, h_new * row_w)
+                tl.store(dot_below + at_z + 1, for_above)
+            else:
+                for_own = tl.sum(for_own)
+            tl.store(dot_own + at_z + B * D, for_own)
+    elif row_v is not None:
+        tl.store(dot_above + (row + B) * D + LAYER - 1, tl.sum(h_new * row_v))
+
+
 @triton.jit(do_not_specialize=["t"])
 def cell_forward(
     t,
@@ -112,12 +152,18 @@ def cell_forward(
     # (4): the gates; everything is loaded before the first store, to wait for memory once
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
     h_old = load(h + row * H, cols, mask)
+    row_u, row_v, row_w = u_z, v_z, w_z
     if u_z is not None:
         row_u = load(u_z, cols, mask)
     if v_z is not None:
         row_v = load(v_z, cols, mask)
     if w_z is not None:
         row_w = load(w_z, cols, mask)
+    if event is not None and gain_U is None:  # with layer norm, rows that copy have moments  # noqa: SIM102
+        if alpha == 0.0:
+            _store_state(h_old, c_old, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H)
+            _store_dots(h_old, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
+            return
     if gain_U is None:
         f, i, o, g = load4(bias, cols, mask, H)
         pf, pi, po, pg = load4(own_at, cols, read, H)
@@ -185,33 +231,8 @@ def cell_forward(
         c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
     stored = h_new.to(h.dtype.element_ty)
     h_new = tl.where(mask, stored.to(tl.float32), 0.0)
-    tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
-    tl.store(h + (row + B) * H + cols, stored, mask=mask)
-    if seen is not None:
-        tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
-    if c_log is not None:
-        tl.store(c_log + (row + B) * H + cols, c_new, mask=mask)
-
-    # the products of this h with the rows of this detector and of its neighbours
-    if LAYER < D:
-        if u_z is not None:
-            for_own = h_new * row_u
-            if v_z is not None:
-                for_below = h_new * row_v
-                if w_z is not None:
-                    for_own, for_below, for_above = sum3(for_own, for_below, h_new * row_w)
-                    tl.store(dot_below + at_z + 1, for_above)
-                else:
-                    for_own, for_below = sum2(for_own, for_below)
-                tl.store(dot_above + at_z + B * D - 1, for_below)
-            elif w_z is not None:
-                for_own, for_above = sum2(for_own, h_new * row_w)
-                tl.store(dot_below + at_z + 1, for_above)
-            else:
-                for_own = tl.sum(for_own)
-            tl.store(dot_own + at_z + B * D, for_own)
-    elif v_z is not None:
-        tl.store(dot_above + (row + B) * D + LAYER - 1, tl.sum(h_new * row_v))
+    _store_state(h_new, c_new, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H)
+    _store_dots(h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
 
 
 @triton.jit

@@ -133,6 +133,7 @@ def multiply_rows(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """out[part, row] = left[part, row] @ matrix[part] for the rows in the list of step t."""
+    SWAPPED: tl.constexpr = BM < 64 and BN >= 64  # tensor cores of an H100 or H200 take 64 rows of the left operand
     n, first = B, 0
     if rows is not None:
         n = tl.load(counts + 2 * t + READERS)
@@ -163,16 +164,21 @@ def multiply_rows(
             m = m + k[:, None] * matrix_row + cols[None, :] * matrix_column
         else:  # what lies beyond is not stored
             m = m + k[:, None] * matrix_row + (cols % N)[None, :] * matrix_column
-        total = tl.zeros((BM, BN), tl.float32)
+        total = tl.zeros((BN, BM) if SWAPPED else (BM, BN), tl.float32)
         for done in range(0, K, BK):
             if EVEN:
                 x, y = tl.load(a), tl.load(m)
             else:
                 x = tl.load(a, mask=(done + k < K)[None, :], other=0.0)
                 y = tl.load(m, mask=(done + k < K)[:, None], other=0.0)
-            total = tl.dot(x, y, total, input_precision=PRECISION)
+            if SWAPPED:
+                total = tl.dot(tl.trans(y), tl.trans(x), total, input_precision=PRECISION)
+            else:
+                total = tl.dot(x, y, total, input_precision=PRECISION)
             a += BK
             m += BK * matrix_row
+        if SWAPPED:
+            total = tl.trans(total)
         o = out + part.to(tl.int64) * out_part + into.to(tl.int64)[:, None] * out_row + cols[None, :]
         tl.store(o, total.to(out.dtype.element_ty), mask=(slot < n)[:, None] & (cols < N)[None, :])
 

@@ -53,7 +53,7 @@ def tile(kind: str, spec: Spec, l: int) -> Tile:
         return {"BM": 64, "BN": 64, "BK": 128, "num_warps": 4, "num_stages": 3}
     rows = spec.batch // 4 ** max(l, 1)
     BM = 64 if rows > 32 else 32 if rows > 16 else 16
-    BN, BK = (64, 128) if max(spec.sizes) <= 512 else (128, 64)
+    BN, BK = (128, 64) if BM == 64 else (64, 128)
     return {"BM": BM, "BN": BN, "BK": BK, "num_warps": 4, "num_stages": 4}
 
 
@@ -116,45 +116,67 @@ class RowsLayer(Layer):
 
 
 class Streams(Lanes):
-    """One stream per layer, and one for the detectors; launches wait for what they need. Without any, all in order."""
+    """Streams whose launches wait for what they need; without any, everything runs in order.
+
+    Layers 2k and 2k+1, which wait for each other, share a lane, so that few launches wait for two streams. Beside the
+    lanes run the detectors and the products with U, in a stream for each layer. That of the first layer is the current
+    one: its product is the largest, and the current stream of a caller who captures has the lowest priority.
+    """
+
+    @staticmethod
+    def number(layers: int) -> int:
+        """Number of streams, with the current one."""
+        return (layers + 1) // 2 + layers + 1
 
     @contextlib.contextmanager
-    def layer(self, l: int) -> Iterator[None]:
-        """Run on the stream of layer l, or of the detectors if l is -1."""
+    def _on(self, index: int) -> Iterator[None]:
         if not self._side:
             yield
             return
-        with torch.cuda.stream(self._streams[l]):
+        with torch.cuda.stream(self._streams[index]):
             yield
+
+    def lane(self, l: int) -> contextlib.AbstractContextManager[None]:
+        """Run on the lane of layer l."""
+        return self._on(1 + l // 2)
+
+    def beside(self, l: int = -1) -> contextlib.AbstractContextManager[None]:
+        """Run on the stream of layer l beside the lanes, or of the detectors."""
+        return self._on(-1 - l)
 
     def done(self, what: str, l: int) -> None:
         """Mark what has been launched so far on the current stream as ``what`` of layer l."""
         if self._side:
-            self._marks[what, l] = torch.cuda.Event()
-            self._marks[what, l].record()
+            event, stream = torch.cuda.Event(), torch.cuda.current_stream()
+            event.record(stream)
+            self._marks[what, l] = event, stream
 
     def wait(self, *launches: tuple[str, int]) -> None:
         """Let the current stream wait for the last launch of each kind and layer, if there was any."""
         for launch in launches:
             if launch in self._marks:
-                torch.cuda.current_stream().wait_event(self._marks[launch])
+                event, stream = self._marks[launch]
+                here = torch.cuda.current_stream()
+                if stream != here:
+                    here.wait_event(event)
 
     @contextlib.contextmanager
     def forked(self) -> Iterator[None]:
-        self._marks: dict[tuple[str, int], torch.cuda.Event] = {}
+        self._marks: dict[tuple[str, int], tuple[torch.cuda.Event, torch.cuda.Stream]] = {}
         with super().forked():
+            self._streams = self._streams[1:] + self._streams[:1]
             yield
 
 
 class RowsPlan(Plan):
     """Buffers and launches for calls of one :class:`Spec`, without products for rows that copy.
 
-    In the forward pass, layer l at step t multiplies W, runs its cell, and multiplies V of the layer below and U. W
-    waits for the cell and the detector of the layer below, and the cell for V·h of the layer above one step ago. A
-    detector reads what cells wrote before, so it runs beside the products. In the backward pass the gradient kernel of
-    layer l waits for W of the layer above at t and V of the layer below at t+1; U is multiplied last, as no other layer
-    waits for it. The plan has few buffers that are overwritten at every step (``back``, ``slots``, ``h_seen``,
-    ``d_now``): what writes one comes after all that read it, by these rules.
+    In the forward pass, layer l at step t multiplies W, runs its cell, and multiplies V of the layer below. W waits for
+    the cell of the layer below, and the cell for V·h of the layer above one step ago; a cell also waits for its
+    detector, so that its list is ready for W of the layer above. A detector reads what cells wrote before, and no other
+    layer reads U·h, so both run beside this. In the backward pass the gradient kernel of layer l waits for W of the
+    layer above at t and V of the layer below at t+1. The plan has few buffers that are overwritten at every step
+    (``back``, ``slots``, ``h_seen``, ``d_now``): what writes one comes after all that read it, by these rules.
     """
 
     layers: Sequence[RowsLayer]
@@ -229,21 +251,24 @@ class RowsPlan(Plan):
     def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
         if not layer.top:
-            with lanes.layer(-1):
+            with lanes.beside():
                 lanes.wait(("cell", l - 1), ("cell", l), ("cell", l + 1))
                 self.kernels_rows.detect[(1,)](t, **self._detects[l])
                 lanes.done("detector", l)
-        with lanes.layer(l):
+        with lanes.lane(l):
             if l > 0:
-                lanes.wait(("cell", l - 1), ("detector", l - 1))
+                lanes.wait(("cell", l - 1))
                 self._multiply_below(t, layer)
-            lanes.wait(("V", l + 1), ("detector", l))
+            lanes.wait(("V", l + 1), ("U", l), ("detector", l))
             self.kernels.cell_forward[(self.spec.batch,)](t, **arguments)
             lanes.done("cell", l)
             if l > 0:
                 self._multiply_new("V", t, layer)
-                lanes.done("V", l)
+            lanes.done("V", l)
+        with lanes.beside(l):
+            lanes.wait(("cell", l))
             self._multiply_new("U", t, layer)
+            lanes.done("U", l)
 
     def _multiply_new(self, name: str, t: int, layer: RowsLayer) -> None:
         """Multiply U of the layer, or V of the layer below if it reads this one, with the new h."""
@@ -292,13 +317,23 @@ class RowsPlan(Plan):
 
     def _backward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
-        with lanes.layer(l):
-            lanes.wait(("W", l + 1), ("V", l - 1))
+        with lanes.lane(l):
+            lanes.wait(("W", l + 1), ("V", l - 1), ("U", l))
             self.kernels_backward.cell_backward[(self.spec.batch,)](t, **arguments)
-            for name in ("W", "V", "U"):
-                if name in layer.places:
-                    self._multiply_back(name, t, layer)
-                lanes.done(name, l)
+            lanes.done("cell", l)
+            if l > 0:
+                self._multiply_back("W", t, layer)
+                lanes.done("W", l)
+        if not layer.top:  # where the layer above waits for it
+            with lanes.lane(l + 1):
+                lanes.wait(("cell", l))
+                if "V" in layer.reads:
+                    self._multiply_back("V", t, layer)
+                lanes.done("V", l)
+        with lanes.beside(l):
+            lanes.wait(("cell", l))
+            self._multiply_back("U", t, layer)
+            lanes.done("U", l)
 
     def _multiply_back(self, name: str, t: int, layer: RowsLayer) -> None:
         """Multiply the gradient of the gates with one of the layer's matrices."""
