@@ -10,6 +10,7 @@ from hmrnn.ops.cuda.kernels_common import (
     OF_V,
     OF_W,
     STATS,
+    boundary_gradient,
     gelu_share,
     gradient_from,
     if_moved,
@@ -17,7 +18,6 @@ from hmrnn.ops.cuda.kernels_common import (
     load,
     load4,
     only,
-    relaxed_gradient,
     row_before,
     row_below,
     share_kept,
@@ -249,28 +249,9 @@ def cell_backward(
     d_alpha = 0.0
     dz += from_W
     if LAYER < D:
-        used = dz
-        if forced is not None:
-            given = tl.load(forced + at_z)
-            if not STRAIGHT:
-                used = tl.where(given == given, 0.0, dz)
-                tl.store(d_forced + at_z, tl.where(live, dz - used, 0.0))
-        if HOLD:
-            decided = p
-            if not SOFT:
-                threshold = 0.5
-                if noise is not None:
-                    threshold = tl.load(noise + at_z)
-                decided = tl.where(p > threshold, 1.0, 0.0)
-            d_alpha = used * decided
-            used = used * alpha
-        if DETACHED:
-            used = 0.0
-        if temperature is not None:
-            used = used * relaxed_gradient(p, tl.load(noise + at_z), tl.load(temperature))
-        linear = (a * pre + 1) / 2
-        inside = (linear >= 0.0) & (linear <= 1.0) & live
-        ds_z = tl.where(inside, (used + d_p) * a / 2, 0.0)
+        ds_z, d_alpha = boundary_gradient(
+            dz, d_p, p, pre, a, alpha, live, at_z, noise, forced, d_forced, temperature, SOFT, HOLD, STRAIGHT, DETACHED
+        )
         tl.store(d_s_z + at_z, ds_z)
         if D2 is not None:
             k = tl.arange(0, UNIT_BLOCK)

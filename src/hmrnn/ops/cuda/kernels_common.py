@@ -216,3 +216,34 @@ def relaxed_gradient(p, noise, temperature):
     p = tl.minimum(tl.maximum(p, NEAREST), 1 - NEAREST)
     y = sigmoid((tl.log(p / (1 - p)) - tl.log(noise / (1 - noise))) / temperature)
     return tl.where(inside, y * (1 - y) / (temperature * p * (1 - p)), 0.0)
+
+
+@triton.jit
+def boundary_gradient(
+    dz, d_p, p, pre, a, alpha, live, at, noise, forced, d_forced, temperature,
+    SOFT: tl.constexpr, HOLD: tl.constexpr, STRAIGHT: tl.constexpr, DETACHED: tl.constexpr,
+):  # fmt: skip
+    """The gradients of a detector's pre-activation and of alpha, from those of z (dz) and of its probability (d_p)."""
+    used = dz
+    d_alpha = 0.0
+    if forced is not None:
+        given = tl.load(forced + at)
+        if not STRAIGHT:
+            used = tl.where(given == given, 0.0, dz)
+            tl.store(d_forced + at, tl.where(live, dz - used, 0.0))
+    if HOLD:
+        decided = p
+        if not SOFT:
+            threshold = 0.5
+            if noise is not None:
+                threshold = tl.load(noise + at)
+            decided = tl.where(p > threshold, 1.0, 0.0)
+        d_alpha = used * decided
+        used = used * alpha
+    if DETACHED:
+        used = 0.0
+    if temperature is not None:
+        used = used * relaxed_gradient(p, tl.load(noise + at), tl.load(temperature))
+    linear = (a * pre + 1) / 2
+    inside = (linear >= 0.0) & (linear <= 1.0) & live
+    return tl.where(inside, (used + d_p) * a / 2, 0.0), d_alpha
