@@ -13,6 +13,7 @@ from hmrnn.cli import bench as bench_command
 from hmrnn.cli import main as cli
 from hmrnn.cli import measure as bench
 from hmrnn.cli.measure import Case, Machine
+from hmrnn.ops import Options
 
 NORMS = ("", ", hmrnn with layer norm")
 
@@ -89,6 +90,23 @@ def test_without_flush_a_boundary_of_level_2_alone_moves_nothing() -> None:
     z[0, 0, 1] = 1
     with_flush, without = (bench._hm_cost(case, "forward", z, flush)[0] for flush in (True, False))
     assert with_flush - without == 2 * 4 * 8 * 8  # U of the second layer
+
+
+def test_what_auto_would_choose_at_these_rates_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(
+        engine: str, device: torch.device, options: Options, dtype: torch.dtype, batch: int, sizes: object
+    ) -> str:
+        assert (engine, device.type, batch, sizes) == ("auto", "cpu", 2, (8, 8, 8))
+        return "cuda-rows" if options.rates[0] < 0.3 else "cuda"
+
+    monkeypatch.setattr(bench.ops, "choose_engine", choose)
+    found = [name for name, _ in bench._subjects(Case(2, 8, steps=3), "train", ["cuda", "cuda-rows"])]
+    assert [name for name in found if name.endswith(" = auto")] == [
+        "hmrnn cuda, dense (1, 1) = auto",
+        "hmrnn cuda, first trained (0.4, 0.1) = auto",
+        "hmrnn cuda-rows, figure 4 (0.21, 0.033) = auto",
+        "hmrnn cuda-rows, no FLUSH (0.19, 0.045) = auto",
+    ]
 
 
 @pytest.mark.gpu

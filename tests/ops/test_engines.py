@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
 import torch
 
-from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, choose_engine, reference
+from hmrnn import HMLSTM, InputError, ops
+from hmrnn.ops import Options, choose_engine, describe_auto, reference
+from hmrnn.ops.cuda import choice
 from hmrnn.ops.cuda import engine as cuda
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -34,6 +36,53 @@ def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
     assert choose_engine("auto", CPU, soft) == "reference"
     h200.setattr(cuda, "_triton_is_installed", lambda: False)
     assert choose_engine("auto", GPU, Options()) == "reference"
+
+
+def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_faster(h200: pytest.MonkeyPatch) -> None:
+    h200.setattr(choice, "PAYS", ((512 * 1024, 0.5), (128 * 1024, 0.42)))
+    sizes = (1024, 1024, 1024)
+
+    def chosen(batch: int, rates: tuple[float, ...], **options: Any) -> str:
+        return choose_engine("auto", GPU, Options(rates=rates, **options), torch.bfloat16, batch, sizes)
+
+    assert choice.moving((0.2, 0.05), flush=False) == pytest.approx(1.25 / 3)
+    assert choice.moving((0.2, 0.05), flush=True) == pytest.approx((1 + 0.24 + 0.05) / 3)
+    assert [chosen(batch, (0.2, 0.05), flush=False) for batch in (512, 128, 127)] == ["cuda-rows", "cuda-rows", "cuda"]
+    assert [chosen(batch, (0.2, 0.05)) for batch in (512, 511)] == ["cuda-rows", "cuda"]
+    assert chosen(512, (0.5, 0.3)) == "cuda"
+    assert chosen(512, ()) == chosen(512, (0.2,)) == "cuda"  # not known, or not of these layers
+    assert chosen(512, (0.2, 0.05), detector_hidden=8) == chosen(512, (0.2, 0.05), copy=False) == "cuda"
+    h200.setattr(cuda, "_triton_is_installed", lambda: False)
+    assert chosen(512, (0.2, 0.05)) == "reference"
+
+
+def test_what_auto_chooses_is_shown(h200: pytest.MonkeyPatch) -> None:
+    h200.setattr(choice, "PAYS", ((512, 0.5),))
+    weights = HMLSTM(4, (16, 8, 8), 3).layers()
+    assert describe_auto(GPU, Options(), weights) == "cuda"
+    assert describe_auto(GPU, Options(rates=(0.5, 0.4)), weights) == "cuda"
+    assert describe_auto(GPU, Options(rates=(0.2, 0.05), copy=False), weights) == "cuda"
+    assert describe_auto(GPU, Options(rates=(0.2, 0.05)), weights) == (
+        "cuda; in training steps cuda-rows from 64 sequences on"
+    )
+    assert describe_auto(CPU, Options(rates=(0.2, 0.05)), weights).startswith("sparse")
+
+
+def test_rates_of_a_module_reach_the_choice_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def choose(engine: str, device: torch.device, options: Options, dtype: torch.dtype, batch: int, sizes: Any) -> str:
+        seen.append((options.rates, batch, tuple(sizes)))
+        return "reference"
+
+    monkeypatch.setattr(ops, "choose_engine", choose)
+    rnn = HMLSTM(2, (3, 4), 2)
+    rnn.rates = (0.2,)
+    x = torch.zeros(1, 5, 2)
+    rnn(x)
+    with torch.no_grad():
+        rnn(x)
+    assert seen == [((0.2,), 5, (3, 4)), ((0.2,), 0, (3, 4))]
 
 
 def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,12 @@ def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
     assert rnn.b[1].grad[-1].item() == pytest.approx(5 * 2 * -0.1 * slope / 2)
 
 
+def test_a_network_that_is_trained_knows_its_target_rates() -> None:
+    for rates in ((0.2, 0.05), ()):
+        rnn = tiny.trainer(tiny.config(rates=rates)).model.rnn
+        assert rnn.options().rates == rates
+
+
 def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
     rates = {}
     for targets in ((0.9, 0.8), (0.1, 0.05)):

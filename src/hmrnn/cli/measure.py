@@ -151,7 +151,17 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
             ).to(case.device)  # fmt: skip
             z = forced_boundaries(case, rates)
             work = _stream_work(rnn, x, z) if mode == "stream" else _hm_work(rnn, x, z, mode, case, engine)
-            yield f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})", (work, _hm_cost(case, mode, z, rnn.flush))
+            shown = f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})"
+            if mode == "train" and engine == _auto(rnn, rates, case):
+                shown += " = auto"
+            yield shown, (work, _hm_cost(case, mode, z, rnn.flush))
+
+
+def _auto(rnn: HMLSTM, rates: tuple[float, ...], case: Case) -> str:
+    """The engine that "auto" chooses for a training step if it knows the boundary rates."""
+    options = dataclasses.replace(rnn.options(), rates=rates)
+    sizes, dtype = rnn.hidden_sizes, _dtype(case.precision)
+    return ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
 
 
 def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> Work:

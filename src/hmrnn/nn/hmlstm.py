@@ -77,7 +77,8 @@ class HMLSTM(Sloped):
             and sequence, for all time steps. Neither weight_drop nor dropout affects detectors.
         zoneout: probability that a unit keeps its c when its layer moves, drawn at every step while training; in
             ``eval()`` every unit keeps that share of its c.
-        engine: the implementation, "auto" or one of ``hmrnn.ops.ENGINES``.
+        engine: the implementation, "auto" or one of ``hmrnn.ops.ENGINES``. On a GPU the fastest one depends on the
+            boundary rates: if you know them, set ``rnn.rates``; ``repr`` then says what "auto" chooses.
         check_values: whether every call checks all values; see "Values" below.
         device, dtype: of the parameters.
 
@@ -158,6 +159,7 @@ class HMLSTM(Sloped):
         self.dropout = probability("dropout", dropout)
         self.zoneout = probability("zoneout", zoneout)
         self.engine = one_of("engine", engine, ops.ENGINES)
+        self.rates: tuple[float, ...] = ()  # boundary rates to expect, if known: see Options
         self.check_values = truth("check_values", check_values)
         self._register_schedules(boundary, device, dtype)
 
@@ -231,7 +233,7 @@ class HMLSTM(Sloped):
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
             copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
-            zoneout=self.zoneout,
+            zoneout=self.zoneout, rates=tuple(self.rates),
         )  # fmt: skip
 
     @property

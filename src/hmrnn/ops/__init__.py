@@ -31,10 +31,18 @@ Engine = Literal["auto", "reference", "sparse", "cuda", "cuda-rows"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 
-def choose_engine(engine: str, device: torch.device, options: Options, dtype: torch.dtype = torch.float32) -> str:
+def choose_engine(
+    engine: str,
+    device: torch.device,
+    options: Options,
+    dtype: torch.dtype = torch.float32,
+    batch: int = 0,
+    sizes: Sequence[int] = (),
+) -> str:
     """The engine that will run: for "auto" the fastest one that can, otherwise ``engine``, or InputError if it cannot.
 
-    ``dtype`` is that of the parameters; under autocast, that of autocast counts instead.
+    ``dtype`` is that of the parameters; under autocast, that of autocast counts instead. Which engine is the fastest
+    on a GPU also depends on the batch and the sizes of the layers in a training step, if ``options.rates`` are known.
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
@@ -44,7 +52,8 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
     no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
-            return "cuda"
+            least = None if cuda.why_not_rows(options) else cuda.least_batch(sizes, options)
+            return "cuda-rows" if least is not None and batch >= least else "cuda"
         return "sparse" if device.type == "cpu" and no_sparse is None else "reference"
     no_rows = no_cuda or cuda.why_not_rows(options)
     reason = {"cuda": no_cuda, "cuda-rows": no_rows, "sparse": no_sparse, "reference": None}[engine]
@@ -54,11 +63,15 @@ def choose_engine(engine: str, device: torch.device, options: Options, dtype: to
 
 
 def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights], seen: object = None) -> str:
-    """The engine that "auto" chooses, and what replaces it for small batches if the layers are small.
+    """The engine that "auto" chooses, and what replaces it for some batches: small ones if the layers are small, on a
+    GPU large ones if the boundary rates are known.
 
     ``seen`` is anything but None if there is dropout between layers.
     """
     chosen = choose_engine("auto", device, options, weights[0].b.dtype)
+    least = None if cuda.why_not_rows(options) else cuda.least_batch([w.hidden_size for w in weights], options)
+    if chosen == "cuda" and least is not None:
+        return f"cuda; in training steps cuda-rows from {least} sequences on"
     most = small.most_sequences(weights) if small.why_not(weights, options, None, seen) is None else 0
     return f"{chosen}; dense products for up to {most} sequences" if chosen == "sparse" and most else chosen
 
@@ -109,12 +122,13 @@ def hmlstm(
         kept: for each layer (T, B, H_l), 1 for the units whose c zoneout keeps; replaces ``options.zoneout``.
         seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
             above read it: dropout masks. Detectors read h without them.
-        engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda"; on a CPU "sparse", or
+        engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda", or "cuda-rows" where a
+            training step is faster with it at ``options.rates``, if these are given; on a CPU "sparse", or
             what is faster than it and equal up to rounding: NumPy for a single sequence without gradients
             (:mod:`hmrnn.ops.single`), dense products for small layers in small batches
             (:mod:`hmrnn.ops.small`); or the reference if given boundaries or the state's z lie between 0 and 1.
-            "cuda-rows" is "cuda" without products for rows that copy: faster in batches of 512 at rates of about 0.2 or
-            less, slower in batches of 128 or less and at high rates, and with larger buffers; "auto" never chooses it.
+            "cuda-rows" is "cuda" without products for rows that copy: faster in large batches at low rates, slower in
+            others, and with larger buffers.
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")
@@ -124,7 +138,9 @@ def hmlstm(
     engines: dict[str, Callable[..., Result]] = {
         "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm, "cuda-rows": cuda.hmlstm_rows,
     }  # fmt: skip
-    chosen = choose_engine(engine, device, options, weights[0].b.dtype)
+    batch = len(state.z) if torch.is_grad_enabled() else 0
+    sizes = [w.hidden_size for w in weights]
+    chosen = choose_engine(engine, device, options, weights[0].b.dtype, batch, sizes)
     run = engines[chosen]
     if (engine, chosen) == ("auto", "sparse"):
         run = _on_cpu

@@ -53,6 +53,12 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
             low, high = (middle, high) if measured()[l] < target else (low, middle)
 
 
+def expect(model: nn.Module, rates: tuple[float, ...]) -> None:
+    """Tell the networks the target rates, by which "auto" chooses an engine on a GPU."""
+    for module in one_way(model):
+        module.rates = rates
+
+
 @torch.no_grad()
 def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: Tensor | bool = True) -> None:
     """Shrink the detectors' rows of V and U, which bounds the gradient that a boundary passes to the previous one.

@@ -84,9 +84,9 @@ class Trainer:
         self.baseline = Baseline(sum(self.model.rnn.hidden_sizes), device) if scores else None
 
     def _chosen_engine(self) -> str:
-        for module in self.model.modules():
-            if isinstance(module, HMLSTM):
-                return choose_engine(module.engine, self.device, module.options())
+        batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)
+        for rnn in one_way(self.model):
+            return choose_engine(rnn.engine, self.device, rnn.options(), batch=batch, sizes=rnn.hidden_sizes)
         return "torch"
 
     def step(self) -> None:
@@ -380,6 +380,7 @@ def prepare(model: Any, config: Config) -> None:
         model.rnn.set_detector_bias(d.bias)
     start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
     detectors.bound_feedback(model, *d.bounds)
+    detectors.expect(model, d.rates)
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from hmrnn.errors import InputError
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.cache import forget as forget
+from hmrnn.ops.cuda.choice import least_batch as least_batch
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
