@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hmrnn.config import DataConfig
-from hmrnn.data.labels.files import load_labelled, parse
+from hmrnn.data.labels.files import load_labelled, naming, parse
 from hmrnn.errors import InputError
 
 REST = "\t_" * 6
@@ -73,6 +73,17 @@ BAD: list[tuple[str, Any, str, str]] = [
 def test_wrong_files_are_named(name: str, modality: Any, text: str, message: str) -> None:
     with pytest.raises(InputError, match=f"{name}.*{message}"):
         parse(text, name, modality)
+
+
+@pytest.mark.parametrize("name", ["words.tsv", r"C:\data\new.tsv"])
+def test_errors_that_name_arguments_name_the_file(name: str) -> None:
+    for said, shown in (
+        ("X[2] is an empty text", f"sequence 8 of {name} is an empty text"),
+        ("y must hold two classes", f"{name} must hold two classes"),
+    ):
+        with pytest.raises(InputError) as error, naming(name, 5):
+            raise InputError(said)
+        assert str(error.value) == shown
 
 
 def test_corpus_of_files(tmp_path: Path) -> None:

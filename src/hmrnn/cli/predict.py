@@ -31,8 +31,9 @@ def run(arguments: PredictArguments) -> int:
         )
     if arguments.beam > 1 and not isinstance(model, PairModel):
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
-    given = _given(arguments.file, model)
-    with naming(arguments.file):
+    name = "standard input" if arguments.file == "-" else arguments.file
+    given = _given(arguments.file, name, model)
+    with naming(name):
         answers = None if given.answers is None else _checked(given, model)
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
     show = display.show_progress("predicting")
@@ -41,14 +42,14 @@ def run(arguments: PredictArguments) -> int:
         part = slice(start, start + AT_ONCE)
         asked = given.sequences[part]
         if arguments.json or arguments.explain:
-            with naming(arguments.file, start):
+            with naming(name, start):
                 decisions = model.explain(asked, **how)
             found = [decision.answer for decision in decisions]
             for sequence, decision in zip(asked, decisions):
                 text = f"{_shown(sequence, model)}\n{decision.render()}\n"
                 say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else text)
         else:
-            with naming(arguments.file, start):
+            with naming(name, start):
                 found, sure = _answers(model, asked, how)
             for sequence, answer, chance in zip(asked, found, sure):
                 say("\t".join([shown_answer(answer), *chance, _shown(sequence, model)]))
@@ -62,8 +63,7 @@ def run(arguments: PredictArguments) -> int:
     return 0
 
 
-def _given(path: str, model: LabelledModel) -> Labelled:
-    name = "standard input" if path == "-" else path
+def _given(path: str, name: str, model: LabelledModel) -> Labelled:
     data = inputs.read_bytes(None if path == "-" else path)
     reads = model.reads
     found = parse(decoded(data, name), name, reads.modality, tokens=reads.tokens, numbers=not reads.symbols)

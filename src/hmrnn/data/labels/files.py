@@ -68,7 +68,9 @@ def naming(name: str, before: int = 0) -> Iterator[None]:
     except InputError as error:
         what = {"X": "sequence", "y": "the answer to sequence"}
         said = re.sub(r"\b([Xy])\[(\d+)\]", lambda m: f"{what[m[1]]} {int(m[2]) + before + 1} of {name}", str(error))
-        raise InputError(re.sub(r"^[Xy] must", f"{name} must", said)) from error
+        raise InputError(
+            re.sub(r"^[Xy] must", lambda _: f"{name} must", said)
+        ) from error  # a name may hold backslashes
 
 
 def decoded(data: bytes, source: str) -> str:
