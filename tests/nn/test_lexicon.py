@@ -67,6 +67,18 @@ def test_minima_of_the_transitional_probability_are_used_where_words_end_there(m
     assert len(found & set(words)) > 0.95 * len(set(words))
 
 
+def test_minima_do_not_depend_on_the_numbers_of_the_symbols():
+    drawn = np.random.default_rng(4).integers(0, 3, 700)
+    separators = np.array([9])
+    text = np.insert(drawn, np.arange(7, 700, 7), 9)
+    found = [
+        lexicon._Lattice(lexicon._columns(each, separators), np.zeros((10, 10), np.int8)).minima()
+        for each in (text, np.where(text == 9, 9, text + 1))
+    ]
+    assert found[0].any()
+    assert (found[0] == found[1]).all()
+
+
 def test_shares_are_of_the_words_that_fit():
     found = learn()
     words, shares = found.shares(4, 4)

@@ -135,7 +135,7 @@ class _Lattice:
         pairs = torch.stack([text[:-1], text[1:]]).flatten(1)
         within = (pairs >= 0).all(0)
         _, number, count = hashes(pairs)[-1].unique(return_inverse=True, return_counts=True)
-        single = torch.bincount(pairs[0].clamp(min=0), minlength=1)
+        single = torch.bincount(text[text >= 0], minlength=1)
         p = torch.where(within, count[number] / single[pairs[0].clamp(min=0)].double(), 1.0).reshape(text[1:].shape)
         p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
         return (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])
