@@ -213,6 +213,15 @@ def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(train
     assert "".join(tuned.segment("zabhhg").segments(1)) == "zabhhg"
 
 
+def test_fine_tuning_for_0_epochs_reads_the_text_as_often_as_suits_its_size(trained, monkeypatch):
+    monkeypatch.setattr("hmrnn.tasks.text.MOST_EPOCHS", 1)
+    events = []
+    text = "\n".join(["zab hhg zab de"] * 60) + "\n"
+    tuned = load_text(trained / "run").finetune(text, epochs=0, device="cpu", progress=events.append)
+    assert tuned.config.train.epochs == 1
+    assert [event["epoch"] for event in events if event["event"] == "valid"][-1] == 1
+
+
 def test_a_fine_tuned_head_starts_as_it_was(trained):
     model = load_text(trained / "run")
     source = Checkpoint(model.config, model.vocabulary, dict(model.network.state_dict()))

@@ -12,11 +12,12 @@ from typing import Any, Literal, Protocol, TypeVar
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint, Reads
 from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
-from hmrnn.data import load_corpus, load_strokes
+from hmrnn.data import Corpus, load_corpus, load_strokes
 from hmrnn.data.text.sources import symbol_kind
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.presets import FINETUNE, FINETUNE_RATE
+from hmrnn.tasks.text import settled
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -123,6 +124,8 @@ def finetune(
         run.check(resume=False, overwrite=False)
         least = 2 if config.data.format == "lines" else t.batch_size * t.length + 1
         corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
+        if isinstance(corpus, Corpus):
+            config = settled(config, corpus)
         trainer = Trainer(config, corpus, choose_device(t.device), start=start)
         with run.open():
             for event in train(trainer, run):
