@@ -114,8 +114,10 @@ class SequenceModel(nn.Module):
             read = self.embedding(x) if self.embedding is not None else cast(Any, self.channels)(x).tanh()
             read = read.detach().requires_grad_()
             scores = judge(Encoded(*self.rnn(read, None, lengths)), lengths)
-            slopes = [torch.autograd.grad(one.sum(), read, retain_graph=True)[0] for one in scores]
-        sizes = (torch.stack(slopes) * read.detach()).sum(-1).abs()
+            sizes = torch.stack([
+                (torch.autograd.grad(one.sum(), read, retain_graph=True)[0] * read.detach()).sum(-1).abs()
+                for one in scores
+            ])  # fmt: skip
         sizes = sizes * (torch.arange(len(x), device=x.device)[:, None] < lengths)
         return sizes / sizes.sum(1, keepdim=True).clamp(min=1e-30)
 
