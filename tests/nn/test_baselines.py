@@ -83,6 +83,29 @@ def test_weights_of_a_stacked_torch_network_give_its_numbers(
         close(gradient, theirs_by_name[kind.replace("_l0", f"_l{l}")])
 
 
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_lengths_under_torch_func_where_nothing_can_be_packed(kind: Any) -> None:
+    rnn, x = kind(INPUT, 6, 2).double(), inputs()
+    out, state = rnn(x, lengths=LENGTHS)
+
+    def run(parameters: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        hidden, after = torch.func.functional_call(rnn, parameters, (x, None, LENGTHS))
+        return hidden.hidden[1].pow(3).sum(), (hidden.hidden[1], *after.h, *after.c)
+
+    parameters = {name: p.detach() for name, p in rnn.named_parameters()}
+    found, (hidden, *after) = torch.func.grad(run, has_aux=True)(parameters)
+    for name, gradient in gradients(rnn, out.hidden[1].pow(3).sum()).items():
+        close(found[name], gradient)
+    close(hidden, out.hidden[1])
+    close(torch.stack(after[:2]), torch.stack(state.h))
+    if kind is GRU:
+        close(torch.stack(after[2:]), torch.stack(state.c))
+    else:  # not known: neither c nor a gradient of it passes as a number
+        of_c = torch.func.grad(lambda given: run(given)[1][-1].sum())(parameters)
+        assert all(c.isnan().all() for c in after[2:])
+        assert of_c["layers.1.weight_hh_l0"].isnan().any()
+
+
 def test_weights_that_do_not_fit_are_refused() -> None:
     for stacked in (nn.GRU(INPUT, 6, 3), nn.LSTM(INPUT, 6, 3, bidirectional=True), nn.LSTM(INPUT, 6, 3, bias=False)):
         with pytest.raises(InputError, match=r"^expected a one-way nn.LSTM with biases"):

@@ -68,9 +68,8 @@ def naming(name: str, before: int = 0) -> Iterator[None]:
     except InputError as error:
         what = {"X": "sequence", "y": "the answer to sequence"}
         said = re.sub(r"\b([Xy])\[(\d+)\]", lambda m: f"{what[m[1]]} {int(m[2]) + before + 1} of {name}", str(error))
-        raise InputError(
-            re.sub(r"^[Xy] must", lambda _: f"{name} must", said)
-        ) from error  # a name may hold backslashes
+        # the name goes in by a function, as it may hold backslashes
+        raise InputError(re.sub(r"^[Xy] must", lambda _: f"{name} must", said)) from error
 
 
 def decoded(data: bytes, source: str) -> str:

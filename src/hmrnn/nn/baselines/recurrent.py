@@ -69,20 +69,21 @@ class _OfTorch(Baseline):
         with torch.autocast("cpu", enabled=False) if x.device.type == "cpu" else contextlib.nullcontext():
             if lengths is None:
                 return self._run(l, x, h, c, draws)
-            if not readable(lengths):  # in a CUDA graph nothing can be packed
+            if not readable(lengths):  # in a CUDA graph and under torch.func nothing can be packed
                 return self._padded(l, given)
             packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
             steps, h, c = self._run(l, packed, h, c, draws)
             return pad_packed_sequence(steps, total_length=len(x))[0], h, c
 
     def _padded(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`layer`, reading the padding too; c after the last step is not known, and NaN."""
+        """As :meth:`layer`, reading the padding too; c of an LSTM after the last step is not known: it and its gradient
+        are NaN."""
         x, h, c, lengths, _, draws = given
         assert lengths is not None
         steps, _, _ = self._run(l, x, h, c, draws)
         h = steps.gather(0, (lengths - 1)[None, :, None].expand(1, -1, steps.shape[-1]))[0]
         active = torch.arange(len(x), device=x.device)[:, None] < lengths
-        return steps * active[..., None], h, torch.full_like(c, torch.nan)
+        return steps * active[..., None], h, c if self.kind is nn.GRU else h * torch.nan
 
     def _run(self, l: int, x: Any, h: Tensor, c: Tensor, draws: bool) -> tuple[Any, Tensor, Tensor]:
         """Run layer ``l`` by torch's function instead of its module, with weights after weight drop.
