@@ -206,6 +206,8 @@ def test_options_are_those_of_both_directions() -> None:
     assert rnn.output_sizes == (12, 8, 6)
     assert rnn.options() == rnn.reverse.options()
     rnn.slope, rnn.temperature, rnn.weight_drop, rnn.engine = 2.5, 0.5, 0.1, "reference"
+    rnn.rates = (0.2, 0.1)
+    assert [way.options().rates for way in rnn.directions] == [rnn.rates] * 2
     for way in rnn.directions:
         assert (way.slope, way.temperature, way.weight_drop, way.engine, way.dropout) == (
             2.5,

@@ -83,6 +83,9 @@ def test_rates_of_a_module_reach_the_choice_in_training_only(monkeypatch: pytest
     with torch.no_grad():
         rnn(x)
     assert seen == [((0.2,), 5, (3, 4)), ((0.2,), 0, (3, 4))]
+    rnn.rates = (0.2, 0.1)
+    with pytest.raises(InputError, match=r"^rates must hold one number per detector, 1 in all; got \(0.2, 0.1\)$"):
+        rnn(x)
 
 
 def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:

@@ -208,8 +208,8 @@ class BidirectionalHMLSTM(HMLSTM):
 
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "boundary", "on_copy", "flush", "copy",
-    "top_down", "detector_hidden", "batch_first", "weight_drop", "dropout", "zoneout", "engine", "check_values",
-    "slope", "temperature", "a", "tau",
+    "top_down", "detector_hidden", "batch_first", "weight_drop", "dropout", "zoneout", "engine", "rates",
+    "check_values", "slope", "temperature", "a", "tau",
 ):  # fmt: skip
     setattr(BidirectionalHMLSTM, _name, _of_both(_name))
 HMLSTM._bidirectional = BidirectionalHMLSTM

@@ -230,10 +230,13 @@ class HMLSTM(Sloped):
         return layers
 
     def options(self) -> Options:
+        rates = tuple(self.rates)
+        if rates and len(rates) != self.num_boundaries:
+            raise InputError(f"rates must hold one number per detector, {self.num_boundaries} in all; got {rates}")
         return Options(
             slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
             copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
-            zoneout=self.zoneout, rates=tuple(self.rates),
+            zoneout=self.zoneout, rates=rates,
         )  # fmt: skip
 
     @property
