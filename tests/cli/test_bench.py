@@ -109,6 +109,12 @@ def test_what_auto_would_choose_at_these_rates_is_marked(monkeypatch: pytest.Mon
     ]
 
 
+@pytest.mark.parametrize(("hidden", "marked"), [(8, 0), (129, len(bench.RATES))])
+def test_sparse_is_not_marked_where_auto_takes_dense_products(hidden: int, marked: int) -> None:
+    found = [name for name, _ in bench._subjects(Case(2, hidden, steps=3), "train", ["sparse"])]
+    assert sum(name.endswith(" = auto") for name in found) == marked
+
+
 @pytest.mark.gpu
 def test_on_a_gpu() -> None:
     """Every way to call nn.LSTM is there, and whatever runs later, a subject's peak holds all that it needs itself."""

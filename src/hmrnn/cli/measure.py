@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from hmrnn import __version__, ops
 from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.ops import small
 from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
 
@@ -161,7 +162,9 @@ def _auto(rnn: HMLSTM, rates: tuple[float, ...], case: Case) -> str:
     """The engine that "auto" chooses for a training step if it knows the boundary rates."""
     options = dataclasses.replace(rnn.options(), rates=rates)
     sizes, dtype = rnn.hidden_sizes, _dtype(case.precision)
-    return ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
+    chosen = ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
+    dense = small.suits(rnn.layers(), case.batch) and small.why_not(rnn.layers(), options) is None
+    return "dense products" if chosen == "sparse" and dense else chosen
 
 
 def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> Work:
