@@ -36,7 +36,7 @@ class Decision:
     """(steps,): the weight of each step in the decision, of sum 1; of tags and pairs (tags or symbols written, steps).
 
     Those of attention, or how much the read-out takes from each step; of tags, and of labels by a tree, the shares in
-    the size of gradient times input."""
+    the size of gradient times input. Of more than 64 tags, neighbours share theirs."""
     numbers: bool = False
     """Whether the sequence is a series of numbers."""
 
@@ -47,7 +47,9 @@ class Decision:
 
     def parts(self, level: int = 1) -> list[Part]:
         """The segments of a level with their weights, in the order of the sequence; of tags and pairs, the means."""
-        weights = self.weights if self.weights.ndim == 1 else self.weights.mean(axis=0)
+        weights = self.weights
+        if weights.ndim == 2:  # nothing at all may be written
+            weights = weights.sum(axis=0) / max(1, len(weights))
         return [Part(a, b, self.shown(a, b), float(weights[a:b].sum())) for a, b in self.spans(level)]
 
     def sources(self, level: int = 1) -> list[str]:

@@ -7,8 +7,6 @@ import itertools
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from hmrnn.analysis.decision import Decision, shown_answer
 from hmrnn.analysis.edits import span_f1
 from hmrnn.analysis.render import visible
@@ -74,14 +72,13 @@ def _confusions(counted: Counter[tuple[Any, Any]], classes: list[Any]) -> str:
 
 
 def _decision(decision: Decision, right: Any) -> str:
-    weights = decision.weights
-    weights = weights if weights.ndim == 1 else weights.sum(axis=0) / max(1, len(weights))
-    spans = decision.spans()
-    shares = np.array([weights[a:b].sum() for a, b in spans])
+    parts = decision.parts()
+    largest = max(1e-9, *(part.weight for part in parts))
     shown = "".join(
         f'<span style="color: #000; background: rgb({255 - 110 * share:.0f},{255 - 60 * share:.0f},255); '
-        f'border-right: 1px solid #888" title="{share:.1%}">{_text(decision, a, b)}</span>'
-        for (a, b), share in zip(spans, shares / max(shares.max(), 1e-9))
+        f'border-right: 1px solid #888" title="{share:.1%}">{_text(decision, part.start, part.end)}</span>'
+        for part in parts
+        for share in [part.weight / largest]
     )
     answer, gold = shown_answer(decision.answer), shown_answer(right if not isinstance(decision.answer, str) else
                                                                "".join(map(str, right)))  # fmt: skip
