@@ -117,6 +117,15 @@ def test_no_epochs_without_a_head_are_refused():
         tiny.changed(Config(), epochs=0).check()
 
 
+@pytest.mark.parametrize(("name", "given"), [("train.epochs", {"longest": 4}), ("segments.longest", {})])
+def test_a_trainer_needs_what_the_text_decides(name, given):
+    config = words_config(**given)
+    if given:
+        config = tiny.changed(config, epochs=0)
+    with pytest.raises(InputError, match=rf"^{name} is 0, so the text decides it; first apply hmrnn.tasks.text"):
+        tiny.trainer(config)
+
+
 def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     data = dataclasses.replace(words_config().data, path=(str(book(tmp_path / "book.txt")),))

@@ -48,6 +48,9 @@ class Trainer:
         config.check()
         config = fitted(config, getattr(data, "conditions", ()))
         t = config.train
+        if config.segments.size and not (t.epochs and config.segments.longest):
+            name = "segments.longest" if t.epochs else "train.epochs"
+            raise InputError(f"{name} is 0, so the text decides it; first apply hmrnn.tasks.text.settled to the config")
         if t.batch_size % (world * t.accumulate):
             raise InputError(
                 f"train.batch_size {t.batch_size} must be a multiple of processes x train.accumulate "
