@@ -41,7 +41,7 @@ from hmrnn.web.work import Slices
 
 SLICE = 0.04  # seconds of work that a slice is aimed at
 MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
-CHUNK = 128  # symbols that are read together: each chunk takes time to prepare and to count
+CHUNK = 64  # symbols that are read together; as many are read again when a symbol is typed at the end
 
 
 @dataclasses.dataclass(frozen=True)
