@@ -39,7 +39,6 @@ def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
 
 
 def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_faster(h200: pytest.MonkeyPatch) -> None:
-    h200.setattr(choice, "PAYS", ((512 * 1024, 0.5), (128 * 1024, 0.42)))
     sizes = (1024, 1024, 1024)
 
     def chosen(batch: int, rates: tuple[float, ...], **options: Any) -> str:
@@ -47,9 +46,8 @@ def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_f
 
     assert choice.moving((0.2, 0.05), flush=False) == pytest.approx(1.25 / 3)
     assert choice.moving((0.2, 0.05), flush=True) == pytest.approx((1 + 0.24 + 0.05) / 3)
-    assert [chosen(batch, (0.2, 0.05), flush=False) for batch in (512, 128, 127)] == ["cuda-rows", "cuda-rows", "cuda"]
     assert [chosen(batch, (0.2, 0.05)) for batch in (512, 511)] == ["cuda-rows", "cuda"]
-    assert chosen(512, (0.5, 0.3)) == "cuda"
+    assert [chosen(512, (0.4, 0.15), flush=flush) for flush in (False, True)] == ["cuda-rows", "cuda"]
     assert chosen(512, ()) == chosen(512, (0.2,)) == "cuda"  # not known, or not of these layers
     assert chosen(512, (0.2, 0.05), detector_hidden=8) == chosen(512, (0.2, 0.05), copy=False) == "cuda"
     h200.setattr(cuda, "_triton_is_installed", lambda: False)
@@ -57,7 +55,7 @@ def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_f
 
 
 def test_what_auto_chooses_is_shown(h200: pytest.MonkeyPatch) -> None:
-    h200.setattr(choice, "PAYS", ((512, 0.5),))
+    h200.setattr(choice, "LEAST_UNITS", 512)
     weights = HMLSTM(4, (16, 8, 8), 3).layers()
     assert describe_auto(GPU, Options(), weights) == "cuda"
     assert describe_auto(GPU, Options(rates=(0.5, 0.4)), weights) == "cuda"

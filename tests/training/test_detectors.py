@@ -26,8 +26,8 @@ from hmrnn.training.detectors import (
     rate_prior,
 )
 from hmrnn.training.metrics import read_metrics
+from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.trainer import start_gains
 
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:

@@ -27,7 +27,7 @@ from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
 from hmrnn.training.averaging import Average, decay
 from hmrnn.training.metrics import read_metrics
-from hmrnn.training.trainer import prepare
+from hmrnn.training.prepare import prepare
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 

@@ -163,8 +163,7 @@ def _auto(rnn: HMLSTM, rates: tuple[float, ...], case: Case) -> str:
     options = dataclasses.replace(rnn.options(), rates=rates)
     sizes, dtype = rnn.hidden_sizes, _dtype(case.precision)
     chosen = ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
-    dense = small.suits(rnn.layers(), case.batch) and small.why_not(rnn.layers(), options) is None
-    return "dense products" if chosen == "sparse" and dense else chosen
+    return "dense products" if chosen == "sparse" and small.suits(rnn.layers(), options, case.batch) else chosen
 
 
 def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> Work:

@@ -17,12 +17,19 @@ class Memory(NamedTuple):
     """(S, B, size)."""
     mask: Tensor
     """(S, B): False in the padding."""
-    keys: Tensor | None = None
-    """(S, B, size): the keys of attention, after :meth:`AttentionDecoder.prepare`."""
 
-    def select(self, rows: Tensor) -> Memory:
+
+class Prepared(NamedTuple):
+    """A memory with what all steps of a decoder compute from it."""
+
+    states: Tensor
+    mask: Tensor
+    keys: Tensor
+    """(S, B, size): the keys of attention."""
+
+    def select(self, rows: Tensor) -> Prepared:
         """The memory of chosen sequences, (rows,)."""
-        return Memory(*(None if a is None else a[:, rows] for a in self))  # type: ignore[arg-type]
+        return Prepared(*(a[:, rows] for a in self))
 
 
 class Written(NamedTuple):
@@ -53,25 +60,24 @@ class AttentionDecoder(nn.Module):
         self.combine = nn.Linear(hidden + features, hidden)
         self.softmax = nn.Linear(hidden, symbols + 1)
 
-    def prepare(self, memory: Memory) -> Memory:
+    def prepare(self, memory: Memory) -> Prepared:
         """The memory with the keys that all steps share."""
         states, keys = self.attention.prepare(memory.states, memory.mask)
-        return Memory(states, memory.mask, keys)
+        return Prepared(states, memory.mask, keys)
 
-    def begin(self, memory: Memory) -> Written:
+    def begin(self, memory: Prepared) -> Written:
         """The state before the first symbol, from the mean of the memory."""
         mean = (memory.states * memory.mask[..., None]).sum(0) / memory.mask.sum(0)[:, None]
         h, c = self.start(mean).tanh().chunk(2, dim=-1)
         return Written(h, c, torch.zeros_like(mean))
 
-    def step(self, symbols: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Tensor, Written]:
+    def step(self, symbols: Tensor, state: Written, memory: Prepared) -> tuple[Tensor, Tensor, Written]:
         """Logits (B, symbols + 1) of what follows symbols (B,), the weights (B, S) of attention, the new state."""
         weights, state = self.read(self.embedding(symbols), state, memory)
         return self.logits(state.h, state.context), weights, state
 
-    def read(self, x: Tensor, state: Written, memory: Memory) -> tuple[Tensor, Written]:
+    def read(self, x: Tensor, state: Written, memory: Prepared) -> tuple[Tensor, Written]:
         """Read an embedded symbol (B, embedding_size): the weights (B, S) of attention, and the new state."""
-        assert memory.keys is not None
         h, c = self.cell(torch.cat([x, state.context], dim=-1), (state.h, state.c))
         context, weights = self.attention.attend(memory.states, memory.keys, memory.mask, h)
         return weights, Written(h, c, context)
@@ -82,12 +88,12 @@ class AttentionDecoder(nn.Module):
 
     def forward(self, targets: Tensor, memory: Memory) -> Tensor:
         """Logits (M, B, symbols + 1) of targets (M, B), each given the right ones before it."""
-        memory = self.prepare(memory)
-        state = self.begin(memory)
+        prepared = self.prepare(memory)
+        state = self.begin(prepared)
         before = torch.cat([torch.full_like(targets[:1], self.end), targets[:-1]])
         states = []
         for x in self.embedding(before):
-            _, state = self.read(x, state, memory)
+            _, state = self.read(x, state, prepared)
             states.append(state)
         return self.logits(*(torch.stack([getattr(s, name) for s in states]) for name in ("h", "context")))
 
@@ -101,15 +107,15 @@ class AttentionDecoder(nn.Module):
         """
         B = memory.mask.shape[1]
         K = self.end + 1
-        memory = self.prepare(memory)
+        prepared = self.prepare(memory)
         rows = torch.arange(B, device=memory.mask.device)
-        state, last = self.begin(memory), torch.full((B,), self.end, device=rows.device)
+        state, last = self.begin(prepared), torch.full((B,), self.end, device=rows.device)
         sums = torch.zeros(B, 1, dtype=torch.float64, device=rows.device)  # (B, beam)
         paths: list[list[_Path]] = [[_Path([], [], [])] for _ in range(B)]
         done: list[list[tuple[float, _Path]]] = [[] for _ in range(B)]
         width = 1
         for n in range(int(limits.max()) + 1):
-            logits, weights, state = self.step(last, state, memory.select(rows))
+            logits, weights, state = self.step(last, state, prepared.select(rows))
             logp = logits.double().log_softmax(-1)
             forced = (n >= limits)[rows]  # only the end may follow
             logp[forced, : self.end] = -torch.inf

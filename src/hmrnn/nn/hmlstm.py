@@ -352,8 +352,8 @@ class HMLSTM(Sloped):
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
         parts.append(f"engine={self.engine!r}")
         if self.engine == "auto":
-            seen = True if self.dropout > 0 and self.training else None
-            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers(), seen)})"
+            drops = self.dropout > 0 and self.training
+            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers(), drops)})"
         return ", ".join(parts)
 
     def __repr__(self) -> str:
@@ -377,9 +377,8 @@ class HMLSTM(Sloped):
                 dropped["U"] = drop_weights(w.U, self.weight_drop, 4 * w.hidden_size)
                 if w.V is not None:
                     dropped["V"] = drop_weights(w.V, self.weight_drop, 4 * w.hidden_size)
-            layers[l] = LayerWeights(
-                **(w._asdict() | dropped)
-            )  # _replace gives an empty tuple under torch.compile of 2.11
+            # _replace gives an empty tuple under torch.compile of 2.11
+            layers[l] = LayerWeights(**(w._asdict() | dropped))
         return layers
 
     def _seen(self, state: State) -> list[Tensor] | None:

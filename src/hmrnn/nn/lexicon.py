@@ -92,8 +92,8 @@ class _Lattice:
     """All segments of a text (T, B) of at most LONGEST symbols, and what is needed to count them.
 
     ``present`` (T, K, B) says which segments hold no NONE; attributes per segment are those of the present ones alone.
-    A kind of segment is its symbols; a use is a kind in a context. Kinds of one use have no count elsewhere: ``again``
-    are the segments of the others, and counts of kinds and uses are theirs alone.
+    The kind of a segment is its symbols, and a use is a kind in a context. ``again`` are the segments whose kind has
+    more than one use; only these are counted, since the others occur nowhere else.
     """
 
     def __init__(self, text: Tensor, rules: np.ndarray) -> None:

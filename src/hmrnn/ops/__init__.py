@@ -52,7 +52,7 @@ def choose_engine(
     no_sparse = transformed or _why_not_sparse(device, options)
     if engine == "auto":
         if device.type == "cuda" and no_cuda is None:
-            least = None if cuda.why_not_rows(options) else cuda.least_batch(sizes, options)
+            least = cuda.least_batch(sizes, options)
             return "cuda-rows" if least is not None and batch >= least else "cuda"
         return "sparse" if device.type == "cpu" and no_sparse is None else "reference"
     no_rows = no_cuda or cuda.why_not_rows(options)
@@ -62,17 +62,17 @@ def choose_engine(
     return engine
 
 
-def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights], seen: object = None) -> str:
+def describe_auto(
+    device: torch.device, options: Options, weights: Sequence[LayerWeights], dropout: bool = False
+) -> str:
     """The engine that "auto" chooses, and what replaces it for some batches: small ones if the layers are small, on a
-    GPU large ones if the boundary rates are known.
-
-    ``seen`` is anything but None if there is dropout between layers.
+    GPU large ones if the boundary rates are known. ``dropout`` says whether there is any between layers.
     """
     chosen = choose_engine("auto", device, options, weights[0].b.dtype)
-    least = None if cuda.why_not_rows(options) else cuda.least_batch([w.hidden_size for w in weights], options)
+    least = cuda.least_batch([w.hidden_size for w in weights], options)
     if chosen == "cuda" and least is not None:
         return f"cuda; in training steps cuda-rows from {least} sequences on"
-    most = small.most_sequences(weights) if small.why_not(weights, options, None, seen) is None else 0
+    most = small.most_sequences(weights) if small.why_not(weights, options, dropout) is None else 0
     return f"{chosen}; dense products for up to {most} sequences" if chosen == "sparse" and most else chosen
 
 
@@ -157,9 +157,9 @@ def _on_cpu(
     lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
     if not sparse.all_binary(state, lengths, boundaries):
         return reference.hmlstm(inputs, weights, state, options, **given)
-    if small.suits(weights, len(state.z)) and not small.why_not(weights, options, given["kept"], given["seen"]):
-        return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
     drops = given["kept"] is not None or given["seen"] is not None
+    if small.suits(weights, options, len(state.z), drops):
+        return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
     if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
         return sparse.hmlstm(inputs, weights, state, options, **given)
     return single.hmlstm(inputs, weights, state, options, boundaries=boundaries)

@@ -40,11 +40,11 @@ AT_ONCE, AT_ONCE_NORMALISED = 8192, 4096
 """Sequences times units up to which dense products are faster than the sparse engine, without and with layer norm."""
 
 
-def why_not(weights: Sequence[LayerWeights], options: Options, kept: object = None, seen: object = None) -> str | None:
-    """Why :func:`hmlstm` cannot take these arguments; None if it can."""
+def why_not(weights: Sequence[LayerWeights], options: Options, drops: bool = False) -> str | None:
+    """Why :func:`hmlstm` cannot run these layers; None if it can. ``drops``: there are masks of zoneout or dropout."""
     if weights[0].D1 is not None:
         return "it has no detectors with a hidden layer"
-    if options.zoneout > 0 or kept is not None or seen is not None:
+    if options.zoneout > 0 or drops:
         return "it has neither zoneout nor dropout"
     if options.boundary not in ("step", "sample"):
         return 'it takes boundary="step" and "sample" only'
@@ -59,10 +59,13 @@ def most_sequences(weights: Sequence[LayerWeights]) -> int:
     return 0 if units > SMALL else (AT_ONCE if weights[0].gain_U is None else AT_ONCE_NORMALISED) // units
 
 
-def suits(weights: Sequence[LayerWeights], batch: int) -> bool:
-    """Whether the layers are small, and the batch, too; one sequence that is only read has faster code."""
+def suits(weights: Sequence[LayerWeights], options: Options, batch: int, drops: bool = False) -> bool:
+    """Whether :func:`hmlstm` can run these layers, and no other code runs them faster in such a batch.
+
+    One sequence that is only read is left to :mod:`hmrnn.ops.single`.
+    """
     learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for w in weights for a in w)
-    return (learn or batch > 1) and batch <= most_sequences(weights)
+    return (learn or batch > 1) and batch <= most_sequences(weights) and why_not(weights, options, drops) is None
 
 
 def hmlstm(
@@ -206,9 +209,9 @@ class _Layer:
         """Equations 2-7."""
         np.copyto(self.x_own[t], self.h[t])
         if self.x_below is not None and below is not None:
-            np.copyto(self.x_below[t], below) if fed is None else np.multiply(below, fed, out=self.x_below[t])
+            _write_gated(below, fed, self.x_below[t])
         if self.x_above is not None and above is not None:
-            np.copyto(self.x_above[t], above) if gate is None else np.multiply(above, gate, out=self.x_above[t])
+            _write_gated(above, gate, self.x_above[t])
         gates, sigmoids, f, i, o, g = self.gates[t]
         if self.norms:
             self._normalised(t, below, fed, above, gate)
@@ -256,6 +259,14 @@ class _Layer:
         np.subtract(c, self.mean_c @ c, out=self.norm_c[t][:-1])
         np.multiply(_normalise(self.norm_c[t], self.mean_c), self.gain_c, out=self.spare)
         return np.add(self.spare, self.bias_c, out=self.spare)
+
+
+def _write_gated(h: np.ndarray, factor: np.ndarray | None, out: np.ndarray) -> None:
+    """Write h (size, B) times a factor (B,), if there is one, to ``out``."""
+    if factor is None:
+        np.copyto(out, h)
+    else:
+        np.multiply(h, factor, out=out)
 
 
 def _normalise(a: np.ndarray, mean: np.ndarray) -> np.ndarray:

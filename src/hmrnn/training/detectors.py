@@ -131,9 +131,9 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
 
     The present model is the teacher: a word or a stroke begins where the next symbol is hard to predict. With ``to``
     "uncertainty" these are the steps where the model is least certain of the next symbol, with "entropy" those where
-    this uncertainty stands out from the step before. With ``delay`` 0 a boundary belongs before
-    the symbol that surprises, so the detector must predict it; with 1 it belongs on that symbol. The gradient reaches
-    the detectors through z at every step.
+    this uncertainty stands out from the step before. With ``delay`` 0 a boundary belongs before the symbol that
+    surprises, so the detector must predict it; with 1 it belongs on that symbol. The gradient reaches the detectors
+    through z at every step.
 
     The pull stops at the threshold, where pre-activations may gather and rounding decides (results/searches.md).
     ``margin`` is the weight of a pull that continues to probabilities of 0.1 and 0.9, which is still within the linear

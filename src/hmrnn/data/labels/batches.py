@@ -10,7 +10,7 @@ from hmrnn.data.labels.corpus import Examples
 from hmrnn.data.plan import arrange, padded_length
 
 FINEST = 4
-"""Times of batches whose shapes are to be few are multiples of it."""
+"""If batches are to have few shapes, their numbers of steps are multiples of it."""
 
 
 class Batch(NamedTuple):
@@ -33,9 +33,10 @@ class Batch(NamedTuple):
 class LabelBatches:
     """The batches of each epoch: sequences of similar length together, in an order that ``seed`` and epoch determine.
 
-    The rows of a batch are a multiple of ``multiple``. With ``alike`` every batch has as many, and times are padded to
-    few different ones: a CUDA graph is kept for each shape. ``unknown`` (symbols,) is the probability with which each
-    input symbol is read as the one for all others, the last; without it that one would never be trained.
+    The rows of a batch are a multiple of ``multiple``. With ``alike`` all batches have the same number of rows, and
+    their numbers of steps are padded to few values, since a CUDA graph is kept for each shape. ``unknown`` (symbols,)
+    is the probability with which each input symbol is read as the one for all others, the last; without it that one
+    would never be trained.
     """
 
     def __init__(

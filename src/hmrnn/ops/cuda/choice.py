@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hmrnn.ops.cuda.rows import why_not
 from hmrnn.ops.interface import Options
 
-PAYS = ((512 * 1024, 0.53),)
-"""Batch times units of the narrowest layer, from where rows pay, up to which share of the rows moves."""
+LEAST_UNITS = 512 * 1024
+"""Batch times units of the narrowest layer from which it is faster."""
+MOST_MOVING = 0.53
+"""Share of the rows that move up to which it is faster."""
 
 
 def moving(rates: Sequence[float], flush: bool) -> float:
@@ -22,9 +25,7 @@ def moving(rates: Sequence[float], flush: bool) -> float:
 
 
 def least_batch(sizes: Sequence[int], options: Options) -> int | None:
-    """The smallest batch in which rows pay at the rates in ``options``; None: there is none, or rates are not known."""
-    if len(options.rates) != len(sizes) - 1 or not options.rates:
+    """The smallest batch in which it is faster at the rates in ``options``; None: none, or the rates are unknown."""
+    if why_not(options) is not None or not options.rates or len(options.rates) != len(sizes) - 1:
         return None
-    share = moving(options.rates, options.flush)
-    found = [-(-rows // min(sizes)) for rows, limit in PAYS if share <= limit]
-    return min(found, default=None)
+    return -(-LEAST_UNITS // min(sizes)) if moving(options.rates, options.flush) <= MOST_MOVING else None

@@ -1,0 +1,43 @@
+"""Settings of a new model: dropout, initial gains, detectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.nn.bidirectional import one_way
+from hmrnn.training import detectors
+
+
+def prepare(model: Any, config: Config) -> None:
+    """Set up a new model as ``config`` says: dropout, initial gains, and bias and bounds of the detectors."""
+    r, d, gain = config.regularise, config.detectors, config.train.recurrent_gain
+    for part, attribute, value in (
+        (model.rnn, "weight_drop", r.weight_drop),
+        (model.rnn, "dropout", r.dropout_between),
+        (model.rnn, "zoneout", r.zoneout),
+        (model.output, "dropout", r.dropout_output),
+        (model, "dropout_embedding", r.dropout_embedding),
+    ):
+        if hasattr(part, attribute):
+            setattr(part, attribute, value)
+        elif value > 0:
+            raise InputError(f"a {type(part).__name__} has no {attribute}; it must be 0, and is {value}")
+    if d.bias:
+        model.rnn.set_detector_bias(d.bias)
+    start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
+    detectors.bound_feedback(model, *d.bounds)
+    detectors.expect(model, d.rates)
+
+
+@torch.no_grad()
+def start_gains(model: nn.Module, gain: float) -> None:
+    """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
+    for module in one_way(model):
+        if module.layer_norm:
+            for parameter in (*module.gain_U, *module.gain_V):
+                parameter.fill_(gain)
