@@ -39,9 +39,9 @@ class DetectorConfig:
     brings back detectors that never fire, which the prior cannot."""
     pull_to: PullTo = "rise"
     """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
-    uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only. entropy:
-    the same, less a third of the entropy and of the surprise one symbol before; text only. segments: the lowest detector
-    to where the segmental head expects the ends of words (segments.size)."""
+    uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
+    With entropy, a third of the entropy and of the surprise one symbol before is taken off that; text only. segments:
+    the lowest detector to where the segmental head expects the ends of words (segments.size)."""
     pull_weight: float = 0.0
     """Weight of a loss that pulls each detector to those steps, as many as its target rate says. 0: no pull."""
     pull_delay: Literal[0, 1] = 0
