@@ -97,6 +97,11 @@ def cell() -> Table:
             ("always", ", no FLUSH, top-down always", "--model.no-flush --model.top-down always"),
             ("none", ", no FLUSH, no top-down", "--model.no-flush --model.top-down none"),
             ("hold", ", no FLUSH, on_copy hold", "--model.no-flush --detectors.on-copy hold"),
+            (
+                "both",
+                ", no FLUSH, top-down pending, on_copy hold",
+                "--model.no-flush --model.top-down pending --detectors.on-copy hold",
+            ),
             ("dense", ", no FLUSH, no COPY", "--model.no-flush --model.no-copy"),
             ("sample", ", no FLUSH, sampled boundaries", "--model.no-flush --detectors.estimator sample"),
             ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --detectors.estimator soft"),
