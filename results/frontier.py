@@ -11,7 +11,11 @@ from pathlib import Path
 from hmrnn.plots.style import BLACK, BLUE, GREY, ORANGE, SMALL, new_figure, styled
 
 HERE = Path(__file__).parent
-OTHERS = {"flush": "768/1024/1024 with FLUSH", "dense": "768/1024/1024 without FLUSH and COPY"}
+OTHERS = {
+    "both": "768/1024/1024 with on_copy hold",
+    "flush": "768/1024/1024 with FLUSH",
+    "dense": "768/1024/1024 without FLUSH and COPY",
+}
 
 
 def points() -> dict[str, dict[str, tuple[float, float]]]:
@@ -41,7 +45,7 @@ def main() -> None:
                     size, at, (5 * above, 4 * above), textcoords="offset points", fontsize=SMALL, color=colour,
                     ha="left" if above > 0 else "right", va="bottom" if above > 0 else "top",
                 )  # fmt: skip
-        for (name, said), marker in zip(OTHERS.items(), "XD"):
+        for (name, said), marker in zip(OTHERS.items(), "*XD"):
             row = json.loads((HERE / "enwik8-cell" / f"{name}-seed1" / "result.json").read_text())
             at = (row["test"]["multiply_adds"] / 1e6, row["validation_bits"])
             axes.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
@@ -49,7 +53,7 @@ def main() -> None:
         axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], color=BLACK)
         axes.minorticks_off()
         axes.set_xlim(0.8, 45)
-        axes.legend(frameon=False, fontsize=SMALL)
+        axes.legend(frameon=False, fontsize=SMALL, loc="lower left")
         figure.savefig(HERE.parent / "docs" / "frontier.svg", metadata={"Date": None})
 
 

@@ -225,6 +225,7 @@ TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table_of_searc
           "ptb-search": table_of_search, "ptb-regularisers": table_of_search,
           "ptb-baselines": table, "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
           "iamondb seeds": table_of_seeds, "enwik8": table,
+          "ptb-cell": table_of_cost,
           "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
           "text8": table, "iamondb": table_of_strokes,
           "iamondb-dropout": table_of_strokes, "iamondb-weight-drop": table_of_strokes,

@@ -56,6 +56,9 @@ WIKIPEDIA = "--train.batch-size 256 --train.learning-rate 0.0015 --train.cool-do
 WIKIPEDIA += " --train.skip-nonfinite --train.validation-symbols 1000000 --regularise.shift"
 DROPPED = "--regularise.weight-drop 0.15 --regularise.dropout-output 0.15 --regularise.dropout-between 0.05"
 
+LIGHT = "--regularise.weight-drop 0.1 --regularise.dropout-output 0.1 --regularise.dropout-between 0.05"
+HEAVY = "--regularise.weight-drop 0.25 --regularise.dropout-output 0.2 --regularise.dropout-between 0.1"
+
 
 def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> Table:
     """LN-LSTM and HM-LSTM for ``epochs``, slopes from 1 to 3; if ``epochs_dropped``, both with dropout as well."""
@@ -131,6 +134,38 @@ def frontier() -> Table:
         title = f"LN-HM-LSTM {low}/{high}/{high}, no FLUSH, top-down pending"
         rows[f"hm-{low}"] = Row(title, hierarchy(f"{low} {high} {high}", high, gate))
     return Table("enwik8", "enwik8", BRIEF, rows, ("", "--boundaries"))
+
+
+def penn() -> Table:
+    """Hierarchies at word rates and LN-LSTMs that multiply about as often, with less and with more dropout."""
+    sizes, net, gate = "576 768 768", "LN-HM-LSTM 576/768/768", "--model.no-flush --model.top-down pending"
+    best = f"{gate} --detectors.on-copy hold"
+    rows = {}
+    for suffix, said, flags in (
+        ("", "", LIGHT),
+        ("-more", "; weight drop 0.25, output 0.2, between 0.1", HEAVY),
+    ):
+        for size in (256, 384):
+            lstm = f"--model.rnn ln-lstm {GAIN_LSTM} --model.hidden-size {size} --model.output-size {2 * size}"
+            rows[f"ln-lstm-{size}{suffix}"] = Row(f"LN-LSTM 3x{size}{said}", f"{lstm} {flags}")
+        for low, high in ((384, 512), (576, 768)):
+            title = f"LN-HM-LSTM {low}/{high}/{high}, no FLUSH, top-down pending, on_copy hold{said}"
+            rows[f"hm-{low}{suffix}"] = Row(title, f"{hierarchy(f'{low} {high} {high}', high, best)} {flags}")
+    for name, said, more in (
+        ("flush", " as in the paper", ""),
+        ("base", ", no FLUSH", "--model.no-flush"),
+        ("none", ", no FLUSH, no top-down", "--model.no-flush --model.top-down none"),
+        ("dense", ", no FLUSH, no COPY", "--model.no-flush --model.no-copy"),
+    ):
+        rows[name] = Row(f"{net}{said}", f"{hierarchy(sizes, 768, more)} {LIGHT}")
+    shared = "--train.epochs 8 --train.batch-size 128 --train.learning-rate 0.003 --train.cool-down 0.9"
+    return Table(
+        "Penn Treebank, characters",
+        "ptb",
+        f"{shared} --train.patience 99 --train.skip-nonfinite",
+        rows,
+        ("", "--boundaries"),
+    )
 
 
 def long() -> Table:
@@ -314,6 +349,7 @@ TABLES = {
     ),
     "ptb-baselines": baselines(),
     "ptb-large": large(),
+    "ptb-cell": penn(),
     "ptb-without-spaces": Table(
         "Penn Treebank, characters, spaces removed", "ptb", SPACELESS,
         {
