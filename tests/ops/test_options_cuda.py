@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from against_reference import Case, evaluate, expected, make, worst
-from hmrnn.ops import Options, choose_engine
+from hmrnn.ops import Options, choose_engine, reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.layer import Spec
 from interpreted import TOLERANCE, check, interpreted, poisoned
@@ -123,6 +123,10 @@ def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch:
     assert choose_engine("auto", torch.device("cuda"), Options(flush=case.flush), dtype) == "cuda"
     problems = [make(case, dtype, "cuda", seed) for seed in range(2)]
     wanted = [expected(given) for given in problems]
+    allowed = [tolerance, tolerance]
+    if case.hidden:  # the gradient of d2 is one number, a sum that cancels: the reference rounds it as much
+        by_reference = [evaluate(reference.hmlstm, given, dtype) for given in problems]
+        allowed = [max(tolerance, 2 * worst(got, want)[0]) for got, want in zip(by_reference, wanted)]
     for call in (0, 1, 0):
         error, name = worst(evaluate(cuda.hmlstm, problems[call], dtype), wanted[call])
-        assert error < tolerance, f"{name}: {error}"
+        assert error < allowed[call], f"{name}: {error}"
