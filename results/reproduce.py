@@ -1,12 +1,13 @@
-"""Train and evaluate the rows of a table and record them in results/.
+"""Train and evaluate the rows of a table, and print each figure beside the recorded one.
 
     python results/reproduce.py ptb --list                          # the rows, as the commands they stand for
     python results/reproduce.py ptb --path DIR --device cuda        # all of them, one after another
     python results/reproduce.py ptb --path DIR --rows step --seeds 1 2 --jobs 2
+    python results/reproduce.py ptb --path DIR --out results        # new rows for the tables of results/README.md
 
-The same command resumes rows that were interrupted and skips rows that are recorded. A recorded row is a folder with
-``result.json``, ``config.json`` and ``curve.jsonl``; logs and metrics stay in the folder of runs. Then
-``python results/table.py`` makes the tables.
+The same command resumes rows that were interrupted and skips rows that ``--out`` already holds. A row is a folder with
+``result.json``, ``config.json`` and ``curve.jsonl``; logs and metrics stay in the folder of runs.
+``python results/table.py`` makes the tables from the rows in ``results``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
     name = f"{row_name}-seed{seed}"
     into, run = Path(options.out) / table_name / name, Path(options.runs) / table_name / name
     if (into / "result.json").exists():
-        return f"{into}: recorded before"
+        return f"{into}: is there already"
     arguments = command(table, row, seed, options)
     run.parent.mkdir(parents=True, exist_ok=True)
     again = ["--resume"] if run.exists() else []
@@ -67,7 +68,19 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
     detects = "--model.rnn" not in row.flags  # baselines have no boundaries to score
     tests = [evaluation(run, flags, options) for flags in table.evaluations if detects or flags != "--boundaries"]
     record(table, row, seed, run, into, log_path.read_text(), tests)
-    return f"{into}: {tests[0].get('bits', tests[0].get('log_likelihood')):.4f}"
+    return f"{into}: {figure(tests[0]):.4f} {recorded(HERE / table_name / name)}"
+
+
+def figure(test: dict[str, Any]) -> float:
+    """Bits per character, or nats per line of handwriting."""
+    found: float = test["bits"] if "bits" in test else test["log_likelihood"]
+    return found
+
+
+def recorded(row: Path) -> str:
+    """What results/ holds for the same row and seed."""
+    file = row / "result.json"
+    return f"(recorded: {figure(json.loads(file.read_text())['test']):.4f})" if file.exists() else "(not recorded)"
 
 
 def evaluation(run: Path, flags: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -159,20 +172,25 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16", choices=["bf16", "float32"])
     parser.add_argument("--more", default="", help="further flags of hmrnn train, as one string")
     parser.add_argument("--runs", default="runs", help="folder for runs and logs")
-    parser.add_argument("--out", default=str(HERE), help="folder for recorded rows")
+    parser.add_argument("--out", default="runs/results", help="folder for the rows (default: runs/results)")
     parser.add_argument("--list", action="store_true", help="print the commands and stop")
     options = parser.parse_args()
     rows = options.rows or list(TABLES[options.table].rows)
     unknown = [name for name in rows if name not in TABLES[options.table].rows]
     if unknown:
         parser.error(f"{options.table} has no row {unknown[0]}; it has {', '.join(TABLES[options.table].rows)}")
-    if options.path is None and not options.list:
-        parser.error("--path is missing: give the files or the folder of the corpus")
+    if not options.list:
+        if options.path is None:
+            parser.error("--path is missing: give the files or the folder of the corpus")
+        missing = [path for path in options.path if not Path(path).exists()]
+        if missing:
+            parser.error(f"there is no {missing[0]}: give the files or the folder of the corpus as --path")
     options.path = options.path or ["DIR"]
     wanted = [(options.table, name, seed) for seed in options.seeds for name in rows]
     if options.list:
         for table, name, seed in wanted:
-            print("hmrnn", *command(TABLES[table], TABLES[table].rows[name], seed, options))
+            arguments = command(TABLES[table], TABLES[table].rows[name], seed, options)
+            print("hmrnn", *arguments, "--out", Path(options.runs) / table / f"{name}-seed{seed}")
         return
     with ThreadPoolExecutor(options.jobs) as pool:
         for said in pool.map(lambda one: reproduce(*one, options), wanted):

@@ -243,9 +243,41 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
     monkeypatch.setattr(sys, "argv", ["reproduce.py", "text8", "--list", "--seeds", "1"])
     script.main()
     listed = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
-    assert listed == [words for words, (name, _) in zip(made, rows) if name == "text8"]
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "ptb"])
-    with pytest.raises(SystemExit) as end:
+    expected = [(words, row) for words, (name, row) in zip(made, rows) if name == "text8"]
+    assert listed == [[*words, "--out", f"runs/text8/{row}-seed1"] for words, row in expected]
+    for arguments, message in (([], "--path is missing"), (["--path", "nowhere"], "there is no nowhere")):
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", "ptb", *arguments])
+        with pytest.raises(SystemExit) as end:
+            script.main()
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_row_trained_again_stands_beside_the_recorded_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In a copy of the project, where all rows are recorded, the script trains nevertheless; the second time it is done."""
+    script = tiny.script(RESULTS / "reproduce.py")
+    recorded = json.loads((RESULTS / "text8/held-seed1/result.json").read_text())["test"]["bits"]
+
+    def run(arguments: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        if "train" in arguments:
+            directory = Path(arguments[arguments.index("--out") + 1])
+            directory.mkdir(parents=True)
+            (directory / "metrics.jsonl").write_text('{"event": "train"}')
+        return subprocess.CompletedProcess(arguments, 0, stdout='{"bits": 1.5}')
+
+    def record(table: object, row: object, seed: int, run: Path, into: Path, *_: object) -> None:
+        into.mkdir(parents=True)
+        (into / "result.json").write_text("{}")
+
+    monkeypatch.setattr(script.subprocess, "run", run)
+    monkeypatch.setattr(script, "record", record)
+    monkeypatch.chdir(tmp_path)
+    for seed, beside in ((1, f"(recorded: {recorded:.4f})"), (9, "(not recorded)")):
+        arguments = ["text8", "--path", str(tmp_path), "--rows", "held", "--seeds", str(seed)]
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments])
         script.main()
-    assert end.value.code == 2
-    assert "--path is missing" in capsys.readouterr().err
+        assert capsys.readouterr().out == f"runs/results/text8/held-seed{seed}: 1.5000 {beside}\n"
+        script.main()
+        assert "is there already" in capsys.readouterr().out
