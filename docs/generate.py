@@ -62,7 +62,9 @@ def commands() -> str:
     for command, kind in ARGUMENTS.items():
         parser = parser_of(kind, f"hmrnn {command}")
         usage = parser.format_usage().removeprefix("usage: ").strip()
-        made += [f"## hmrnn {command}", _plain(parser.description or ""), f"```text\n{usage}\n```"]
+        what, *examples = (parser.description or "").split("\n  ")
+        made += [f"## hmrnn {command}", _plain(what), f"```text\n{usage}\n```"]
+        made.append("\n".join(["```bash", *examples, "```"]))
         groups = [group for group in parser._action_groups if group.title not in SECTIONS]
         actions = [action for group in groups for action in group._group_actions if action.dest != "help"]
         rows = [[_words(action), _plain((action.help or "").replace("%%", "%"))] for action in actions]

@@ -256,7 +256,7 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
 def test_a_row_trained_again_stands_beside_the_recorded_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """In a copy of the project, where all rows are recorded, the script trains nevertheless; the second time it is done."""
+    """In a copy of the project, where all rows are recorded, it is trained nevertheless; the second time not."""
     script = tiny.script(RESULTS / "reproduce.py")
     recorded = json.loads((RESULTS / "text8/held-seed1/result.json").read_text())["test"]["bits"]
 

@@ -1,4 +1,4 @@
-"""InputError, the error that a caller can correct; TextNote; and the hint at the name that was probably meant."""
+"""InputError, the error that a caller can correct; TextNote; and hints for messages."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ class InputError(ValueError):
 
 class TextNote(UserWarning):
     """Symbols of a text were read as others, because training never showed them to the model."""
+
+
+def convert(byte: int, offset: int) -> str:
+    """What to do about a file with a byte that UTF-8 does not have at that offset: the usual encoding is named."""
+    encoding = "UTF-16" if offset == 0 and byte in (0xFE, 0xFF) else "WINDOWS-1252"
+    return f"convert it to UTF-8, as by iconv -f {encoding} -t UTF-8"
 
 
 def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:

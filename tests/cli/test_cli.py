@@ -21,13 +21,10 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.cli import arguments as flags
-from hmrnn.cli import display
+from hmrnn.cli import display, parse
 from hmrnn.cli import main as cli
-from hmrnn.config import (
-    DataConfig,
-    ModelConfig,
-    TrainConfig,
-)
+from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
+from hmrnn.config_io import to_json
 from hmrnn.presets import NOTES, PRESETS
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -43,9 +40,35 @@ def work(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield work
 
 
-def test_help_names_every_preset() -> None:
-    train = cli.HELP[cli.HELP.index("  train ") : cli.HELP.index("  evaluate ")]
-    assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", train) for name in PRESETS)
+def test_help_of_train_is_short_and_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiny.hmrnn("train", "--help") == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) < 70
+    presets = out[out.index("presets:") :]
+    assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", presets) for name in PRESETS)
+    count = sum(len(dataclasses.fields(section)) for section in vars(Config()).values())
+    assert f"hmrnn train PRESET --help lists all {count} settings" in presets
+    assert re.search(r"--train.epochs N [^()]*\(default: 20\)", out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_of_a_command_are_right(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are shown by --help, and they parse; what they do is tested elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    Path("book.txt").write_text("It was the best of times.")
+    Path("runs/book").mkdir(parents=True)
+    Path("runs/book/config.json").write_bytes(to_json(PRESETS["text"]))
+    examples = parse.examples_of(flags.ARGUMENTS[command])
+    assert examples
+    for line in examples:
+        _, name, *words = shlex.split(line, comments=True)
+        assert name == command
+        cli.parsed(command, words)
+    assert tiny.hmrnn(command, "--help") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert all(f"  {line}" in shown for line in examples)
 
 
 def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
@@ -98,17 +121,19 @@ def test_the_help_of_a_preset_says_what_it_is(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn(command, "--help") == 0
+    assert tiny.hmrnn(*(["train", "text"] if command == "train" else [command]), "--help") == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert f"usage: hmrnn {command}" in out
-    expected = [field.name for field in dataclasses.fields(flags.ARGUMENTS[command])]
+    fields = dataclasses.fields(flags.ARGUMENTS[command])
+    expected = [field.name for field in fields if not field.metadata.get("positional")]
+    assert all(field.metadata["metavar"] in out for field in fields if field.metadata.get("positional"))
     if command == "train":
         expected = ["out", "resume", "overwrite"]
         for part, kind in (("data", DataConfig), ("model", ModelConfig), ("train", TrainConfig)):
             expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
     for name in expected:
-        assert f"--{name.replace('_', '-')}" in out or name.upper() in out, name
+        assert f"--{name.replace('_', '-')}" in out, name
     if command != "train":
         assert "{None}" not in out
         assert "(default: None)" not in out

@@ -266,12 +266,14 @@ def test_a_text_that_names_a_file_is_that_file(
         assert tiny.hmrnn(command, "-m", "model", "--json", "abc") == 0
         shown = capsys.readouterr()
         assert shown.out == expected
-        assert shown.err == "abc is a file, which is read; to read these letters as a text, use standard input\n"
+        assert shown.err == "hmrnn: note: abc is a file, which is read; to read these letters, use standard input\n"
     assert tiny.hmrnn("segment", "-m", "model", "--json", "abcd") == 0  # no such file
     assert capsys.readouterr().err == ""
     (tmp_path / "cab").mkdir()
     assert tiny.hmrnn("segment", "-m", "model", "--json", "cab") == 0  # a folder cannot be read as a text
     assert json.loads(capsys.readouterr().out)["text"] == "cab"
+    assert tiny.hmrnn("segment", "-m", "model", "--json", "cab.txt") == 0  # a name that was misspelt
+    assert "hmrnn: note: there is no file cab.txt, so these letters are read\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["text one.txt two.txt --out o", "one.txt two.txt --out o", "text --out o"])

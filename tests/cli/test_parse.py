@@ -85,6 +85,8 @@ def test_build_replaces_what_is_given() -> None:
         ("--speed", "unknown option --speed; it is now called --part.fast-mode"),
         ("--part.sise 3", "unknown option --part.sise; did you mean --part.size?"),
         ("--bogus", "unknown option --bogus"),
+        ("--size 3", "unknown option --size; did you mean --part.size?"),
+        ("--fast-modes", "unknown option --fast-modes; did you mean --part.fast-mode?"),
         ("--part.siz 3", "unknown option --part.siz; did you mean --part.size?"),  # no abbreviations
         ("--no-quiet", "unknown option --no-quiet; did you mean --quiet?"),
         ("one two", "unexpected argument 'two'"),
@@ -125,14 +127,18 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
         given("--help")
 
 
-@pytest.mark.parametrize(("words", "epochs"), [("train --help", 50), ("train demo --help", 3), ("train demo -h", 3)])
+@pytest.mark.parametrize(
+    ("words", "epochs"), [("train ptb --help", 50), ("train demo --help", 3), ("train demo -h", 3)]
+)
 def test_help_of_train_has_the_defaults_of_the_preset(
     words: str, epochs: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tiny.hmrnn(*words.split()) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(rf"--train.epochs N [^()]*\(default: {epochs}\)", out)
-    assert out.startswith("presets: demo, ")
+    assert out.startswith(f"Every setting, with the defaults of {words.split()[1]}.")
+    assert re.search(r"--model.layer-norm, --model.no-layer-norm [^()]*\(default: on\)", out)
+    assert re.search(r"--regularise.shift, --regularise.no-shift [^()]*\(default: off\)", out)
 
 
 @pytest.mark.parametrize("name", sorted(OLD_NAMES))

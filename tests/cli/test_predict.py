@@ -71,6 +71,8 @@ def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixt
     monkeypatch.setattr("sys.stdin", io.StringIO("the dog\n"))
     assert tiny.hmrnn("predict", "-m", runs / "tags", "-") == 0
     assert len(capsys.readouterr().out.split("\t")[0].split()) == 2
+    assert tiny.hmrnn("predict", "-m", runs / "tags", "the dog") == 2
+    assert "there is no file 'the dog'; give a text on standard input" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -288,8 +288,8 @@ def test_files_that_may_be_text_or_strokes_are_asked_about(run: Path, capsys: py
         save_strokes(tiny_strokes.strokes(20), name)
     for command, name in (("train", "mine.json"), ("train", "mine.csv"), ("data", "mine.json")):
         assert tiny.hmrnn(command, name) == 2
-        assert f"{name} may hold strokes or text: write strokes or text in its place" in capsys.readouterr().err
-    assert tiny.hmrnn("data", "strokes", "--path", "mine.json") == 0
+        assert f"name it before the file, as in labels {name} (labels, tags" in capsys.readouterr().err
+    assert tiny.hmrnn("data", "strokes", "mine.json") == 0
     assert tiny.hmrnn("data", "folder") == 0
     assert capsys.readouterr().out.count("18 lines") == 2
 

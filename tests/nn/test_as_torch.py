@@ -54,6 +54,32 @@ def assert_equal(one: torch.nn.Module, other: torch.nn.Module) -> None:
     assert all(torch.equal(p, theirs[name]) for name, p in ours.items())
 
 
+def test_output_and_state_show_their_shapes() -> None:
+    """Not their numbers, of which there are thousands."""
+    x = torch.randn(5, 2, 3)
+    out, state = HMLSTM(3, (4, 6), 2, flush=False, top_down="pending")(x)
+    assert repr(out) == (
+        "Output(hidden=[(5, 2, 4), (5, 2, 6)], boundaries=(5, 2, 1), probabilities=(5, 2, 1), operations=(5, 2, 2))"
+    )
+    assert repr(state) == "State(h=[(2, 4), (2, 6)], c=[(2, 4), (2, 6)], z=(2, 1), pending=(2, 1))"
+    out, states = HMLSTM(3, 4, 2, bidirectional=True)(torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 1]]))
+    assert repr(out).startswith("Output(hidden=[packed (8, 8), packed (8, 8)], ")
+    one = "State(h=[(2, 4), (2, 4)], c=[(2, 4), (2, 4)], z=(2, 1), pending=None)"
+    assert repr(states) == f"States(forward={one}, reverse={one})"
+
+
+@pytest.mark.parametrize("more", [{}, {"bidirectional": True}, {"flush": False, "top_down": "pending"}], ids=str)
+def test_a_state_goes_to_another_dtype_and_device(more: dict[str, Any]) -> None:
+    x = torch.randn(5, 2, 3)
+    rnn = HMLSTM(3, 4, 2, **more)
+    state = rnn(x)[1]
+    with pytest.raises(InputError, match=r"use \.to\(\.\.\.\)"):
+        rnn.double()(x.double(), state)
+    rnn(x.double(), state.to(torch.float64))
+    parts = state.to("meta") if "bidirectional" in more else [state.to("meta")]
+    assert {a.device.type for part in parts for a in (*part.h, *part.c, part.z)} == {"meta"}
+
+
 def test_a_cell() -> None:
     cell = HMLSTMCell(3, 4, 5, layer_norm=True, device="meta", dtype=torch.float64)
     assert {(a.device.type, a.dtype) for a in (*cell.parameters(), cell.a)} == {("meta", torch.float64)}

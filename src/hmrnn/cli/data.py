@@ -21,7 +21,8 @@ def run(arguments: DataArguments) -> int:
     if arguments.text8_from is not None or arguments.prose_from is not None:
         return _from_dump(arguments)
     wanted = preset_for(arguments.name)[1].data
-    wanted = dataclasses.replace(wanted, path=arguments.path or wanted.path, split=arguments.split)
+    paths = arguments.path or (*wanted.path, *arguments.paths)
+    wanted = dataclasses.replace(wanted, path=paths, split=arguments.split)
     progress = display.show_progress("reading")
     if wanted.is_labelled:
         corpus = load_labelled(wanted, progress)

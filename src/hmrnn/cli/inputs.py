@@ -14,7 +14,7 @@ import numpy as np
 from hmrnn.cli.arguments import ModelArguments, TextArguments
 from hmrnn.config import LABEL_FORMATS
 from hmrnn.data import Strokes, archives, read_strokes
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, convert
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 
@@ -83,8 +83,9 @@ def _decoded(path: str | None, kind: str) -> str:
     try:
         return data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")
     except UnicodeDecodeError as error:
-        byte, at = f"byte 0x{error.object[error.start]:02x}", f" at offset {error.start}" if path else ""
-        raise InputError(f"{name} is not UTF-8 text: {byte}{at} ({error.reason}); convert it to UTF-8") from error
+        byte, at = error.object[error.start], f" at offset {error.start}" if path else ""
+        to_do = convert(byte, error.start)
+        raise InputError(f"{name} is not UTF-8 text: byte 0x{byte:02x}{at} ({error.reason}); {to_do}") from error
 
 
 def read_bytes(path: str | None) -> bytes:

@@ -24,27 +24,33 @@ from hmrnn.pretrained import bundled
 from hmrnn.utils.signals import discard_stdout
 
 HELP = f"""\
-usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help lists the options)
+usage: hmrnn COMMAND [OPTIONS]     (hmrnn COMMAND --help has examples and the options)
 
-  demo       train on a built-in text and show what the model found
-  train      train on demo, ptb, text8, enwik8, iamondb, handwritten, or text or strokes of your own; on words of text
-             without spaces; on labels, tags or pairs of sequences; ptb-best, enwik8-best and iamondb-best have the
-             settings of the best results
-  evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
-  score      bits per character of a text, or of each of its lines
+With a model that comes with hmrnn, or by -m with one of yours:
   segment    show the segments of a text at every level
-  predict    answer sequences with a model of labels, tags or pairs
   generate   continue a prompt, or write by hand
+  score      bits per character of a text, or of each of its lines
   plot       the paper's figures 3, 4 and 5, timescales, and training curves
   explore    a page in the browser: segments as you type, and text as it is written
+
+With data of yours:
+  data       show what a file or a corpus holds, or make text8 or prose from a Wikipedia dump
+  train      train on a text, on pen strokes, on labels, tags or pairs, or as in the paper
+  evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
+  predict    answer sequences with a model of labels, tags or pairs
   export     write a model to a directory of its own, in half precision if wanted
-  data       show what a corpus holds, or make text8 or prose from a Wikipedia dump
+
+Without either:
+  demo       train on a built-in text and show what the model found
   bench      speed beside torch.nn.LSTM on this machine
 
-  --version  print the version
+First steps:
+  hmrnn segment "When the boats came back in the evening, the whole town was waiting on the pier."
+  hmrnn train book.txt
+  hmrnn segment -m runs/book "It was the best of times."
 
-Without -m, segment, generate, score, plot and evaluate --file use {bundled.DEFAULT}; explore has all models that are
-bundled with hmrnn: {", ".join(bundled.names())}.
+Models that come with hmrnn: {", ".join(bundled.names())}; {bundled.DEFAULT} is used where -m is not given.
+hmrnn --version prints the version.
 """
 
 SYSTEM_ERRORS = {

@@ -16,7 +16,7 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from hmrnn.errors import InputError
@@ -65,9 +65,9 @@ def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, 
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
-def print_help(kind: type, program: str, default: Any) -> None:
-    """Print the help of ``kind``, with the values of ``default`` as the defaults."""
-    parser_of(kind, program, default).print_help()
+def print_help(kind: type, program: str, default: Any, only: Collection[str] | None = None) -> None:
+    """Print the help of ``kind``, with the values of ``default`` as the defaults; of sections the settings ``only``."""
+    parser_of(kind, program, default, only=only).print_help()
 
 
 def build(base: T, given: Mapping[str, Any]) -> T:
@@ -84,6 +84,17 @@ def build(base: T, given: Mapping[str, Any]) -> T:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Keeps the lines of examples as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        what, *commands = text.split("\n  ")
+        return "\n  ".join([super()._fill_text(what, width, indent) + "\n" * bool(commands), *commands])
 
 
 class _Switch(argparse.Action):
@@ -120,22 +131,26 @@ def settings_of(kind: type, default: Any = None, section: str = "") -> Iterator[
             yield Setting(section + field.name, kinds[field.name], field, value, kind)
 
 
-def parser_of(kind: type, program: str, default: Any = None, *, explain: bool = True) -> _Parser:
+def parser_of(
+    kind: type, program: str, default: Any = None, *, explain: bool = True, only: Collection[str] | None = None
+) -> _Parser:
     """The parser of a command whose arguments are the fields of ``kind``; its help shows the values of ``default``.
 
-    Without ``explain`` the help lacks the docstrings, which take longer to read than all else takes to parse.
+    Without ``explain`` the help lacks the docstrings, which take longer to read than all else takes to parse. If
+    ``only`` is given, the settings of nested dataclasses that it does not name are left out.
     """
-    settings = list(settings_of(kind, default))
+    settings = [one for one in settings_of(kind, default) if only is None or "." not in one.name or one.name in only]
     places = "".join(f" {s.field.metadata['metavar']}" for s in settings if s.field.metadata.get("positional"))
     parser = _Parser(
-        prog=program, usage=f"{program}{places} [OPTIONS]", description=_paragraph(kind), allow_abbrev=False,
-        argument_default=argparse.SUPPRESS, formatter_class=functools.partial(argparse.HelpFormatter, width=100),
+        prog=program, usage=f"{program}{places} [OPTIONS]", allow_abbrev=False,
+        description="\n  ".join([_paragraph(kind), *examples_of(kind)]),
+        argument_default=argparse.SUPPRESS, formatter_class=_Formatter,
     )  # fmt: skip
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # so that -1e-3 is a value, not an option
     groups: dict[str, Any] = {"": parser}
     for name, part in typing.get_type_hints(kind).items():
-        if dataclasses.is_dataclass(part):
-            groups[name] = parser.add_argument_group(name, _paragraph(part))
+        if dataclasses.is_dataclass(part) and any(one.name.startswith(f"{name}.") for one in settings):
+            groups[name] = parser.add_argument_group(name, None if only else _paragraph(part))
     for setting in settings:
         alias = getattr(kind, "ALIASES", {}).get(setting.name)
         _add(groups[setting.name.rpartition(".")[0]], setting, alias, setting.doc if explain else "")
@@ -147,7 +162,9 @@ def _add(group: Any, setting: Setting, alias: str | None, doc: str) -> None:
     name, kind, field, default, _ = setting
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
-    if shown not in (None, "", dataclasses.MISSING) and not isinstance(shown, bool):
+    if isinstance(default, bool):
+        shown = ("on" if default else "off") if default or "." in name else None
+    if shown not in (None, "", dataclasses.MISSING):
         doc += f" (default: {shown})"
     more: dict[str, Any] = {"help": doc.replace("%", "%%")}
     if typing.get_origin(kind) in (typing.Union, types.UnionType):  # X | None
@@ -187,9 +204,7 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[st
     """Raise InputError about words that are no arguments of the command."""
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
-        names = [name.lstrip("-") for name in parser._option_string_actions]
-        near = difflib.get_close_matches(flags[0].lstrip("-"), names, n=1)
-        hint = f"; did you mean --{near[0]}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if (near := _similar(flags[0], parser)) else ""
         for old, new in renamed.items():
             if flag(old) == flags[0]:
                 hint = f"; {new}" if " " in new else f"; it is now called {flag(new)}"
@@ -200,6 +215,16 @@ def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[st
             f'a text of several words must be in quotes, as in {parser.prog} "two words"; after the first came: {shown}'
         )
     parser.error(f"unexpected argument {unknown[0]!r}")
+
+
+def _similar(unknown: str, parser: _Parser) -> list[str]:
+    """The options that an unknown one may stand for: those of any section with its name, else the most similar one."""
+    name, known = unknown.lstrip("-"), [each.lstrip("-") for each in parser._option_string_actions]
+    last = {each.rpartition(".")[2]: each for each in known}
+    found = [each for each in known if "." in each and each.rpartition(".")[2] == name]
+    found = found or difflib.get_close_matches(name, known, n=1)
+    found = found or [last[each] for each in difflib.get_close_matches(name, last, n=1, cutoff=0.75)]
+    return [f"--{each}" for each in found]
 
 
 @functools.cache
@@ -216,3 +241,8 @@ def _docs(kind: type) -> dict[str, str]:
 
 def _paragraph(kind: Any) -> str:
     return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+
+
+def examples_of(kind: type) -> list[str]:
+    """The commands in the docstring of a command's arguments: its lines that begin with ``hmrnn``."""
+    return [line.strip() for line in (kind.__doc__ or "").splitlines() if line.strip().startswith("hmrnn ")]

@@ -71,7 +71,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                 wrong = f", {event['error']:.1%} wrong" if "error" in event else ""
                 show(
                     f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}{wrong}, "
-                    f"boundary rates {_rates(event['rates'])}, rate {event['learning_rate']:g}{mark}"
+                    f"boundary rates {_rates(event['rates'])}, learning rate {event['learning_rate']:g}{mark}"
                 )
             elif event["event"] == "detector":
                 style = "green" if event["condition"] == "alive" else "yellow"

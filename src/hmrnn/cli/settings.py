@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hmrnn.cli.arguments import TrainArguments
-from hmrnn.cli.parse import build, parse, print_help
+from hmrnn.cli.parse import build, parse, print_help, settings_of
 from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
 from hmrnn.config_io import OLD_NAMES
@@ -15,6 +15,20 @@ from hmrnn.errors import InputError
 from hmrnn.presets import NOTES, PRESETS
 
 C = TypeVar("C", bound=Config)
+KINDS = """\
+presets:
+  text, strokes            a text or pen strokes of your own; a file alone chooses between these two
+  words                    a text whose spaces are removed, to find its words
+  labels, tags, pairs      sequences with a label each, with a tag per token, or in pairs
+  demo, handwritten        a novel, or built-in handwriting; small enough for a CPU
+  ptb, text8, enwik8, iamondb            the paper's settings for its corpora
+  ptb-best, enwik8-best, iamondb-best    the settings of our best results
+"""
+OFTEN = {
+    "model.hidden_size", "model.num_layers", "train.epochs", "train.batch_size", "train.learning_rate", "train.device",
+    "train.seed", "train.start_from", "detectors.rates",
+}  # fmt: skip
+"""The settings in ``hmrnn train --help``."""
 
 
 def train_arguments(words: list[str]) -> TrainArguments:
@@ -22,12 +36,15 @@ def train_arguments(words: list[str]) -> TrainArguments:
     target = words[0] if words and not words[0].startswith("-") else None
     wants_help = not {"-h", "--help"}.isdisjoint(words)
     if target is None and not wants_help:
-        raise InputError(
-            f"hmrnn train needs a preset ({', '.join(PRESETS)}) or a file of text or strokes as its first argument"
-        )
-    name, config = preset_for(target or "ptb")
+        raise InputError("hmrnn train needs a file or a preset first, as in hmrnn train book.txt (see its --help)")
+    if target is None:
+        print_help(TrainArguments, "hmrnn train", PRESETS["text"], OFTEN)
+        every = sum("." in one.name for one in settings_of(TrainArguments))
+        print(f"\n{KINDS}\nDefaults above are those of text. hmrnn train PRESET --help lists all {every} settings.")
+        raise SystemExit(0)
+    name, config = preset_for(target)
     if wants_help:
-        print(f"presets: {', '.join(PRESETS)}; the defaults below are those of {target or 'ptb'}")
+        print(f"Every setting, with the defaults of {target}. hmrnn train --help is shorter.")
         if target in NOTES:
             print(f"{target}: {NOTES[target]}")
         print_help(TrainArguments, "hmrnn train", config)

@@ -51,8 +51,8 @@ def _kind(path: str) -> str:
         return "strokes"
     if endings & {".json", ".csv"} and not os.path.isdir(path):
         raise InputError(
-            f"{path} may hold strokes or text: write strokes or text in its place, and the file after --data.path "
-            "(of hmrnn data: --path); other time series are for hmrnn.HMSegmenter, in Python"
+            f"{path} may hold one of several kinds of data: name it before the file, as in labels {shlex.quote(path)} "
+            "(labels, tags, pairs, text or strokes); a series without labels is for hmrnn.HMSegmenter, in Python"
         )
     if os.path.isdir(path) and is_iamondb(names):
         raise InputError(

@@ -24,8 +24,8 @@ class DetectorConfig:
     slope: tuple[float, float] = (0.0, 5.0)
     """Slope annealing, growth per epoch and maximum: a = min(maximum, 1 + growth * epoch). Growth 0 keeps a = 1."""
     rates: tuple[float, ...] = ()
-    """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. The settings
-    below say how the detectors get there. Empty: no targets. hm-lstm only."""
+    """Target boundary rates, the share of steps at which each detector fires, the lowest detector first. Other settings
+    of the detectors say how they get there. Empty: no targets. hm-lstm only."""
     start_at_rates: bool = False
     """Set the detectors' biases before the first update so that they fire at these rates on the first batch. With layer
     norm the detectors above the first may start lower: a positive bias there makes the gradient explode."""

@@ -32,6 +32,10 @@ class States(NamedTuple):
         """The same values without their graph."""
         return self.apply(torch.Tensor.detach)
 
+    def to(self, *args: Any, **kwargs: Any) -> States:
+        """The states on another device or in another dtype, as by ``torch.Tensor.to``."""
+        return self.apply(lambda a: a.to(*args, **kwargs))
+
 
 def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None, batch_first: bool = False) -> Tensor:
     """``a``, (T, B, ...), or (B, T, ...) with ``batch_first``, with the steps of each sequence in reverse order.

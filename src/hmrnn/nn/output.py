@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
+from hmrnn.ops.interface import shapes
 
 
 class Operation(enum.IntEnum):
@@ -21,9 +22,9 @@ class Operation(enum.IntEnum):
     FLUSH = 2
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Output:
-    """The output of HMLSTM for a sequence; with ``batch_first`` T and B are swapped."""
+    """The output of HMLSTM for a sequence; with ``batch_first`` T and B are swapped. ``repr`` shows its shapes."""
 
     hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
     """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was.
@@ -35,6 +36,10 @@ class Output:
     """(T, B, L-1): z̃, the outputs of the detectors before binarisation."""
     operations: Tensor
     """(T, B, L): the :class:`Operation` of each layer; COPY in the padding."""
+
+    def __repr__(self) -> str:
+        fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return f"Output({', '.join(f'{name}={shapes(value)}' for name, value in fields)})"
 
 
 def operations(

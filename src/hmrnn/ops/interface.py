@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.ops.estimators import Boundary, OnCopy
@@ -78,13 +79,29 @@ class LayerWeights(NamedTuple):
         return F.linear(F.gelu(rows), self.D2, self.d2)[..., 0]
 
 
-class State(NamedTuple):
-    """What an HM-LSTM carries from one time step to the next."""
+def shapes(value: object) -> str:
+    """The shapes of tensors in nested tuples, as ``repr`` shows them."""
+    if isinstance(value, PackedSequence):
+        return f"packed {tuple(value.data.shape)}"
+    if isinstance(value, Tensor):
+        return str(tuple(value.shape))
+    return f"[{', '.join(map(shapes, value))}]" if isinstance(value, tuple) else repr(value)
 
-    h: tuple[Tensor, ...]  # L of (B, H_l)
-    c: tuple[Tensor, ...]  # L of (B, H_l)
-    z: Tensor  # (B, L-1)
-    pending: Tensor | None = None  # (B, L-1) gates of the top-down input with top_down="pending"; None: equal to z
+
+class State(NamedTuple):
+    """What an HM-LSTM carries from one time step to the next: pass it on whole, as ``rnn(more, state.detach())``.
+
+    ``h`` and ``c`` are tuples of L tensors (B, H_l), the lowest layer first. ``z`` (B, L-1) holds the boundaries of the
+    last step, and ``pending`` (B, L-1), with ``top_down="pending"``, the gates of the top-down input at the next step.
+    """
+
+    h: tuple[Tensor, ...]
+    c: tuple[Tensor, ...]
+    z: Tensor
+    pending: Tensor | None = None  # None: equal to z
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(f'{name}={shapes(value)}' for name, value in self._asdict().items())})"
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> State:
         """The state with ``function`` applied to each tensor."""
@@ -94,6 +111,10 @@ class State(NamedTuple):
     def detach(self) -> State:
         """The same values without their graph, for truncated backpropagation."""
         return self.apply(torch.Tensor.detach)
+
+    def to(self, *args: Any, **kwargs: Any) -> State:
+        """The state on another device or in another dtype, as by ``torch.Tensor.to``."""
+        return self.apply(lambda a: a.to(*args, **kwargs))
 
 
 def check_dtype(state: State, dtype: torch.dtype) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, option
@@ -100,6 +101,8 @@ class TextArguments(ModelArguments):
     def source(self) -> tuple[str | None, str | None]:
         """The text and the file to read, one of them or none; a text that names an existing file is that file."""
         if self.text is not None and os.path.isfile(os.path.expanduser(self.text)):
-            warn(f"{self.text} is a file, which is read; to read these letters as a text, use standard input")
+            warn(f"hmrnn: note: {self.text} is a file, which is read; to read these letters, use standard input")
             return None, self.text
+        if self.text is not None and re.fullmatch(r"\S+\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", self.text):
+            warn(f"hmrnn: note: there is no file {self.text}, so these letters are read")
         return self.text, self.file

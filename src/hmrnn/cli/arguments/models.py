@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Literal
 
 from hmrnn.cli.arguments.base import Arguments, ModelArguments, TextArguments, called, check_files, check_folder
@@ -13,7 +14,12 @@ from hmrnn.pretrained import bundled
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateArguments(ModelArguments):
-    """Bits per character of a model on its own corpus or on other files; boundary rates, updates and multiply-adds."""
+    """Bits per character of a model on its own corpus or on other files; boundary rates, updates and multiply-adds.
+
+    hmrnn evaluate -m runs/book
+    hmrnn evaluate -m runs/book --split valid --boundaries
+    hmrnn evaluate --file other.txt --plain
+    """
 
     split: Literal["train", "valid", "test"] | None = None
     """Part of the model's own corpus to read; test if not given."""
@@ -68,7 +74,11 @@ class EvaluateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class ScoreArguments(TextArguments):
-    """Bits per character of a text: each character is predicted from those before it."""
+    """Bits per character of a text: each character is predicted from those before it.
+
+    hmrnn score "It was the best of times."
+    hmrnn score -m runs/book --lines --file book.txt
+    """
 
     lines: bool = option(False, reads="text")
     """Score every line by itself."""
@@ -78,7 +88,12 @@ class ScoreArguments(TextArguments):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentArguments(TextArguments):
-    """Show the segments that a model finds in a text, level by level."""
+    """Show the segments that a model finds in a text, level by level.
+
+    hmrnn segment "When the boats came back in the evening"
+    hmrnn segment -m runs/book --file book.txt --format words
+    hmrnn segment -m runs/book --stream book.txt --out found
+    """
 
     line: str | None = option(None, "LINE", reads="strokes")
     """Handwriting: the line of --file, or of the validation part, by its name or number; the first if not given."""
@@ -123,7 +138,12 @@ class SegmentArguments(TextArguments):
 
 @dataclasses.dataclass(frozen=True)
 class GenerateArguments(ModelArguments):
-    """Continue a prompt, symbol by symbol; or write lines of handwriting."""
+    """Continue a prompt, symbol by symbol; or write lines of handwriting.
+
+    hmrnn generate "The river " --length 300
+    hmrnn generate -m runs/book "It was " --temperature 0.7 --samples 2
+    hmrnn generate -m handwriting-small --bias 1 --out lines.svg
+    """
 
     prompt: str = option("", "[PROMPT]", positional=True, reads="text")
     """The text to continue; it is printed before the continuation."""
@@ -161,7 +181,11 @@ class GenerateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class PredictArguments(Arguments):
-    """Answer sequences with a model of labels, tags or pairs, which hmrnn train labels, tags or pairs has made."""
+    """Answer sequences with a model of labels, tags or pairs, which hmrnn train labels, tags or pairs has made.
+
+    hmrnn predict -m runs/labels new.txt
+    hmrnn predict -m runs/labels reviews.tsv --explain
+    """
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
     """A run directory (its best checkpoint is used) or a checkpoint directory."""
@@ -179,6 +203,8 @@ class PredictArguments(Arguments):
 
     def check(self) -> None:
         super().check()
+        if self.file != "-" and " " in self.file and not os.path.exists(os.path.expanduser(self.file)):
+            raise InputError(f"there is no file {self.file!r}; give a text on standard input, a line per sequence")
         if self.file != "-":
             check_files(self.file)
         if self.beam < 1:
@@ -189,7 +215,11 @@ class PredictArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class PlotArguments(TextArguments):
-    """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run."""
+    """Draw the paper's Figure 3 or 4 for a text, its Figure 5 for handwriting, or the training curves of a run.
+
+    hmrnn plot "The river flows through the old town." --figure segments --out segments.png
+    hmrnn plot -m runs/book --figure curves --out curves.svg
+    """
 
     figure: Literal["3", "4", "5", "segments", "timescales", "curves"] | None = None
     """3: boundaries under the text. 4: with a heat map of the norms. 5: handwriting, coloured by segment.
@@ -216,7 +246,11 @@ EXPLORED = tuple(bundled.names())
 
 @dataclasses.dataclass(frozen=True)
 class ExploreArguments(Arguments):
-    """Serve a page on this machine: type a text and see its segments, compare models, watch one write."""
+    """Serve a page on this machine: type a text and see its segments, compare models, watch one write.
+
+    hmrnn explore
+    hmrnn explore -m runs/book english-small --port 9000
+    """
 
     model: tuple[str, ...] = option(EXPLORED, "MODEL", "-m")
     """One or more run directories, checkpoint directories or bundled models; the page can reach no others. Without -m
@@ -242,7 +276,10 @@ class ExploreArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class ExportArguments(Arguments):
-    """Write a model to a directory of its own: weights, config, vocabulary and a card, without training state."""
+    """Write a model to a directory of its own: weights, config, vocabulary and a card, without training state.
+
+    hmrnn export -m runs/book --out book-small --half
+    """
 
     model: str = option(dataclasses.MISSING, "MODEL", "-m")
     """A run directory (its best checkpoint is used), a checkpoint directory, or the name of a bundled model."""

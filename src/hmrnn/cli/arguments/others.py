@@ -15,12 +15,19 @@ from hmrnn.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class DataArguments(Arguments):
-    """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE)."""
+    """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE).
 
-    name: str = option("demo", "[NAME]", positional=True)
-    """A preset, a text file, or a file of strokes (.npz)."""
+    hmrnn data book.txt
+    hmrnn data labels reviews.tsv
+    hmrnn data ptb --path corpora/ptb
+    """
+
+    name: str = option("demo", "[PRESET|PATH]", positional=True)
+    """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
+    paths: tuple[str, ...] = option((), "[PATH ...]", positional=True, file=True)
+    """Files or folders with the data, after a preset; or more files after the first. Same as --path."""
     path: tuple[str, ...] = option((), "PATH", file=True)
-    """Where the corpus is."""
+    """Where the corpus is, after a preset."""
     split: Literal["paper", "official"] = "paper"
     """Which split of iamondb to show."""
     archive: str | None = option(None, "FILE")
@@ -35,19 +42,24 @@ class DataArguments(Arguments):
     """Stop after N characters (100000000 of enwik9 are text8); 0 cleans the whole dump."""
 
     def flags(self) -> dict[str, str]:
-        return {"data.path": "--path", "data.split": "--split"}
+        return {"data.path": "--path", "data.split": "--split", "data.bytes": "--data.bytes of hmrnn train"}
 
     def check(self) -> None:
         super().check()
         if self.text8_from is not None and self.prose_from is not None:
             raise InputError("--text8-from and --prose-from were both given; give one of them")
+        if self.paths and self.path:
+            raise InputError(f"the data was given twice: {self.paths[0]} and --path {self.path[0]}; leave one out")
         if self.text8_from is None and self.prose_from is None:
             preset_for(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchArguments(Arguments):
-    """Measure this package beside torch.nn.LSTM, interleaved in one run; writes tables, JSON and a plot."""
+    """Measure this package beside torch.nn.LSTM, interleaved in one run; writes tables, JSON and a plot.
+
+    hmrnn bench --modes train --sizes 32x128
+    """
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to measure."""
@@ -83,7 +95,11 @@ class BenchArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class DemoArguments(Arguments):
-    """Train on a novel, or on built-in handwriting, and show what the model found."""
+    """Train on a novel, or on built-in handwriting, and show what the model found.
+
+    hmrnn demo
+    hmrnn demo --handwriting
+    """
 
     handwriting: bool = False
     """Handwriting instead of text."""

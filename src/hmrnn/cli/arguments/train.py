@@ -12,7 +12,14 @@ from hmrnn.config import Config
 
 @dataclasses.dataclass(frozen=True)
 class TrainArguments(Config, Arguments):
-    """Train a model."""
+    """Train a model.
+
+    hmrnn train book.txt                        # on a text of yours; the run is runs/book
+    hmrnn train book.txt --resume               # continue after Ctrl-C
+    hmrnn train book.txt --from english-small   # from a trained model, for 3 epochs
+    hmrnn train labels reviews.tsv              # on texts with labels
+    hmrnn train ptb --data.path corpora/ptb     # as in the paper
+    """
 
     ALIASES: ClassVar[dict[str, str]] = {"train.start_from": "--from"}
     """Further flags of settings."""
@@ -21,7 +28,7 @@ class TrainArguments(Config, Arguments):
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True)
     """Files or folders with the data, after a preset; or more files after the first. Same as --data.path."""
     out: str | None = option(None, "PATH")
-    """Directory of the run; runs/NAME if not given."""
+    """Directory of the run; if not given, runs/NAME, of a preset or of a file alone."""
     resume: bool = False
     """Continue the run in that directory exactly where it stopped."""
     overwrite: bool = False

@@ -17,7 +17,7 @@ from hmrnn.data.text.novel import novel
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
 from hmrnn.data.text.vocabulary import Kind, code_points
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, convert
 from hmrnn.utils.novel import PACKAGE, novel_file
 
 SPLITS = ("train", "valid", "test")
@@ -155,9 +155,10 @@ def _decoded(path: Path, report: Report) -> Iterator[str]:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             offset = start + len(block) - len(error.object) + error.start  # error.object starts in the previous block
-            raise _not_text(path, f"byte 0x{error.object[error.start]:02x}", offset, error.reason) from error
+            byte = error.object[error.start]
+            raise _not_text(path, f"byte 0x{byte:02x}", offset, error.reason, convert(byte, offset)) from error
         if 0 in block:
-            raise _not_text(path, "a zero byte", start + block.index(0), "text has none")
+            raise _not_text(path, "a zero byte", start + block.index(0), "text has none", "convert it to UTF-8")
         yield text
         start += len(block)
 
@@ -167,10 +168,9 @@ def as_read(text: str) -> str:
     return text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _not_text(path: Path, what: str, offset: int, why: str) -> InputError:
+def _not_text(path: Path, what: str, offset: int, why: str, to_do: str) -> InputError:
     return InputError(
-        f"{path} is not UTF-8 text: {what} at offset {offset} ({why}); "
-        "convert it to UTF-8, or read it as bytes (data.bytes)"
+        f"{path} is not UTF-8 text: {what} at offset {offset} ({why}); {to_do}, or read it as bytes (data.bytes)"
     )
 
 
