@@ -32,9 +32,9 @@ stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 
-# Small faults in the source, each of which some test must notice; takes about 15 minutes.
+# Small faults in the source, each of which some test must notice; takes about 25 minutes of the processor.
 mutations: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python tests/stress/mutations.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/stress/mutations.py --jobs $$(nproc)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

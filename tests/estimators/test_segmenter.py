@@ -135,6 +135,22 @@ def test_streams_are_long_enough_to_carry_a_state(steps: int, span: float, count
     last = streams[chunks - 1, 7]
     assert last.shape == (10, count, 1)
     assert last.max() < steps
+    assert last[0].ravel().tolist() == [k * streams.part + (chunks - 1) * 8 + 7 for k in range(count)]
+
+
+@torch.no_grad()
+def test_rows_of_detectors_move_slowly_and_stay_bounded() -> None:
+    network = Network(2, 4, 2, mixtures=1, on_copy="hold", device=torch.device("cpu"))
+    before = [[row.clone() for row in rows] for rows in network.detectors()]
+    for rows in network.detectors():
+        for row in rows:
+            row += 10
+    network.restrain(before)
+    (_, _, lowest), above = network.detectors()
+    torch.testing.assert_close(lowest, before[0][2] + 1.5)  # of the series itself: not bounded
+    for row, old, most in zip(above, before[1], (1.0, 1.0, 3.0)):
+        moved = old + 1.5
+        torch.testing.assert_close(row, moved * min(1.0, most / moved.abs().sum().item()))
 
 
 def test_the_state_of_a_short_series_is_carried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ import torch
 
 import hmrnn
 from hmrnn.errors import InputError
+from hmrnn.estimators import sequences
 from hmrnn.estimators.base import NotFittedError
-from hmrnn.pretrained.labelled import LabelModel
+from hmrnn.pretrained.labelled import LabelModel, PairModel
 
 SMALL: dict[str, Any] = {"hidden_size": 6, "num_layers": 2, "embedding_size": 4, "epochs": 2, "batch_size": 8}
 TEXTS = ["ab" * k for k in range(1, 9)] + ["cd" * k for k in range(1, 9)]
@@ -67,10 +68,45 @@ def test_classifier_learns_and_explains(classifier: hmrnn.HMClassifier) -> None:
     assert len(classifier.loss_curve_) == classifier.n_iter_ <= 12
 
 
-def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier) -> None:
+def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(classifier.loss_curve_) < classifier.loss_curve_[0]
+    after: list[dict[str, torch.Tensor]] = []
+
+    def watched(trainer: Any, *rest: Any) -> Any:
+        for event in train(trainer, *rest):
+            if event["event"] == "valid":
+                after.append(copy.deepcopy(trainer.model.state_dict()))
+            yield event
+
+    train = sequences.train
+    monkeypatch.setattr(sequences, "train", watched)
     stopped = hmrnn.HMClassifier(**{**SMALL, "epochs": 30}, learning_rate=0.9, patience=1).fit(TEXTS, LABELS)
-    assert stopped.n_iter_ < 30
+    assert len(after) == stopped.n_iter_ < 30
+    best = after[int(np.argmin(stopped.loss_curve_))]
+    assert best is not after[-1]
+    torch.testing.assert_close(dict(stopped.model_.network.state_dict()), dict(best), rtol=0, atol=0)
+
+
+def test_rates_and_the_memory_that_are_chosen_by_default() -> None:
+    assert hmrnn.HMClassifier()._config(0).detectors.rates == (0.5, 0.25)
+    assert hmrnn.HMTransducer()._config(0).detectors.rates == (0.75, 0.375)
+    assert hmrnn.HMTransducer()._config(0).model.attend == "segments"
+    lstm = hmrnn.HMTransducer(rnn="lstm")._config(0)
+    assert (lstm.model.attend, lstm.detectors.rates) == ("steps", ())
+
+
+def test_tokens_are_spelled_out_unless_told_otherwise(tagger: hmrnn.HMTagger) -> None:
+    assert tagger.model_.reads.spelled
+    whole = hmrnn.HMTagger(**{**SMALL, "epochs": 1}, spelled=False).fit(SENTENCES, TAGS)
+    assert not whole.model_.reads.spelled
+
+
+def test_the_beam_is_that_of_the_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = hmrnn.HMTransducer(**{**SMALL, "epochs": 1}, beam=3).fit(WORDS, SOUNDS)
+    for name in ("predict", "score", "explain", "error_rate"):
+        monkeypatch.setattr(PairModel, name, lambda self, *given, beam=1: beam)
+    assert (model.predict(WORDS), model.explain(WORDS)) == (3, 3)
+    assert (model.score(WORDS, SOUNDS), model.error_rate(WORDS, SOUNDS)) == (3, 3)
 
 
 HOW: list[dict[str, Any]] = [

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 import hmrnn
 from hmrnn import HMLSTM, InputError, Operation, State
 from hmrnn.nn import BidirectionalHMLSTM, ReadOut, Stack
+from hmrnn.nn import bidirectional as directions
 from hmrnn.nn.bidirectional import States, reverse_steps
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -231,6 +232,11 @@ def test_options_are_those_of_both_directions() -> None:
     assert read_out(rnn(x)[0].hidden).shape == (T, B, 2)
 
 
+def test_networks_of_one_direction_are_found() -> None:
+    rnn, other = network(), HMLSTM(2, 3, 2)
+    assert directions.one_way(nn.ModuleList([rnn, other])) == [*rnn.directions, other]
+
+
 def test_what_is_refused() -> None:
     rnn, x = network(), inputs()
     _, state = rnn(x)
@@ -288,6 +294,9 @@ def test_a_stack_feeds_all_layers_to_the_next_network(bidirectional: bool) -> No
             *high(torch.cat(want.hidden, dim=-1), top, boundaries=torch.ones_like(second.boundaries))[0].hidden,
         ],
     )
+    symbols, embedding = torch.randint(7, (T, B)), inputs(7, INPUT)
+    by_symbol, _ = stack(symbols, embedding=embedding)
+    assert_close([*by_symbol[1].hidden], [*stack(embedding[symbols])[0][1].hidden])
     with pytest.raises(InputError, match=r"^states must be None or hold 2, one per network; got 1$"):
         stack(x, states[:1])
     with pytest.raises(InputError, match=rf"sum\(below.output_sizes\) = {sum(low.output_sizes)}; got {INPUT}$"):

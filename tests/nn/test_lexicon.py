@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from hmrnn.errors import InputError
 from hmrnn.nn import lexicon
@@ -79,7 +80,32 @@ def test_minima_do_not_depend_on_the_numbers_of_the_symbols():
     assert (found[0] == found[1]).all()
 
 
-def test_shares_are_of_the_words_that_fit():
+def test_minima_by_hand():
+    lattice = lexicon._Lattice(torch.tensor([[0, 1, 2, 1, 1, 2]]).T, np.zeros((3, 3), np.int8))
+    # after 0 the probability of what follows is 1, then 2/3, 1/2, 1/3, 2/3
+    assert lattice.minima()[:, 0].tolist() == [False, False, False, True, False, False]
+
+
+def test_no_word_is_cut_where_the_rules_forbid_it_or_joined_where_they_cut():
+    drawn = np.random.default_rng(1).choice(WORDS, 400)
+    text = "".join(word + "\n" * (k % 9 == 8) for k, word in enumerate(drawn))
+    together, apart = ("d", "o"), ("e", "e")  # of "dog" and "sees"
+    rules = np.zeros((len(LETTERS),) * 2, np.int8)
+    rules[LETTERS.index("d"), LETTERS.index("o")], rules[LETTERS.index("e"), LETTERS.index("e")] = -1, 1
+    found = learn_lexicon(np.array([LETTERS.index(c) for c in text]), rules, np.array([0]))
+    words = {spell(word) for word in found.words}
+    assert words
+    assert not any("".join(apart) in word for word in words)
+    assert not any(word.endswith(together[0]) and word + together[1] in text for word in words)
+
+
+def test_shares_are_lowered_and_of_the_words_that_fit():
+    counts = np.array([8.0, 4.0, 2.0, 1.0])
+    few = lexicon.Lexicon([(0,), (1, 2, 3), (1, 2), (2,)], counts, 20.0, 4, 2.0)
+    words, shares = few.shares(2, 2)
+    lowered = counts[[0, 2]] - (1 - np.exp(-counts[[0, 2]]))
+    assert words == [(0,), (1, 2)]
+    assert shares == pytest.approx(lowered / lowered.sum())
     found = learn()
     words, shares = found.shares(4, 4)
     assert len(words) == 4

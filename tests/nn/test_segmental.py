@@ -65,6 +65,18 @@ def test_viterbi_finds_the_best_of_the_enumeration(T, K):
     assert best_segmentation(scores) == best
 
 
+def test_segments_that_reach_beyond_the_end_are_not_counted_whatever_their_scores():
+    torch.manual_seed(0)
+    scores = torch.randn(5, 3, 2, dtype=torch.float64)
+    total, best = sum_segmentations(scores).total, best_segmentation(scores)
+    for value in (torch.nan, torch.inf):
+        scores[4, 1:], scores[3, 2] = value, value
+        sums = sum_segmentations(scores)
+        torch.testing.assert_close(sums.total, total, rtol=0, atol=0)
+        assert sums.segments[4, 1:].eq(0).all()
+        assert best_segmentation(scores) == best
+
+
 def tiny_head(**options):
     torch.manual_seed(3)
     return SegmentalHead(4, 5, longest=3, size=6, **options).double().eval()
@@ -98,6 +110,23 @@ def test_scores_are_those_of_the_decoder_and_the_lexicon():
         share = torch.sigmoid(head.gate(torch.tanh(head.start(context[t, 0]))))[0]
         expected = (1 - share) * spelt(head, context[t, 0], word).exp() + share * shares.get(word, 0.0)
         assert scores[t, k, 0].item() == pytest.approx(expected.log().item(), abs=1e-5)
+
+
+def test_a_new_lexicon_replaces_the_old_one():
+    head, twice = tiny_head(lexicon=3), tiny_head(lexicon=3)
+    twice.set_lexicon([(0, 1, 2), (3,)], np.array([0.6, 0.4]))
+    for each in (head, twice):
+        each.set_lexicon([(1, 2)], np.array([1.0]))
+    symbols, context = torch.tensor([[0], [1], [2], [3]]), torch.randn(4, 1, 5, dtype=torch.float64)
+    given = context, windows(symbols, 3)
+    torch.testing.assert_close(twice(*given).closed, head(*given).closed, rtol=0, atol=0)
+
+
+def test_dropout_is_for_training_alone():
+    plain, dropped = tiny_head(), tiny_head(dropout=0.5)
+    given = torch.randn(4, 1, 5, dtype=torch.float64), windows(torch.tensor([[0], [1], [2], [3]]), 3)
+    torch.testing.assert_close(dropped(*given).closed, plain(*given).closed, rtol=0, atol=0)
+    assert not torch.allclose(dropped.train()(*given).closed, plain(*given).closed)
 
 
 def test_all_words_have_probability_one():

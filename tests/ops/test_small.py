@@ -31,13 +31,35 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize(("flush", "top_down", "copy", "more"), grid((False, True), TOP_DOWN, (True, False), MORE))
+OFTEN = (True, "boundary", True, {"T": 20, "on_copy": "hold", "sizes": (4, 3, 5, 2)})
+"""Long enough for a layer that is flushed, but not fed, to end a segment."""
+
+
+@pytest.mark.parametrize(
+    ("flush", "top_down", "copy", "more"), [*grid((False, True), TOP_DOWN, (True, False), MORE), OFTEN]
+)
 def test_outputs_and_gradients_are_those_of_the_reference(
     flush: bool, top_down: TopDown, copy: bool, more: dict[str, Any]
 ) -> None:
-    given = make(Case(T=8, B=4, flush=flush, top_down=top_down, copy=copy, **more), torch.float64)
+    case = Case(**({"T": 8, "B": 4} | more), flush=flush, top_down=top_down, copy=copy)
+    given = make(case, torch.float64)
     error, name = worst(evaluate(small.hmlstm, given, torch.float64), expected(given))
     assert error < 1e-10, f"{name}: {error}"
+
+
+def test_the_caller_may_reuse_noise_and_forced_boundaries_before_the_backward_pass() -> None:
+    given = make(Case(T=8, B=4, boundary="sample", on_copy="hold", forced="some"), torch.float64)
+    options, found = Options(1.7, "sample", "hold"), []
+    for reused in (False, True):
+        weights = [type(w)(*(None if a is None else a.clone().requires_grad_() for a in w)) for w in given.weights]
+        noise, forced = given.noise.clone(), given.forced.clone()
+        result = small.hmlstm(given.source, weights, given.state, options, noise=noise, boundaries=forced)
+        if reused:
+            noise.copy_(1 - noise)
+            forced.fill_(torch.nan)
+        sum(h.pow(2).sum() for h in result.hidden).backward()
+        found.append([a.grad for w in weights for a in w if a is not None])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def test_the_slope_has_a_gradient() -> None:

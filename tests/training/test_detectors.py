@@ -333,5 +333,8 @@ def test_gains_start_where_they_are_asked_to() -> None:
         for name, p in model.named_parameters():
             started = 0.7 if "gain_U" in name or "gain_V" in name else before[name]
             assert torch.equal(p, before[name] * 0 + started), name
-    trainer = tiny.trainer(tiny.config(recurrent_gain=0.7, layer_norm=True))
-    assert all(bool((gain == 0.7).all()) for gain in trainer.model.rnn.gain_V)
+    for changes, started in (({"recurrent_gain": 0.7}, 0.7), ({}, 0.3), ({"rnn": "ln-lstm"}, 1.0)):
+        trainer = tiny.trainer(tiny.config(layer_norm=True, **changes))
+        gains = [p for name, p in trainer.model.named_parameters() if "gain_U" in name or "gain_V" in name]
+        assert gains
+        assert all(torch.equal(gain, torch.full_like(gain, started)) for gain in gains), changes
