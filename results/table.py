@@ -1,4 +1,4 @@
-"""Make the tables of results/README.md and results/searches.md from the recorded runs.
+"""Make the tables of results/README.md and results/rows.md from the recorded runs.
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
@@ -97,6 +97,36 @@ def table(folder: Path) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     return "\n".join(head + [row(folder / name, r) for name, r in results(folder)])
+
+
+def best(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Of each network in a folder the run with the best validation."""
+    networks: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name, r in sorted(results(folder), key=lambda named: float(named[1]["validation_bits"])):
+        networks.setdefault(json.loads((folder / name / "config.json").read_text())["model"]["rnn"], (name, r))
+    return list(networks.values())
+
+
+def table_in_short(*rows: tuple[Path, dict[str, Any]]) -> str:
+    """Rows of text with fewer columns."""
+    head = [
+        "| model | seed | validation | test | boundary rates z¹, z² | parameters | epochs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines = [
+        f"| [{r['model']}]({run.parent.name}/{run.name}) | {r['seed']} | {r['validation_bits']:.4f} |"
+        f" {r['test']['bits']:.4f} | {rates_of(r['test'])} | {r['parameters'] / 1e6:.1f} M | {r['epochs']:g} |"
+        for run, r in rows
+    ]
+    return "\n".join(head + lines)
+
+
+def table_of_best(*folders: Path) -> str:
+    return table_in_short(*((folder / name, r) for folder in folders for name, r in best(folder)))
+
+
+def table_of_all(folder: Path) -> str:
+    return table_in_short(*((folder / name, r) for name, r in results(folder)))
 
 
 def table_of_search(folder: Path) -> str:
@@ -224,7 +254,8 @@ def table_of_seeds(folder: Path) -> str:
 TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table_of_search,
           "ptb-search": table_of_search, "ptb-regularisers": table_of_search,
           "ptb-baselines": table, "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
-          "iamondb seeds": table_of_seeds, "enwik8": table,
+          "ptb-long best": lambda folder: table_of_best(folder, folder.parent / "ptb-large"),
+          "enwik8 short": table_of_all, "text8 short": table_of_all, "iamondb seeds": table_of_seeds, "enwik8": table,
           "ptb-cell": table_of_cost,
           "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
           "text8": table, "iamondb": table_of_strokes,
@@ -246,7 +277,7 @@ def main() -> None:
     unknown = set(sys.argv[1:]) - {"--check"}
     if unknown:
         raise SystemExit(f"usage: python results/table.py [--check]; got {' '.join(sorted(unknown))}")
-    for page in (HERE / "README.md", HERE / "searches.md"):
+    for page in (HERE / "README.md", HERE / "rows.md"):
         before = page.read_text()
         after = filled(before)
         if "--check" not in sys.argv:
