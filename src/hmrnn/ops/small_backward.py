@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.small_track import Call, Track, centred, rows
+from hmrnn.ops.small_track import Call, Track, multiply, rows
 
 
 def backward(
+    kind: type[Layer],
     call: Call,
     weights: Sequence[LayerWeights],
     tracks: Sequence[Track],
@@ -22,12 +22,12 @@ def backward(
 ) -> list[Tensor | None]:
     """Gradients of W·x + b of the first layer, forced boundaries, slope, z, pending, h, c, and all weights.
 
-    ``grads`` are those of the outputs of the forward pass; ``needs`` says which gradients are wanted, in this order.
+    ``kind`` is the class of the layers. ``grads`` are those of the outputs of the forward pass; ``needs`` says which
+    gradients are wanted, in this order.
     """
     L = len(tracks)
     hidden, of_detectors = grads[:L], grads[L : L + 4]
     ends = zip(grads[L + 4 : 2 * L + 4], grads[2 * L + 4 :])
-    kind = _Layer if weights[0].gain_U is None else _Normalised
     layers = [kind(l, call, *given) for l, given in enumerate(zip(weights, tracks, hidden, ends))]
     for l, layer in enumerate(layers[:-1]):
         layer.above, layers[l + 1].below = layers[l + 1], layer
@@ -61,11 +61,11 @@ BLOCK = 1 << 13
 """Elements of h whose local derivatives are computed at once: few calls, and the data fit in the CPU cache."""
 
 
-class _Layer:
+class Layer:
     """The gradients of one layer at the current step of the loop. The batch is the last dimension."""
 
-    below: _Layer | None = None
-    above: _Layer | None = None
+    below: Layer | None = None
+    above: Layer | None = None
 
     def __init__(
         self,
@@ -79,20 +79,23 @@ class _Layer:
         T, R, B = track.s.shape
         H = w.hidden_size
         self.l, self.call, self.w, self.track, self.H = l, call, w, track, H
-        matrices = [*([] if l == 0 else [w.W]), w.U, *([] if w.V is None else [w.V])]
-        self.matrix = torch.cat([a.t() for a in matrices])  # (K, R)
+        self.names = [*([] if l == 0 else ["W"]), "U", *([] if w.V is None else ["V"])]
+        matrices = [self._matrix(name) for name in self.names]
+        self.sizes = [a.shape[1] for a in matrices]
+        self.matrix = self._transposed(torch.cat([a.t() for a in matrices])).numpy()  # (K, R or more)
         self.d = np.zeros((2, H, B), track.s.numpy().dtype)  # of h and c
         self.dh, self.dc = self.d
         for part, given in zip(self.d, d_end):
             if given is not None:
                 part[:] = given.t().numpy()
         self.d_hidden = None if d_hidden is None else rows(d_hidden).numpy()
-        self.ds = torch.empty_like(track.s)
-        self.ds_steps, ds = self.ds.unbind(), self.ds.numpy()
-        self.x_steps, self.d_matrix = track.x.transpose(1, 2).unbind(), track.s.new_zeros(R, len(self.matrix))
-        self.ds_gates, self.ds_z = ds[:, : 4 * H].reshape(T, 4, H, B), ds[:, 4 * H :]
-        self.dx = track.s.new_empty(len(self.matrix), B)
-        parts = [a.numpy() for a in self.dx.split([a.shape[1] for a in matrices])]
+        # R rows, and further ones if the matrix is to be multiplied with more
+        self.ds_all = track.s.new_zeros(T, max(R, self.matrix.shape[1]), B)
+        self.ds, ds = self.ds_all[:, :R], self.ds_all.numpy()
+        self.ds_steps = list(ds)
+        self.ds_gates, self.ds_z = ds[:, : 4 * H].reshape(T, 4, H, B), ds[:, 4 * H : R]
+        self.dx = np.empty((len(self.matrix), B), ds.dtype)
+        parts = np.split(self.dx, np.cumsum(self.sizes)[:-1])
         self.dx_below = None if l == 0 else parts.pop(0)
         self.dx_own = parts.pop(0)
         self.dx_above = parts[0] if parts else None
@@ -117,6 +120,15 @@ class _Layer:
         )
         self.block_start = T
         self.dz_steps: list[np.ndarray] = []
+
+    def _matrix(self, name: str) -> Tensor:
+        """The rows of W, U or V that the forward pass multiplies with ``track.x``."""
+        matrix: Tensor = getattr(self.w, name)
+        return matrix
+
+    def _transposed(self, matrix: Tensor) -> Tensor:
+        """What ``ds`` is multiplied with, given the transpose (K, R) of the matrices."""
+        return matrix.contiguous()
 
     def _prepare_block(self, last: int) -> None:
         """Compute the local derivatives, as if all rows moved, for a block of steps that ends with ``last``."""
@@ -224,12 +236,8 @@ class _Layer:
             if change is not None and to_fed is not None:
                 passed = to_fed + (change * self.unflushed[t] if self.flushes else change)
                 below.dz = below.dz + (passed if self.active is None else passed * self.active[t])
-            if self.copies or self.active is not None:
-                np.multiply(self.dx_below, self.fed[t], out=self.dx_below)
             np.add(below.dh, self.dx_below, out=below.dh)
         if above is not None and self.dx_above is not None:
-            if self.gated:
-                np.multiply(self.dx_above, self.gate[t], out=self.dx_above)
             np.add(above.dh, self.dx_above, out=above.dh)
             if to_gate is not None and self.pending:
                 new_gate = to_gate if new_gate is None else new_gate + to_gate
@@ -245,17 +253,16 @@ class _Layer:
 
     def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Set ``dx``, the gradients of h below, own and above; return those of z below and of the top-down gate."""
-        torch.mm(self.matrix, self.ds_steps[t], out=self.dx)
-        self.d_matrix.addmm_(self.ds_steps[t], self.x_steps[t])
-        return self._to_gates(t)
-
-    def _to_gates(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The dot products of ``dx`` with h below and above; None where no gate has a gradient."""
+        multiply(self.matrix, self.ds_steps[t], self.dx)
         to_fed = to_gate = None
         if self.copies and self.below is not None and self.dx_below is not None:
             to_fed = self._dot(self.dx_below, self.below.h[t + 1])
         if self.gated and self.dx_above is not None and self.above is not None:
             to_gate = self._dot(self.dx_above, self.above.h[t])
+        if self.dx_below is not None and (self.copies or self.active is not None):
+            np.multiply(self.dx_below, self.fed[t], out=self.dx_below)
+        if self.dx_above is not None and self.gated:
+            np.multiply(self.dx_above, self.gate[t], out=self.dx_above)
         return to_fed, to_gate
 
     def _detector(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -281,87 +288,24 @@ class _Layer:
 
     def weight_gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights. In the first layer W and b have none here."""
-        found = self._by_matrix(self.d_matrix)
+        d_matrix = outer(self.ds, self.track.x)
+        found = dict(zip(self.names, d_matrix.split(self.sizes, 1)))
         return found if self.l == 0 else found | {"b": self.ds.sum((0, 2))}
-
-    def _by_matrix(self, a: Tensor, dim: int = 1) -> dict[str, Tensor]:
-        """The columns of ``a`` (n, K), or with ``dim=0`` the rows, that belong to W, U and V."""
-        parts = {"W": self.dx_below, "U": self.dx_own, "V": self.dx_above}
-        sizes = {name: len(part) for name, part in parts.items() if part is not None}
-        return dict(zip(sizes, a.split(list(sizes.values()), dim)))
 
     def _dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """(B,): the dot products of the columns of ``a`` and ``b``."""
-        dots: np.ndarray = self.ones[: len(a)] @ (a * b)
+        dots: np.ndarray = np.dot(self.ones[: len(a)], a * b)
         return dots
 
 
-class _Normalised(_Layer):
-    """A layer with layer norm."""
+def flat(a: Tensor) -> Tensor:
+    """a (T, n, B) as (n, T·B)."""
+    return a.transpose(0, 1).flatten(1)
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        H, w, track = self.H, self.w, self.track
-        assert w.gain_c is not None
-        assert w.bias_c is not None
-        self.matrix_z = self.matrix[:, 4 * H :]
-        self.buffer = self.ds.new_empty(4 * H, self.ds.shape[2])  # of a contribution before layer norm
-        self.contributions = {}
-        self.d_found: dict[str, Any] = {}
-        x_parts = self._by_matrix(track.x.transpose(1, 2), dim=2)
-        for name, dx in self._by_matrix(self.dx, dim=0).items():
-            gain, matrix = getattr(w, f"gain_{name}").numpy(), centred(w, name)
-            norm = getattr(track, f"norm_{name}").numpy()
-            factor = {"W": self.fed, "U": np.ones_like(self.fed), "V": self.gate}[name]
-            self.d_found[name], self.d_found[f"gain_{name}"] = torch.zeros_like(matrix), np.zeros_like(gain)
-            self.contributions[name] = (matrix.t(), gain, norm, factor, dx, x_parts[name].unbind())
-        self.gain_c, self.bias_c, self.norm_c = w.gain_c.numpy(), w.bias_c.numpy(), track.norm_c.numpy()
-        self.d_found["gain_c"], self.d_found["bias_c"] = np.zeros_like(self.gain_c), np.zeros_like(self.gain_c)
 
-    def _squashed(self, first: int, last: int) -> np.ndarray:
-        normal = self.norm_c[first : last + 1, :-1] * self.gain_c[:, None] + self.bias_c[:, None]
-        return np.tanh(normal, out=normal)
-
-    def _into_cell(self, t: int, now: int, dh: np.ndarray, dc: np.ndarray) -> None:
-        d, normal, inverse = dh * self.cell[now], self.norm_c[t, :-1], self.norm_c[t, -1]
-        along = d * normal
-        self.d_found["gain_c"] += along.sum(1)
-        self.d_found["bias_c"] += d.sum(1)
-        d *= self.gain_c[:, None]
-        d -= self.ones[: self.H] @ d / self.H
-        d -= normal * (self.gain_c @ along / self.H)
-        dc += d * inverse
-
-    def _multiply(self, t: int, now: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        torch.mm(self.matrix_z, self.ds_steps[t][4 * self.H :], out=self.dx)  # the detector's rows
-        to_fed, to_gate = self._to_gates(t)
-        ds, d = self.ds_gates[t].reshape(self.buffer.shape), self.buffer.numpy()
-        for name, (matrix, gain, norm, factor, dx, x) in self.contributions.items():
-            normal, inverse = norm[t, :-1], norm[t, -1]
-            along = ds * normal
-            self.d_found[f"gain_{name}"] += along @ factor[t]
-            total = gain @ along
-            np.multiply(ds, gain[:, None], out=d)
-            d -= np.multiply(normal, total / len(gain), out=along)
-            d *= inverse
-            dx.addmm_(matrix, self.buffer)
-            self.d_found[name].addmm_(self.buffer, x[t])
-            if name == "W" and to_fed is not None:
-                to_fed = to_fed + total
-            if name == "V" and to_gate is not None:
-                to_gate = to_gate + total
-        return to_fed, to_gate
-
-    def weight_gradients(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        z = self.ds[:, 4 * self.H :].transpose(0, 1).flatten(1) @ self.track.x.transpose(1, 2).flatten(0, 1)
-        detector = self._by_matrix(z)
-        for name, d in self.d_found.items():
-            if isinstance(d, np.ndarray):
-                found[name] = torch.from_numpy(d)
-            else:
-                found[name] = torch.cat([d - d.mean(0), detector[name]])
-        return found if self.l == 0 else found | {"b": self.ds.sum((0, 2))}
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """(m, n): the sum over steps and sequences of the outer products of a (T, m, B) and b (T, n, B)."""
+    return flat(a) @ flat(b).t()
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> Tensor:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights, Options
+
+LARGE = 1 << 16
+"""Elements of a matrix from which torch's product with a vector per sequence is faster than NumPy's."""
 
 
 class Call(NamedTuple):
@@ -33,10 +37,10 @@ class Track(NamedTuple):
     flushed: Tensor  # (T, B): 1 on FLUSH
     z: Tensor  # (T+1, B), the initial z first; empty in the top layer
     gate: Tensor  # (T+1, B) of the top-down input; empty in the top layer
-    norm_W: Tensor  # (T, 4H+1, B) with layer norm: W·h normalised, and below it the inverse of the standard deviation
+    norm_W: Tensor  # (T, B) with layer norm: the inverse of the standard deviation of W·h
     norm_U: Tensor  # each of these is empty without layer norm and where the layer has no such matrix
     norm_V: Tensor
-    norm_c: Tensor  # (T, H+1, B) the same of c
+    norm_c: Tensor  # (T, H+1, B) with layer norm: c normalised, and below it the inverse of its standard deviation
 
 
 def rows(a: Tensor) -> Tensor:
@@ -48,3 +52,11 @@ def centred(w: LayerWeights, name: str) -> Tensor:
     """(4H, size): the gate rows of a matrix less their mean, so that the mean of its product with h is 0."""
     matrix: Tensor = getattr(w, name)[: 4 * w.hidden_size]
     return matrix - matrix.mean(0)
+
+
+def multiply(matrix: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+    """Write matrix (m, n) times x (n, B) to ``out``."""
+    if matrix.size < LARGE:
+        np.dot(matrix, x, out=out)
+    else:
+        torch.mm(torch.from_numpy(matrix), torch.from_numpy(x), out=torch.from_numpy(out))
