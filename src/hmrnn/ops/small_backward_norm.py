@@ -15,9 +15,9 @@ from hmrnn.ops.small_track import centred, multiply
 class NormalisedLayer(Layer):
     """A layer with layer norm.
 
-    What a matrix C, centred, is multiplied with is x = factor · h / deviation, where deviation² = h·Qh + epsilon and Q =
-    CᵀC / 4H. So a gradient dx gives the factor dx · h / deviation =: to, and h, less what comes through the deviation,
-    factor / deviation · (dx - to · Qh / deviation).
+    What a matrix C, centred, is multiplied with is x = factor · h / deviation, where deviation² = h·Qh + epsilon and
+    Q = CᵀC / 4H. So a gradient dx gives the factor the gradient to = dx · h / deviation. It gives h, less what comes
+    through the deviation, factor / deviation · (dx - to · Qh / deviation).
 
     ``ds_all`` has further rows if there is a detector: the gradient of s_z for each of W, U and V, times the deviation
     by which ``dx`` is divided later.

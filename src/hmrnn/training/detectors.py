@@ -40,17 +40,22 @@ def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[fl
     """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives the present rates.
 
     A detector's rate grows with its bias, so bisection finds the bias. The lowest detector comes first, as the input of
-    the others depends on it. With layer norm, biases above the first detector stay below zero, even if the rates are
-    then lower: with a positive bias a detector fires while its layer is still all zeros, where layer norm multiplies
-    gradients by 316 at every step.
+    the others depends on it; of two directions, both at once. With layer norm, biases above the first detector stay
+    below zero, even if the rates are then lower: with a positive bias a detector fires while its layer is still all
+    zeros, where layer norm multiplies gradients by 316 at every step.
     """
-    for l, target in enumerate(targets):
-        upper = l % model.rnn.num_boundaries > 0
-        low, high = -WIDEST, BELOW_ZERO if upper and model.rnn.layer_norm else WIDEST
+    levels = model.rnn.num_boundaries
+    for level in range(levels):
+        alike = range(level, len(targets), levels)  # the detectors of this level, one per direction
+        low = dict.fromkeys(alike, -WIDEST)
+        high = dict.fromkeys(alike, BELOW_ZERO if level > 0 and model.rnn.layer_norm else WIDEST)
         for _ in range(12):
-            middle = (low + high) / 2
-            model.rnn.detector_biases()[l][-1] = middle
-            low, high = (middle, high) if measured()[l] < target else (low, middle)
+            middle = {l: (low[l] + high[l]) / 2 for l in alike}
+            for l in alike:
+                model.rnn.detector_biases()[l][-1] = middle[l]
+            rates = measured()
+            for l in alike:
+                (low if rates[l] < targets[l] else high)[l] = middle[l]
 
 
 def expect(model: nn.Module, rates: tuple[float, ...]) -> None:
