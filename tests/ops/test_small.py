@@ -9,7 +9,7 @@ import torch
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, reference, small
+from hmrnn.ops import Options, State, reference, small, small_track
 from hmrnn.ops.interface import TOP_DOWN, TopDown
 from hmrnn.ops.sparse import forward as sparse
 from pairs import grid
@@ -60,6 +60,14 @@ def test_the_caller_may_reuse_noise_and_forced_boundaries_before_the_backward_pa
         sum(h.pow(2).sum() for h in result.hidden).backward()
         found.append([a.grad for w in weights for a in w if a is not None])
     torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_large_matrices_are_multiplied_by_torch(layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_track, "LARGE", 0)
+    given = make(Case(T=8, B=4, layer_norm=layer_norm), torch.float64)
+    error, name = worst(evaluate(small.hmlstm, given, torch.float64), expected(given))
+    assert error < 1e-10, f"{name}: {error}"
 
 
 def test_the_slope_has_a_gradient() -> None:
