@@ -25,6 +25,9 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.csv", "labels", "review,label\nab,x\nd,y\n", ["ab", "d"], ["x", "y"]),
     ("a.csv", "labels", "text\nab\nd\n", ["ab", "d"], None),
     ("a.csv", "labels", "1,2.5,3,x\n0,1,2,y\n", [[1.0, 2.5, 3.0], [0.0, 1.0, 2.0]], ["x", "y"]),
+    ("a.csv", "labels", "id,text,label\n1,ab,x\n2,d,y\n", ["ab", "d"], ["x", "y"]),
+    ("a.csv", "labels", "id,text,date\n1,ab,x\n2,d,y\n", ["ab", "d"], None),
+    ("a.csv", "labels", "label,t0,t1\nx,1,2\ny,3,4\n", [[1.0, 2.0], [3.0, 4.0]], ["x", "y"]),
     ("a.jsonl", "labels", '{"text": "ab", "label": 1}\n\n{"text": "c", "label": 0}', ["ab", "c"], [1, 0]),
     ("a.jsonl.gz", "labels", '{"series": [[1, 2]], "label": "x"}', [[[1, 2]]], ["x"]),
     ("a.conll", "tags", "the D\ncat N\n\nsat V\n", [["the", "cat"], ["sat"]], [["D", "N"], ["V"]]),
@@ -57,6 +60,8 @@ def test_lines_of_tokens_and_of_numbers() -> None:
 
 BAD: list[tuple[str, Any, str, str]] = [
     ("a.tsv", "labels", "ab\tx\nc\n", "row 2 has 1 columns"),
+    ("a.tsv", "labels", "text\tlabel\nab\tx\nc\n", "row 3 has 1 columns"),
+    ("a.csv", "labels", "t0,t1,class\n1,2,x\n", "row 1: expected .* the first row may name the columns"),
     ("a.tsv", "labels", "", "holds no sequences"),
     ("a.csv", "labels", "1,b,x\n", "row 1: expected the numbers"),
     ("a.csv", "pairs", "a,b,c\n", "two columns; got 3"),
@@ -102,6 +107,9 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("a\nb\n")
     with pytest.raises(InputError, match="holds no label"):
         load_labelled(DataConfig(format="labels", path=(str(tmp_path / "none.txt"),)))
+    (tmp_path / "named.csv").write_text("review,sentiment\n" + "good,x\nbad,y\n" * 10)
+    with pytest.raises(InputError, match="only its first row has the label 'sentiment', so it seems to name the col"):
+        load_labelled(DataConfig(format="labels", path=(str(tmp_path / "named.csv"),)))
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
     with pytest.raises(InputError, match="not UTF-8 text: byte 0xff"):
         load_labelled(DataConfig(format="labels", path=(str(tmp_path / "bytes.tsv"),)))

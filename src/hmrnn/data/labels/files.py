@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,12 +52,24 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
         found = parse(decoded(archives.read_whole(path, report), str(path)), path.name, modality)
         if found.answers is None:
             raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
+        if modality == "labels":
+            _check_no_header(path, found.answers)
         sequences += found.sequences
         answers += found.answers
     name = ", ".join(path.name for path in paths)
     with naming(name):
         return make_corpus(
             modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed
+        )
+
+
+def _check_no_header(path: Path, labels: Sequence[Any]) -> None:
+    """InputError if the first label is the only one that occurs once, so that it is likely the name of a column."""
+    once = [label for label, count in Counter(map(str, labels)).items() if count == 1]
+    if len(labels) > 2 and once == [str(labels[0])]:
+        raise InputError(
+            f"{path}: only its first row has the label {labels[0]!r}, so it seems to name the columns; name them "
+            "text and label, or, if it is a label, give it a second sequence"
         )
 
 
@@ -189,24 +202,29 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
     if not rows:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
     named = [cell.strip().lower() for cell in rows[0]]
-    first, last = 0, len(named) - 1
+    first, last, number = 0, len(named) - 1, 1  # number of the first row that is no header
     header = [named.index(cell) for cell in SEQUENCE if cell in named]
     if len(named) == 2 and not header and ANSWER[modality] in named:
         header = [1 - named.index(ANSWER[modality])]
-    if len(named) <= 2 and header:
+    if header:
         first = header[0]
         last = named.index(ANSWER[modality]) if ANSWER[modality] in named else 1 - first if len(named) == 2 else 0
-        rows = rows[1:]
-    wrong = [k for k, row in enumerate(rows, start=1) if len(row) != len(named)]
+        rows, number = rows[1:], 2
+    wrong = [k for k, row in enumerate(rows) if len(row) != len(named)]
     if wrong:
         raise InputError(
-            f"{name}, row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, and the first has {len(named)}"
+            f"{name}, row {wrong[0] + number} has {len(rows[wrong[0]])} columns, and the first has {len(named)}"
         )
-    if len(named) == 1:
-        return _together([row[0] for row in rows], [], name, modality)
-    if len(named) == 2:
+    if len(named) == 1 or (len(named) > 2 and header and ANSWER[modality] not in named):
+        return _together([row[first] for row in rows], [], name, modality)
+    if len(named) == 2 or header:
         return _together([row[first] for row in rows], [row[last] for row in rows], name, modality)
     if modality != "labels":
         raise InputError(f"{name} must have two columns; got {len(named)}")
-    found = [_series(row[:-1], f"{name}, row {k}") for k, row in enumerate(rows, start=1)]
-    return _together(found, [row[-1] for row in rows], name, modality)
+    if ANSWER[modality] in named:
+        last, rows, number = named.index(ANSWER[modality]), rows[1:], 2
+    try:
+        found = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
+    except InputError as error:
+        raise InputError(f"{error}; the first row may name the columns: text and label, or label alone") from error
+    return _together(found, [row[last] for row in rows], name, modality)
