@@ -26,7 +26,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
     return tiny.saved_model(tmp_path_factory.mktemp("base") / "model")
 
 
-def test_a_text_in_memory(base: TextModel) -> None:
+def test_a_text_in_memory(base: TextModel, tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in base.network.state_dict().items()}
     events: list[dict] = []
     tuned = base.finetune(TEXT, epochs=2, seed=3, device="cpu", progress=events.append)
@@ -40,6 +40,13 @@ def test_a_text_in_memory(base: TextModel) -> None:
     assert min(valid[1:]) < valid[0]
     assert tuned.config.train.start_from == base.source
     assert tuned.config.model == base.config.model
+    saved = hmrnn.load(tuned.save(tmp_path / "kept"))
+    assert isinstance(saved, TextModel)
+    assert saved.vocabulary == tuned.vocabulary
+    assert saved.config.data.path == ("text",)
+    assert all(torch.equal(a, b) for a, b in zip(saved.network.parameters(), tuned.network.parameters()))
+    with pytest.raises(InputError, match="kept exists already"):
+        tuned.save(tmp_path / "kept")
     with torch.no_grad():
         held_out = TEXT[-90:-45]  # between training and test part
         assert tuned.score(held_out).bits < base.score(held_out.replace("x", "c").replace("é", "a")).bits + 3
@@ -86,8 +93,12 @@ def test_clear_errors(base: TextModel, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("abc")
     with pytest.raises(InputError, match="is too short"):
         base.finetune(tmp_path / "short.txt")
+    with pytest.raises(InputError, match=r"^the text is too short"):
+        base.finetune("abc")
     with pytest.raises(InputError, match="a run that is kept in out needs its text in a file, and there is no file"):
-        base.finetune("no-such-book.txt", out=tmp_path / "run")
+        base.finetune(TEXT, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"^there is no file no-such-book\.txt"):
+        base.finetune("no-such-book.txt")
     with pytest.raises(InputError, match="there is no file"):
         base.finetune(tmp_path / "none.txt")
     with pytest.raises(InputError, match=r"train\.epochs must be at least 1"):

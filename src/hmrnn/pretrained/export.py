@@ -28,20 +28,32 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     one, or a new one with the facts of the checkpoint. It has no checksum, so that it can be edited.
     """
     directory, out = locate(source), Path(out)
-    if out.exists():
-        raise InputError(f"{out} exists already; choose another directory")
+    check_new(out)
     load(directory)  # refuses a model that cannot be loaded
     saved = checkpoint.read(directory)
     weights = {name: _half(name, weight) for name, weight in saved.weights.items()} if half else saved.weights
-    ready = Checkpoint(_without_places(saved.config), saved.reads, weights)
+    ready = Checkpoint(saved.config, saved.reads, weights)
     rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
     own = carried(directory)
-    text = card(out.name, ready, _validation(directory)).encode() if own is None else own + ROUNDED * rounded
+    return write(out, ready, _validation(directory), None if own is None else own + ROUNDED * rounded)
+
+
+def write(out: str | Path, saved: Checkpoint, validation: str | None = None, text: bytes | None = None) -> Path:
+    """Write a model to the new directory ``out``, without the places of its data; ``text`` is the card to keep."""
+    out = check_new(Path(out))
+    ready = Checkpoint(_without_places(saved.config), saved.reads, saved.weights)
     try:
         checkpoint.write(out, ready)
-        (out / CARD).write_bytes(text)
+        (out / CARD).write_bytes(card(out.name, ready, validation).encode() if text is None else text)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
+    return out
+
+
+def check_new(out: Path) -> Path:
+    """``out``; InputError if it exists."""
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another directory")
     return out
 
 

@@ -21,6 +21,7 @@ from hmrnn.tasks.text import settled
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+from hmrnn.utils import files
 from hmrnn.utils.devices import choose_device
 
 Event = dict[str, Any]
@@ -123,7 +124,10 @@ def finetune(
         run = RunDirectory(Path(folder, "run") if out is None else Path(out))
         run.check(resume=False, overwrite=False)
         least = 2 if config.data.format == "lines" else t.batch_size * t.length + 1
-        corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
+        try:
+            corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
+        except InputError as error:  # which may name the file that the text was written to
+            raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error
         if isinstance(corpus, Corpus):
             config = settled(config, corpus)
         trainer = Trainer(config, corpus, choose_device(t.device), start=start)
@@ -144,6 +148,8 @@ def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: P
         return DataConfig(format="strokes", path=_paths(data))
     kind: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
     if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
+        if files.seems_named(data):
+            raise InputError(f"there is no file {data}, or it cannot be reached; check the path")
         if kept:
             raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
         (folder / "text").write_text(data, encoding="utf-8")

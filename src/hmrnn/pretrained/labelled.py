@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 
-from hmrnn import checkpoint
 from hmrnn.analysis.decision import Decision
 from hmrnn.analysis.edits import edit_distance
-from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags, check_weights
 from hmrnn.data.labels.labelling import Labelling
 from hmrnn.data.labels.sequences import Item, sequences
-from hmrnn.errors import InputError
 from hmrnn.inference.labelled import read_labelled, segmentation
 from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
@@ -59,18 +55,6 @@ class LabelledModel(Model):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right answers."""
         raise NotImplementedError
-
-    def save(self, directory: str | Path) -> Path:
-        """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle."""
-        path = Path(directory)
-        if path.exists():
-            raise InputError(f"{path} exists already; choose another directory")
-        weights = dict(self.network.state_dict())
-        try:
-            checkpoint.write(path, Checkpoint(self.config, self.labelling, weights))
-        except OSError as error:
-            raise InputError(f"cannot write to {path}: {error.strerror}; choose another directory") from error
-        return path
 
     def _items(self, X: Any) -> list[Item]:
         return sequences(X, tokens=self.labelling.tokens)

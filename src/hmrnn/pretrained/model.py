@@ -43,7 +43,7 @@ def one_each(condition: Condition, numbers: int) -> list[Any] | None:
 
 
 class Model:
-    """The face of a trained model: ``segment``, ``segment_many``, ``generate``, ``score``, ``figure``, ``corpus``."""
+    """The face of a trained model: ``segment``, ``generate``, ``score``, ``figure``, ``save`` and others."""
 
     figures: ClassVar[tuple[str, ...]]
     """The names that ``figure`` takes, the usual one first."""
@@ -97,6 +97,16 @@ class Model:
         return finetune(
             self, data, out=out, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device, progress=progress
         )
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle.
+
+        Of the paths of the data only the file names are kept. ``hmrnn export`` can also round the weights to 16 bits.
+        """
+        from hmrnn.checkpoint import Checkpoint
+        from hmrnn.pretrained.export import write
+
+        return write(directory, Checkpoint(self.config, self.reads, dict(self.network.state_dict())))
 
     def tell(self, condition: Condition, count: int = 1, steps: int | None = None) -> Told:
         """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -59,6 +60,11 @@ def content(path: Path, most: int, least: int = 0) -> bytes | None:
         except MemoryError as error:
             raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit into memory") from error
     return data if data is not None and len(data) == size else None
+
+
+def seems_named(text: str) -> bool:
+    """Whether a text looks like the name of a file: one word with a usual ending."""
+    return re.fullmatch(r"\S{1,255}\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", text) is not None
 
 
 def hold(folder: Path) -> IO[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, option
 from hmrnn.cli.terminal import warn
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.pretrained import bundled
+from hmrnn.utils.files import seems_named
 
 KINDS = {"text": "text", "strokes": "handwriting"}
 """How messages call what a model reads."""
@@ -103,6 +103,6 @@ class TextArguments(ModelArguments):
         if self.text is not None and os.path.isfile(os.path.expanduser(self.text)):
             warn(f"hmrnn: note: {self.text} is a file, which is read; to read these letters, use standard input")
             return None, self.text
-        if self.text is not None and re.fullmatch(r"\S+\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", self.text):
+        if self.text is not None and seems_named(self.text):
             warn(f"hmrnn: note: there is no file {self.text}, so these letters are read")
         return self.text, self.file
