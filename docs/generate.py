@@ -16,6 +16,14 @@ from hmrnn.cli.parse import parser_of, settings_of
 from hmrnn.config import SECTIONS, Config
 from hmrnn.presets import PRESETS
 
+PUBLIC = {
+    "Networks": ("HMLSTM", "Output", "Operation", "State", "HMLSTMCell"),
+    "Trained models": ("load", "TextModel", "StrokeModel", "Segmentation", "InputError"),
+    "In the manner of scikit-learn": ("HMClassifier", "HMTagger", "HMTransducer", "HMSegmenter"),
+    "Networks that predict": ("LanguageModel", "HandwritingModel"),
+}
+"""The names in hmrnn.__all__ by what they are for."""
+
 
 def contents(index: str) -> str:
     """Hidden tables of contents for the sections of the first page: what its lists link to, in their order."""
@@ -74,7 +82,9 @@ def commands() -> str:
 
 def names() -> str:
     """The public classes and functions with their docstrings: of hmrnn, of hmrnn.nn, and the baselines."""
-    public = {name: getattr(hmrnn, name) for name in hmrnn.__all__ if name != "__version__"}
+    public = []
+    for heading, group in PUBLIC.items():
+        public += [f"## {heading}", *(_documented(f"hmrnn.{name}", getattr(hmrnn, name)) for name in group)]
     modules = {name: value for name, value in vars(hmrnn.nn).items() if _made_in(value, "hmrnn.nn.")}
     baselines: dict[str, Any] = {}
     for module in pkgutil.iter_modules(hmrnn.nn.baselines.__path__, "hmrnn.nn.baselines."):
@@ -82,8 +92,7 @@ def names() -> str:
         baselines |= {name: value for name, value in found if _made_in(value, module.name)}
     return "\n\n".join(
         [
-            "## hmrnn",
-            *(_documented(f"hmrnn.{name}", value) for name, value in sorted(public.items())),
+            *public,
             "## hmrnn.nn",
             *(_documented(f"hmrnn.nn.{name}", value) for name, value in sorted(modules.items())),
             "## hmrnn.nn.baselines",
@@ -98,8 +107,10 @@ def _made_in(value: Any, module: str) -> bool:
 
 
 def _documented(name: str, value: Any) -> str:
-    kind, members = ("autoclass", "\n   :members:") if inspect.isclass(value) else ("autofunction", "")
-    return f"```{{eval-rst}}\n.. {kind}:: {name}{members}\n```"
+    if not inspect.isclass(value):
+        return f"```{{eval-rst}}\n.. autofunction:: {name}\n```"
+    members = "\n   :members:\n   :inherited-members: Module, tuple, int, Enum, BaseException"
+    return f"```{{eval-rst}}\n.. autoclass:: {name}{members}\n```"
 
 
 def _words(action: Any) -> str:

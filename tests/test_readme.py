@@ -246,6 +246,9 @@ def test_the_generated_pages_name_every_setting_preset_command_and_class() -> No
     names = generate.names()
     assert [name for name in hmrnn.__all__ if name != "__version__" and f":: hmrnn.{name}\n" not in names] == []
     assert ":: hmrnn.nn.ReadOut\n" in names
+    assert sorted(name for group in generate.PUBLIC.values() for name in group) == sorted(
+        {*hmrnn.__all__} - {"__version__"}
+    )
 
 
 def test_the_documents_describe_every_format_and_preset() -> None:

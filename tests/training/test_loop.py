@@ -212,7 +212,7 @@ def test_plateaus_divide_the_rate_and_end_the_run() -> None:
     assert judged(trainer, 2.7) == (False, 0.25, None)
     best, rate, finished = judged(trainer, 2.7)
     assert (best, rate) == (False, 0.25)
-    assert finished == "validation stopped improving after 1 division(s) of the rate"
+    assert finished == "validation stopped improving after 1 division(s) of the learning rate"
     assert (trainer.progress.best, trainer.progress.best_step) == (2.6, 7)
 
 
@@ -231,7 +231,7 @@ def test_early_stop_and_the_best_model_by_validation(tmp_path: Path) -> None:
         for event in train(trainer, here):
             if event["event"] == "valid" and event["best"]:
                 best = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
-    assert event["reason"] == "validation stopped improving after 1 division(s) of the rate"
+    assert event["reason"] == "validation stopped improving after 1 division(s) of the learning rate"
     assert event["step"] == 8
     rates = [(line["step"], line["best"]) for line in read_metrics(tmp_path / "metrics.jsonl") if "best" in line]
     assert rates == [(2, True), (4, True), (6, False), (8, False)]

@@ -74,7 +74,7 @@ class Progress:
         """Divide the learning rate or end the run, if it is time."""
         if self.stale >= t.patience:
             if self.divisions >= t.divisions:
-                self.finished = f"validation stopped improving after {self.divisions} division(s) of the rate"
+                self.finished = f"validation stopped improving after {self.divisions} division(s) of the learning rate"
             else:
                 self.learning_rate /= t.divide_rate_by
                 self.divisions, self.stale = self.divisions + 1, 0
