@@ -84,6 +84,17 @@ def test_the_best_of_several_runs_is_kept() -> None:
     assert HMSegmenter((4, 3), **SMALL, n_init=3).fit(x).loss_curve_ == best.loss_curve_
 
 
+def test_progress_is_shown_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    x = two_levels(200, 0)[0]
+    quiet = HMSegmenter((4, 3), **SMALL).fit(x)
+    assert capsys.readouterr().err == ""
+    loud = HMSegmenter((4, 3), **SMALL, verbose=True).fit(x)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"update {k} of 4" for k in (1, 2, 3, 4)]
+    assert f"  {loud.loss_curve_[-1]:.4f} nats per step, boundary rates " in lines[-1]
+    assert loud.loss_curve_ == quiet.loss_curve_
+
+
 def test_parameters() -> None:
     model = HMSegmenter((5, 3), hidden_size=[8, 9, 10])
     assert model.get_params()["segment_lengths"] == (5, 3)

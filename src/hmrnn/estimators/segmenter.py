@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -67,6 +68,7 @@ class HMSegmenter(Estimator):
         device: where to train: cpu, cuda, cuda:N or auto; a fitted model computes where ``network_`` is.
         random_state: seed of weights and draws: a whole number, a ``RandomState`` to draw it from, or None for a new
             one each time.
+        verbose: print the loss to standard error after every tenth of the updates.
 
     Attributes after ``fit``: ``network_``, ``n_features_in_``, ``mean_``, ``scale_``, ``loss_curve_`` (nats per step,
     mean over levels) and ``rates_`` (for each level the share of the steps of X at which ``predict`` cuts).
@@ -93,6 +95,7 @@ class HMSegmenter(Estimator):
         on_copy: str = "hold",
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
     ) -> None:
         self.segment_lengths = segment_lengths
         self.hidden_size = hidden_size
@@ -105,6 +108,7 @@ class HMSegmenter(Estimator):
         self.on_copy = on_copy
         self.device = device
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
@@ -270,6 +274,10 @@ class HMSegmenter(Estimator):
                     f"the loss or its gradient is not finite at update {update + 1} of {self.updates}; lower "
                     f"learning_rate, which is {self.learning_rate:g}"
                 )
+            if self.verbose and (update + 1) % max(1, self.updates // 10) == 0:
+                shown = " ".join(f"{each:.3f}" for each in rate)
+                print(f"update {update + 1} of {self.updates}  {losses[-1]:.4f} nats per step, boundary rates {shown}",
+                      file=sys.stderr)  # fmt: skip
         network.rnn.engine = "auto"  # the fastest to read one series
         return network, losses
 
