@@ -1,4 +1,4 @@
-"""Draw docs/frontier.svg: bits per byte against multiply-adds per symbol, from the recorded runs on enwik8.
+"""Draw docs/frontier.svg: bits per byte against multiply-adds and GPU time per byte, from the runs on enwik8.
 
 python results/frontier.py
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+
+from matplotlib.axes import Axes
 
 from hmrnn.plots.style import BLACK, BLUE, GREY, ORANGE, SMALL, new_figure, styled
 
@@ -18,42 +20,63 @@ OTHERS = {
 }
 
 
-def points() -> dict[str, dict[str, tuple[float, float]]]:
-    """Millions of multiply-adds and validation bits of each size, for both networks."""
-    found: dict[str, dict[str, tuple[float, float]]] = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
+NETWORKS = (
+    ("LN-LSTM", "LN-LSTM", GREY, "s", 1),
+    ("LN-HM-LSTM", "HM-LSTM at word rates, no FLUSH, pending gate", BLUE, "o", -1),
+)
+Points = dict[str, dict[str, tuple[float, float]]]
+"""For both networks, by their sizes: work per byte and validation bits."""
+
+
+def points() -> tuple[Points, Points]:
+    """With work as millions of multiply-adds, and as microseconds of an update on a GPU, where it was measured."""
+    multiplied: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
+    timed: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
     rows = json.loads((HERE / "enwik8-frontier" / "validation.json").read_text())["rows"]
     for path in [*HERE.glob("enwik8-frontier/*/result.json"), *HERE.glob("enwik8-cell/pending-*/result.json")]:
         result = json.loads(path.read_text())
-        rows.append(result | {"multiply_adds": result["test"]["multiply_adds"]})
+        name = path.parent.name.removesuffix("-seed1")
+        rows.append(result | {"name": name, "multiply_adds": result["test"]["multiply_adds"]})
+    speeds = json.loads((HERE / "bench" / "updates-h200.json").read_text())["rows"]
     for row in rows:
         network, size = row["model"].split(",")[0].split(" ")
-        found[network][size] = (row["multiply_adds"] / 1e6, row["validation_bits"])
-    return found
+        multiplied[network][size] = (row["multiply_adds"] / 1e6, row["validation_bits"])
+        if row["name"] in speeds:
+            timed[network][size] = (1e6 / speeds[row["name"]]["symbols_per_second"], row["validation_bits"])
+    return multiplied, timed
+
+
+def draw(axes: Axes, found: Points, side: int) -> None:
+    """Lines of both networks. ``side``: 1 if sizes of LSTMs stand above their line, -1 if below."""
+    for network, said, colour, marker, above in NETWORKS:
+        above *= side
+        places = sorted(found[network].items(), key=lambda item: item[1])
+        axes.plot(*zip(*(at for _, at in places)), color=colour, marker=marker, markersize=4, label=said)
+        for size, at in places:
+            axes.annotate(
+                size, at, (5 * above, 4 * above), textcoords="offset points", fontsize=SMALL, color=colour,
+                ha="left" if above > 0 else "right", va="bottom" if above > 0 else "top",
+            )  # fmt: skip
 
 
 def main() -> None:
     with styled():
-        figure = new_figure(5.2, 3.2, layout="constrained")
-        axes = figure.subplots()
-        for sizes, colour, said, marker, above in zip(
-            points().values(), (GREY, BLUE), ("LN-LSTM", "HM-LSTM at word rates, no FLUSH, pending gate"), "so", (1, -1)
-        ):
-            places = sorted(sizes.items(), key=lambda item: item[1])
-            axes.plot(*zip(*(at for _, at in places)), color=colour, marker=marker, markersize=4, label=said)
-            for size, at in places:
-                axes.annotate(
-                    size, at, (5 * above, 4 * above), textcoords="offset points", fontsize=SMALL, color=colour,
-                    ha="left" if above > 0 else "right", va="bottom" if above > 0 else "top",
-                )  # fmt: skip
+        figure = new_figure(8, 3.2, layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+        multiplied, timed = points()
+        draw(left, multiplied, 1)
+        draw(right, timed, -1)
         for (name, said), marker in zip(OTHERS.items(), "*XD"):
             row = json.loads((HERE / "enwik8-cell" / f"{name}-seed1" / "result.json").read_text())
             at = (row["test"]["multiply_adds"] / 1e6, row["validation_bits"])
-            axes.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
-        axes.set(xscale="log", xlabel="multiply-adds per byte, millions", ylabel="validation, bits per byte")
-        axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], color=BLACK)
-        axes.minorticks_off()
-        axes.set_xlim(0.8, 45)
-        axes.legend(frameon=False, fontsize=SMALL, loc="lower left")
+            left.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
+        left.set(xscale="log", xlim=(0.8, 45), xlabel="multiply-adds per byte, millions")
+        left.set_ylabel("validation, bits per byte")
+        right.set(xscale="log", xlim=(0.25, 1.5), xlabel="training on an H200, microseconds per byte")
+        for axes, ticks in ((left, (1, 2, 4, 8, 16, 32)), (right, (0.3, 0.5, 0.7, 1))):
+            axes.set_xticks(ticks, list(map(str, ticks)), color=BLACK)
+            axes.minorticks_off()
+        left.legend(frameon=False, fontsize=SMALL, loc="lower left")
         figure.savefig(HERE.parent / "docs" / "frontier.svg", metadata={"Date": None})
 
 
