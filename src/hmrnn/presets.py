@@ -86,8 +86,9 @@ PRESETS: dict[str, Config] = {
     ),
     "words": Config(
         DataConfig(format="text", remove_spaces=True),
+        # layer 2 moves at word ends alone, so most units are in layer 1
         ModelConfig(
-            embedding_size=48, hidden_size=(96,), num_layers=2, output_size=96, flush=False, top_down="pending"
+            embedding_size=48, hidden_size=(128, 64), num_layers=2, output_size=96, flush=False, top_down="pending"
         ),
         TrainConfig(
             epochs=0,

@@ -117,3 +117,36 @@ def test_shares_are_lowered_and_of_the_words_that_fit():
 def test_a_text_of_line_ends_alone_is_refused():
     with pytest.raises(InputError, match="nothing to learn words from"):
         learn_lexicon(np.zeros(5, np.int64), np.zeros((2, 2), np.int8), np.array([0]))
+
+
+def test_new_words_are_spelt_by_the_pairs_of_other_new_words():
+    """The sums over places against loops over segments."""
+    draw = np.random.default_rng(5)
+    text = torch.from_numpy(draw.integers(0, 3, (9, 2)))
+    text[4, 1] = text[8, 0] = lexicon.NONE
+    lattice = lexicon._Lattice(text, np.zeros((4, 4), np.int8))
+    segments = [
+        (t, k + 1, b) for t, k, b in lattice.present.nonzero().tolist()
+    ]  # start, length, column: in the order of the present ones
+    expected = draw.random(len(segments))
+    frequency = [(text == c).sum().item() / (text >= 0).sum().item() for c in range(4)]
+    smooth = lexicon._SPELLING * 4
+
+    def inside(t, b):
+        return sum(e for e, (s, k, column) in zip(expected, segments) if column == b and s <= t < s + k - 1)
+
+    def begun(t, b):
+        return sum(e for e, (s, _, column) in zip(expected, segments) if column == b and s == t)
+
+    places = [(t, b) for t in range(9) for b in range(2) if text[t, b] >= 0]
+    pairs = [(t, b) for t, b in places if t < 8 and text[t + 1, b] >= 0]
+    found = lattice.spelt(torch.from_numpy(expected))
+    for (start, length, b), value in zip(segments, found.tolist()):
+        others = [p for p in places if p != (start, b)]
+        same = sum(begun(*p) for p in others if text[p] == text[start, b])
+        p = (same + smooth * frequency[text[start, b]]) / (sum(begun(*p) for p in others) + smooth)
+        for t in range(start, start + length - 1):
+            others = [p for p in pairs if p != (t, b) and text[p] == text[t, b]]
+            same = sum(inside(*p) for p in others if text[p[0] + 1, p[1]] == text[t + 1, b])
+            p *= (same + smooth * frequency[text[t + 1, b]]) / (sum(inside(*p) for p in others) + smooth)
+        assert value == pytest.approx(np.log(p))

@@ -1,6 +1,7 @@
 """A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
 
-A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols.
+A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols,
+each given the one before it in the word, as they follow each other in other new words.
 Collapsed variational inference (CVB0) finds the expected counts. The count of a word that a place sees leaves out all
 places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
@@ -29,6 +30,9 @@ COLUMN = 200
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
+_SPELLING = (
+    4.0  # counts per sign by which pairs of symbols are smoothed: a large alphabet has too few pairs to learn from
+)
 _CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
 _ANYWHERE = 0.25  # probability of an end after every symbol
 _MORE = 1.4  # minima are used if words end there so many times as often as by chance
@@ -108,14 +112,17 @@ class _Lattice:
         broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
         self.penalty = BROKEN * broken[self.present].double()
         self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
-        known = text[text >= 0]
-        spelling = torch.bincount(known, minlength=len(rules)).double().div(len(known)).log()
-        self.spelt = torch.where(inside >= 0, spelling[inside.clamp(min=0)], 0.0).cumsum(1)[self.present]
+        self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
+        self.frequency /= self.frequency.sum()
+        self.paired = (text[:-1] >= 0) & (text[1:] >= 0)  # (T - 1, B)
+        self.pairs = _numbered(torch.where(self.paired, text[:-1] * len(rules) + text[1:], NONE))
+        self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
         before, after = _contexts(text)
-        ends = (torch.arange(T)[:, None, None] + torch.arange(1, K + 1)[:, None]).expand(T, K, B)[self.present]
         columns = torch.arange(B).expand(T, K, B)[self.present]
-        contexts = torch.stack([keys, before[:, None].expand(T, K, B)[self.present], after[ends, columns]])
+        self.first = torch.arange(T)[:, None, None].expand(T, K, B)[self.present] * B + columns  # in text.flatten()
+        self.last = self.first + (self.lengths - 1) * B
+        contexts = torch.stack([keys, before.flatten()[self.first], after.flatten()[self.last + B]])
         kinds, uses = _numbered(keys), _numbered(hashes(contexts)[-1])
         kind_of = torch.zeros(int(uses.max()) + 1, dtype=torch.int64).scatter_(0, uses, kinds)
         self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0]
@@ -146,7 +153,28 @@ class _Lattice:
             F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
             for part in (end.log(), (1 - end).log())
         )
+        self.share_of_new = torch.ones(())
         return self.filled((goes_on.cumsum(1) - goes_on + ends)[self.present])
+
+    def spelt(self, expected: Tensor) -> Tensor:
+        """The log-probability of each segment as a new word of its length, where ``expected`` are the new words.
+
+        Neither the place of a pair nor that of a first symbol counts for itself.
+        """
+        text, signs = self.text.clamp(min=0), len(self.frequency)
+        starts, ends = (
+            torch.zeros(text.numel(), dtype=torch.float64).index_add_(0, places, expected).reshape(text.shape)
+            for places in (self.first, self.last)
+        )
+        joined = torch.where(self.paired, (starts - ends).cumsum(0)[:-1].clamp(min=0), 0.0)  # pairs within a word
+        pairs = torch.bincount(self.pairs.flatten(), joined.flatten())[self.pairs]
+        left = torch.bincount(text[:-1].flatten(), joined.flatten(), signs)[text[:-1]]
+        begun = torch.bincount(text.flatten(), starts.flatten(), signs)[text]
+        smooth = _SPELLING * signs
+        follows = ((pairs - joined).clamp(min=0) + smooth * self.frequency[text[1:]]) / (left - joined + smooth)
+        begins = ((begun - starts).clamp(min=0) + smooth * self.frequency[text]) / (starts.sum() - starts + smooth)
+        so_far = F.pad(torch.where(self.paired, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0)).flatten()
+        return begins.log().flatten()[self.first] + so_far[self.last] - so_far[self.first]
 
     def update(self, scores: Tensor, discount: float) -> Tensor:
         """The scores of segments by the counts that are expected by ``scores``."""
@@ -157,9 +185,11 @@ class _Lattice:
         counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, again)
         once = posterior.sum() - again.sum()
         new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
-        weights = new * (self.spelt + (of_length / of_length.sum()).log()[self.lengths - 1]).exp()
+        spelt = self.spelt(posterior * self.share_of_new)
+        as_new = new * (spelt + (of_length / of_length.sum()).log()[self.lengths - 1]).exp()
         elsewhere = (counts[self.kinds] - used[self.uses]).clamp(min=0)
-        weights[self.again] += discounted(elsewhere, discount)
+        weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
+        self.share_of_new = as_new / weights
         return self.filled((weights / (_STRENGTH + once + counts.sum())).log())
 
     def lexicon(self, posterior: Tensor) -> Lexicon:
