@@ -156,10 +156,11 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert "chars/s, boundary rates z1=0." in lines[3]
     (validation,) = (line for line in lines if line.startswith("epoch 1.00  validation "))
     assert validation.endswith("(best so far)")
-    assert lines[-2].startswith("done: all 1 epochs are done; best validation ")
-    assert lines[-1] == f"report: {out / 'report.html'}"
+    assert lines[-3].startswith("done: all 1 epochs are done; best validation ")
+    assert lines[-2] == f"report: {out / 'report.html'}"
+    assert lines[-1] == f'try: hmrnn segment -m {out} "It was the best of times."'
     metrics = [line["event"] for line in read_metrics(out / "metrics.jsonl")]
-    assert len(lines) == 3 + len(metrics) + 2
+    assert len(lines) == 3 + len(metrics) + 3
     # the defaults of the preset, the flags, and the name of the file for a run without --out
     stored = RunDirectory(work / "runs" / "story").config()
     assert stored.data == DataConfig(path=("story.txt",))
@@ -321,6 +322,20 @@ def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) ->
     again = tiny.contents(work / "runs" / "again")
     assert again["metrics"] == straight["metrics"]
     assert again["last-00000010/model.safetensors"] == straight["last-00000010/model.safetensors"]
+
+
+@pytest.mark.parametrize(("changes", "limit"), [({}, "epochs"), ({"epochs": 9, "min_improvement": 9.0}, "divisions")])
+def test_a_finished_run_says_what_lets_it_go_on(
+    work: Path, changes: dict[str, float], limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny.config(**({"epochs": 1, "length": 10, "batch_size": 16, "divisions": 0} | changes))
+    run = ("train", "story.txt", "--out", f"runs/{limit}")
+    assert tiny.hmrnn(*run, *tiny.flags(config)) == 0
+    assert "to train further" not in capsys.readouterr().out
+    assert tiny.hmrnn(*run, "--resume", "--no-report") == 0
+    assert f", in runs/{limit}; to train further, raise --train.{limit}\n" in capsys.readouterr().out
+    assert tiny.hmrnn(*run, "--resume", "--no-report", f"--train.{limit}", 2) == 0
+    assert "to train further" not in capsys.readouterr().out
 
 
 def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_run_and_its_resume(
     shutil.rmtree("runs/story")  # a resumed run does not need it
     assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--no-report") == 0
     assert tiny.contents(Path("parts")) == tiny.contents(Path("whole"))
-    assert capsys.readouterr().out.endswith(" fine-tuned\n")
+    assert " fine-tuned\ntry: hmrnn segment -m parts " in capsys.readouterr().out
     assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--from", "elsewhere") == 2
     assert capsys.readouterr().err.endswith("a resumed run keeps its settings; it cannot change --from\n")
 

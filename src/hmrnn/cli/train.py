@@ -35,6 +35,9 @@ CHANGEABLE = {
     "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
 }  # fmt: skip
 """The settings that --resume may change, as the updates already made do not depend on them."""
+NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
+NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": 'segment -m {} "It was the best of times."'}
+"""A command to try after training, by what the model reads."""
 
 
 def run(arguments: TrainArguments) -> int:
@@ -46,14 +49,24 @@ def run(arguments: TrainArguments) -> int:
     again = f"hmrnn train {shlex.quote(arguments.target)} --out {shlex.quote(str(run.path))} --resume"
     return run_to_end(
         arguments.config, run, resume=arguments.resume, overwrite=arguments.overwrite, report=arguments.report,
-        again=again,
+        again=again, hint=True,
     )  # fmt: skip
 
 
 def run_to_end(
-    config: Config, run: RunDirectory, *, again: str, resume: bool = False, overwrite: bool = False, report: bool = True
+    config: Config,
+    run: RunDirectory,
+    *,
+    again: str,
+    resume: bool = False,
+    overwrite: bool = False,
+    report: bool = True,
+    hint: bool = False,
 ) -> int:
-    """Train, show the progress and write the report; exit status. ``again`` is the command that resumes the run."""
+    """Train, show the progress and write the report; exit status. ``again`` is the command that resumes the run.
+
+    With ``hint`` a command is shown that uses the model.
+    """
     config.check()
     run.check(resume=resume, overwrite=overwrite)
     if resume:
@@ -85,6 +98,9 @@ def run_to_end(
             _print_change(source, metrics, unit, per)
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
+        if hint:
+            kind = config.data.format if config.data.is_labelled else "text" if config.data.is_text else "strokes"
+            print(f"try: hmrnn {NEXT[kind].format(shlex.quote(str(run.path)))}")
     return 0
 
 
