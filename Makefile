@@ -5,10 +5,19 @@ PINNED := 2.13.0
 TORCH ?= $(PINNED)
 VENV := .venv$(if $(filter $(PINNED),$(TORCH)),,-torch-$(TORCH))
 BIN := $(VENV)/bin
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+# Python compiles what is imported; to compile all that is installed takes half a minute more.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(VENV)/constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 # Compiled files are kept, also where the environment forbids it: every process of the tests would compile them again.
 export PYTHONDONTWRITEBYTECODE =
+
+# All at once, with the extras that are named.
+define install
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed 's/^torch==.*/torch==$(TORCH)/$(if $(filter $(PINNED),$(TORCH)),,; /^triton==/d)' constraints.txt > $(VENV)/constraints.txt
+	$(INSTALL) "torch==$(TORCH)" -e ".[demo,$(1)]" || { $(INSTALL) "torch==$(TORCH)" -e ".[$(1)]" && \
+		echo "the demo will read the Python manual, as its novel could not be installed"; }
+endef
 
 .PHONY: demo test pytest docs stress mutations lint clean
 
@@ -43,23 +52,19 @@ lint: $(VENV)/installed-test
 	$(BIN)/lint-imports --no-cache --no-logo
 
 $(VENV)/installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	sed 's/^torch==.*/torch==$(TORCH)/$(if $(filter $(PINNED),$(TORCH)),,; /^triton==/d)' constraints.txt > $(VENV)/constraints.txt
-	$(INSTALL) "torch==$(TORCH)"
-	$(INSTALL) -e ".[page]"
-	$(INSTALL) -e ".[demo]" || echo "the demo will read the Python manual, as its novel could not be installed"
+	$(call install,page)
 	touch $@
 
-$(VENV)/installed-test: $(VENV)/installed
-	$(INSTALL) -e ".[test]"
-	touch $@
+$(VENV)/installed-test: pyproject.toml constraints.txt
+	$(call install,test)
+	touch $(VENV)/installed $@
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(INSTALL) -e ".[docs]"
 	touch $@
 
 # In an environment of its own, as it brings a plugin for pytest.
-$(VENV)/schemathesis/installed: $(VENV)/installed
+$(VENV)/schemathesis/installed: $(VENV)/installed-test
 	$(BIN)/python -m venv $(VENV)/schemathesis
 	$(VENV)/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt schemathesis
 	touch $@
