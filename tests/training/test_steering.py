@@ -40,7 +40,7 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy:
     rates = {}
     ways = (("prior", 5, {"rate_weight": 30.0}), ("control", 40, {"rate_weight": 0.0, "rate_control": 0.4}))
     for name, updates, how in ways:
-        config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), engine="reference", on_copy=on_copy, epochs=99, **how)
+        config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), on_copy=on_copy, epochs=99, **how)
         trainer = tiny.trainer(config)
         places = [b.data_ptr() for b in trainer.model.rnn.b]
         for _ in range(updates):
@@ -267,7 +267,7 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
     symbols = tiny.VOCABULARY.encode(text)
     corpus = Corpus("words", tiny.VOCABULARY, *np.split(symbols, [6000, 6500]), replaced={})
     ends = np.flatnonzero(np.isin(corpus.test, tiny.VOCABULARY.encode("beh"))) + 1
-    config = tiny.config(batch_size=48, length=8, engine="reference", learning_rate=0.05, **how)
+    config = tiny.config(batch_size=48, length=8, learning_rate=0.05, **how)
     trainer = tiny.trainer(config, corpus)
     for _ in range(updates):
         trainer.step()
