@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -440,12 +438,6 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(fitted: HMSegmenter) -> Non
         model.fit(np.arange(12.0)[:, None])
     assert model.n_features_in_ == 3
     assert all(np.array_equal(a, b) for a, b in zip(model.predict(x), fitted.predict(x)))
-
-
-def test_scikit_learn_is_not_imported() -> None:
-    code = "import sys; from hmrnn import HMSegmenter; HMSegmenter(); print('sklearn' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_scikit_learn_takes_it(fitted: HMSegmenter) -> None:

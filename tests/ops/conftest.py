@@ -12,7 +12,6 @@ from hmrnn.ops.cuda import engine
 from hmrnn.ops.cuda.layer import Spec
 from interpreted import poisoned
 
-
 _types: dict[str, Any] = {}
 
 

@@ -191,7 +191,7 @@ def test_commands_answer_without_a_model_named(
     assert len(capsys.readouterr().out) == len(text) + 50 + 1
 
 
-def test_commands_on_text_import_little(tmp_path: Path) -> None:
+def test_commands_on_text_import_little_and_estimators_no_scikit_learn(tmp_path: Path) -> None:
     """Importing torch._dynamo takes about as long as everything else that a command does, the others a while."""
     code = """
 import sys
@@ -208,7 +208,9 @@ spared = (
     "hmrnn.web", "hmrnn.pretrained.strokes", "hmrnn.pretrained.labelled",
     "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled", "hmrnn.data.text.wikipedia",
 )
-print([name for name in spared if name in sys.modules])
+found = [name for name in spared if name in sys.modules]
+hmrnn.HMSegmenter()
+print(found + ["sklearn"] * ("sklearn" in sys.modules))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True
