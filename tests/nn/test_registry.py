@@ -151,9 +151,7 @@ def clock(trainer: Trainer) -> set[float]:
     return {time for c in trainer.state.c for time in c[:, -1].tolist()}
 
 
-@pytest.mark.parametrize(
-    ("length", "modules", "accumulate"), [(5, 4, 1), (5, 4, 2), (6, 4, 1), (8, 4, 2), (7, 1, 1)]
-)
+@pytest.mark.parametrize(("length", "modules", "accumulate"), [(5, 4, 1), (5, 4, 2), (6, 4, 1), (8, 4, 2), (7, 1, 1)])
 def test_the_clock_in_the_state_follows_the_text(length: int, modules: int, accumulate: int) -> None:
     """Over epochs, whose streams begin anew; with validations in between; and after going on from a checkpoint."""
     wanted = tiny.config(
