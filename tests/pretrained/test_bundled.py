@@ -88,7 +88,7 @@ def test_the_card_is_complete(each: TextModel, card: str) -> None:
 def test_lists_of_bundled_models_are_complete() -> None:
     names = bundled.names()
     assert names[0] == bundled.DEFAULT
-    assert names == [*filter(HELP[HELP.index("Without -m") :].__contains__, names)]
+    assert names == [*filter(HELP[HELP.index("Models that come with") :].__contains__, names)]
     assert ExploreArguments().model == tuple(names)
     typed = [re.findall("'(.+?)'", each.__annotations__["source"]) for each in typing.get_overloads(load)]
     assert sorted(itertools.chain(*typed)) == sorted(names)
