@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hmrnn.config import DataConfig
-from hmrnn.data.labels.files import load_labelled, naming, parse
+from hmrnn.data.labels.corpus import make_corpus
+from hmrnn.data.labels.files import load_labelled, parse
 from hmrnn.errors import InputError
 
 REST = "\t_" * 6
@@ -80,15 +82,32 @@ def test_wrong_files_are_named(name: str, modality: Any, text: str, message: str
         parse(text, name, modality)
 
 
-@pytest.mark.parametrize("name", ["words.tsv", r"C:\data\new.tsv"])
-def test_errors_that_name_arguments_name_the_file(name: str) -> None:
-    for said, shown in (
-        ("X[2] is an empty text", f"sequence 8 of {name} is an empty text"),
-        ("y must hold two classes", f"{name} must hold two classes"),
-    ):
-        with pytest.raises(InputError) as error, naming(name, 5):
-            raise InputError(said)
-        assert str(error.value) == shown
+def test_errors_name_the_sequence_of_the_file(tmp_path: Path) -> None:
+    """The file, not the arguments of Python, and texts that look like those stay as they are."""
+    for name, lines, said in (
+        (r"back\1slash.jsonl", [{"text": "ab", "label": "y[0]"}, {"text": "", "label": "x"}],
+         r"sequence 2 of back\1slash.jsonl is an empty text; leave it out"),
+        ("one.jsonl", [{"text": "ab", "label": "y[0]"}] * 2,
+         "one.jsonl must hold two or more classes; got only the label 'y[0]'"),
+        ("label.jsonl", [{"text": "ab", "label": "X[1]"}, {"text": "b", "label": []}],
+         "a label must be a string or a finite number; got [] as the answer to sequence 2 of label.jsonl"),
+        ("tags.jsonl", [{"tokens": ["a", "b"], "tags": ["A"]}],
+         "there must be one tag per step; sequence 1 of tags.jsonl has 2 steps and the answer to sequence 1 of "
+         "tags.jsonl 1 tags"),
+        ("tag.jsonl", [{"tokens": ["a", "b"], "tags": ["A", None]}],
+         "a label must be a string or a finite number; got None as tag 2 of the answer to sequence 1 of tag.jsonl"),
+        ("pairs.jsonl", [{"source": "ab", "target": "c"}, {"source": "ab", "target": [1.0]}],
+         "the sequences must be of one kind; the answer to sequence 1 of pairs.jsonl and the answer to sequence 2 of "
+         "pairs.jsonl are symbols and numbers"),
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        modality: Any = {"label": "labels", "tags": "tags", "target": "pairs"}[list(lines[0])[1]]
+        with pytest.raises(InputError) as error:
+            load_labelled(DataConfig(format=modality, path=(str(path),)))
+        assert str(error.value) == said
+    with pytest.raises(InputError, match=r"got None as y\[0\]\[1\]$"):
+        make_corpus("tags", ["ab", "b"], [["A", None], ["B"]])
 
 
 def test_corpus_of_files(tmp_path: Path) -> None:

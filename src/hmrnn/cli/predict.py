@@ -11,8 +11,8 @@ from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
-from hmrnn.data.labels.files import Labelled, decoded, naming, parse
-from hmrnn.data.labels.sequences import sequences
+from hmrnn.data.labels.files import Labelled, decoded, parse
+from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.errors import InputError
 from hmrnn.pretrained.labelled import LabelledModel, LabelModel, PairModel
 from hmrnn.pretrained.load import load
@@ -33,24 +33,22 @@ def run(arguments: PredictArguments) -> int:
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
     name = "standard input" if arguments.file == "-" else arguments.file
     given = _given(arguments.file, name, model)
-    with naming(name):
-        answers = None if given.answers is None else _checked(given, model)
+    answers = None if given.answers is None else _checked(given, model, names_in(name))
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
     show = display.show_progress("predicting")
     right = total = 0
     for start in range(0, len(given.sequences), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         asked = given.sequences[part]
+        items = sequences(asked, names_in(name, start).X, tokens=model.reads.tokens)
         if arguments.json or arguments.explain:
-            with naming(name, start):
-                decisions = model.explain(asked, **how)
+            decisions = model.explain(items, **how)
             found = [decision.answer for decision in decisions]
             for sequence, decision in zip(asked, decisions):
                 text = f"{_shown(sequence, model)}\n{decision.render()}\n"
                 say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else text)
         else:
-            with naming(name, start):
-                found, sure = _answers(model, asked, how)
+            found, sure = _answers(model, items, how)
             for sequence, answer, chance in zip(asked, found, sure):
                 say("\t".join([shown_answer(answer), *chance, _shown(sequence, model)]))
         for answer, wanted in zip(found, [] if answers is None else answers[part]):
@@ -72,24 +70,24 @@ def _given(path: str, name: str, model: LabelledModel) -> Labelled:
     return found
 
 
-def _checked(given: Labelled, model: LabelledModel) -> list[list[Any]]:
+def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[list[Any]]:
     """The right answers of each sequence, as the model gives them; InputError if it knows none of them."""
     reads = model.reads
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings
-    items = sequences(given.sequences)
+    items = sequences(given.sequences, names.X)
     if reads.modality == "pairs":
-        written = check_pairs(given.answers, len(items))
+        written = check_pairs(given.answers, len(items), names.y)
         return [["".join(one) if reads.text else list(one)] for one in written]
     if reads.modality == "labels":
-        rows = [[label] for label in check_labels(given.answers, len(items))]
+        rows = [[label] for label in check_labels(given.answers, len(items), names.y)]
     else:
-        rows = check_tags(given.answers, items)
+        rows = check_tags(given.answers, items, names)
     typed = [[known.get(str(label), label) for label in row] for row in rows]
-    reads.answer_indices(typed, "the file")
+    reads.answer_indices(typed, names.y.whole)
     return typed
 
 
-def _answers(model: LabelledModel, asked: list[Any], how: dict[str, Any]) -> tuple[list[Any], list[list[str]]]:
+def _answers(model: LabelledModel, asked: list[Item], how: dict[str, Any]) -> tuple[list[Any], list[list[str]]]:
     """The answer to each sequence; of labels with the probability, in a list."""
     if not isinstance(model, LabelModel):
         return list(model.predict(asked, **how)), [[]] * len(asked)

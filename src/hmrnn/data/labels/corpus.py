@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
-from hmrnn.data.labels.sequences import Item, sequences
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, sequences
 from hmrnn.errors import InputError
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -68,27 +68,28 @@ def make_corpus(
     sample_weight: Any = None,
     class_weight: ClassWeight = None,
     spelled: bool | None = None,
+    names: Names = ARGUMENTS,
 ) -> LabelCorpus:
     """Check, split and encode labelled sequences.
 
     The validation part is drawn by ``seed``: of labels, the same share of every class; of pairs, no first sequence is
     in both parts. With ``valid_fraction`` 0 the training part also validates. ``spelled``: read tokens character by
-    character; None: if any token of a tagged sequence has more than one.
+    character; None: if any token of a tagged sequence has more than one. ``names``: what errors call X and y.
     """
-    inputs = sequences(X)
+    inputs = sequences(X, names.X)
     text = False
     if modality == "labels":
-        targets: list[Any] = [[label] for label in check_labels(y, len(inputs))]
+        targets: list[Any] = [[label] for label in check_labels(y, len(inputs), names.y)]
     elif modality == "tags":
-        targets = check_tags(y, inputs)
+        targets = check_tags(y, inputs, names)
     else:
-        y = _listed(y, "y", "sequences")
-        targets = [list(one) for one in check_pairs(y, len(inputs))]
+        y = _listed(y, names.y.whole, "sequences")
+        targets = [list(one) for one in check_pairs(y, len(inputs), names.y)]
         text = isinstance(y[0], str)
     classes = sorted_classes([label for one in targets for label in one])
     if len(classes) < 2:
         what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
-        raise InputError(f"y must hold two or more classes; got only the {what} {classes[0]!r}")
+        raise InputError(f"{names.y.whole} must hold two or more classes; got only the {what} {classes[0]!r}")
     if spelled is None:
         spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
     weights = check_weights(sample_weight, len(inputs))
@@ -97,7 +98,7 @@ def make_corpus(
         inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]))
     reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text)
-    encoded = [reads.class_indices(one, "y") for one in targets]
+    encoded = [reads.class_indices(one, names.y.whole) for one in targets]
     if modality == "labels":
         weights = (
             weights
@@ -121,40 +122,42 @@ def make_corpus(
     return LabelCorpus(name, reads, part(train), part(valid))
 
 
-def check_labels(y: Any, count: int) -> list[Any]:
+def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y) -> list[Any]:
     """The labels as a list of plain values; InputError unless there is one per sequence."""
-    labels = _listed(y, "y", "labels")
+    labels = _listed(y, name.whole, "labels")
     if len(labels) != count:
         raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels")
     for k, label in enumerate(labels):
         if not isinstance(label, str | bool | int | float) or label in (inf, -inf) or label != label:
-            raise InputError(f"a label must be a string or a finite number; got {label!r} as y[{k}]")
+            raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
     return labels
 
 
-def check_tags(y: Any, inputs: Sequence[Item]) -> list[list[Any]]:
+def check_tags(y: Any, inputs: Sequence[Item], names: Names = ARGUMENTS) -> list[list[Any]]:
     """The tags of each sequence; InputError unless there is one per step."""
-    rows = _listed(y, "y", "lists of tags")
+    rows = _listed(y, names.y.whole, "lists of tags")
     if len(rows) != len(inputs):
         raise InputError(f"there must be a list of tags per sequence; got {len(inputs)} sequences and {len(rows)}")
     found = []
     for k, (row, one) in enumerate(zip(rows, inputs)):
-        tags = list(row) if isinstance(row, str) else _listed(row, f"y[{k}]", "tags")
+        tags = list(row) if isinstance(row, str) else _listed(row, names.y[k], "tags")
         if len(tags) != len(one):
-            raise InputError(f"there must be one tag per step; X[{k}] has {len(one)} steps and y[{k}] {len(tags)} tags")
-        check_labels(tags, len(tags))
+            raise InputError(
+                f"there must be one tag per step; {names.X[k]} has {len(one)} steps and {names.y[k]} {len(tags)} tags"
+            )
+        check_labels(tags, len(tags), names.y.inside(k, "tag"))
         found.append(tags)
     return found
 
 
-def check_pairs(y: Any, count: int) -> list[tuple[str, ...]]:
+def check_pairs(y: Any, count: int, name: Name = ARGUMENTS.y) -> list[tuple[str, ...]]:
     """The second sequences; InputError unless there is one per first sequence, all of symbols."""
-    found = sequences(y, "y")
+    found = sequences(y, name)
     if len(found) != count:
         raise InputError(f"there must be as many sequences in X as in y; got {count} and {len(found)}")
     for k, one in enumerate(found):
         if not isinstance(one, tuple):
-            raise InputError(f"y[{k}] must be a text or a list of tokens; got numbers")
+            raise InputError(f"{name[k]} must be a text or a list of tokens; got numbers")
     return found  # type: ignore[return-value]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from hmrnn.config import DataConfig
 from hmrnn.data import archives
 from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.data.labels.labelling import Modality
+from hmrnn.data.labels.sequences import names_in
 from hmrnn.errors import InputError
 
 ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
@@ -52,15 +52,15 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
         found = parse(decoded(archives.read_whole(path, report), str(path)), path.name, modality)
         if found.answers is None:
             raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
-        if modality == "labels":
+        if modality == "labels" and _ending(path.name) in (".tsv", ".csv"):
             _check_no_header(path, found.answers)
         sequences += found.sequences
         answers += found.answers
     name = ", ".join(path.name for path in paths)
-    with naming(name):
-        return make_corpus(
-            modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed
-        )
+    return make_corpus(
+        modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed,
+        names=names_in(name),
+    )  # fmt: skip
 
 
 def _check_no_header(path: Path, labels: Sequence[Any]) -> None:
@@ -71,18 +71,6 @@ def _check_no_header(path: Path, labels: Sequence[Any]) -> None:
             f"{path}: only its first row has the label {labels[0]!r}, so it seems to name the columns; name them "
             "text and label, or, if it is a label, give it a second sequence"
         )
-
-
-@contextlib.contextmanager
-def naming(name: str, before: int = 0) -> Iterator[None]:
-    """Errors that name X[k] or y[k] say which sequence or answer of a file it is; ``before`` others came first."""
-    try:
-        yield
-    except InputError as error:
-        what = {"X": "sequence", "y": "the answer to sequence"}
-        said = re.sub(r"\b([Xy])\[(\d+)\]", lambda m: f"{what[m[1]]} {int(m[2]) + before + 1} of {name}", str(error))
-        # the name goes in by a function, as it may hold backslashes
-        raise InputError(re.sub(r"^[Xy] must", lambda _: f"{name} must", said)) from error
 
 
 def decoded(data: bytes, source: str) -> str:
@@ -100,7 +88,7 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
     A file of another ending holds one sequence per line, without answers: a text, or with ``tokens`` words between
     spaces, or with ``numbers`` the steps of a series of one channel.
     """
-    ending = Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower()
+    ending = _ending(name)
     if ending in (".jsonl", ".ndjson"):
         return _json_lines(text, name, modality)
     if modality == "tags" and ending == ".conllu":
@@ -114,6 +102,11 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
         return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
                          for k, line in enumerate(lines, start=1)], None)  # fmt: skip
     return Labelled([line.split() for line in lines] if tokens else lines, None)
+
+
+def _ending(name: str) -> str:
+    """The ending of a file's name that tells its format; that of a packed file is the one before."""
+    return Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower()
 
 
 def _lines(text: str) -> list[str]:

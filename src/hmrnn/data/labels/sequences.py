@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,40 @@ _WANTED = "texts, lists of tokens, or arrays (time, channels)"
 _LARGEST = 1e100
 
 
-def sequences(X: Any, name: str = "X", *, tokens: bool | None = None) -> list[Item]:
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """How errors name a list and, as ``name[k]``, its items."""
+
+    whole: str
+    item: str = ""
+    """What an item of a file is, such as a sequence; empty for an argument in Python, whose items are X[0], X[1], …"""
+    before: int = 0
+    """Items of the file that come before the first."""
+
+    def __getitem__(self, k: int) -> str:
+        return f"{self.item} {self.before + k + 1} of {self.whole}" if self.item else f"{self.whole}[{k}]"
+
+    def inside(self, k: int, item: str) -> Name:
+        """The name of item ``k``, which is a list of ``item``."""
+        return Name(self[k], item if self.item else "")
+
+
+class Names(NamedTuple):
+    """How errors name the sequences and the answers to them."""
+
+    X: Name = Name("X")
+    y: Name = Name("y")
+
+
+ARGUMENTS = Names()
+
+
+def names_in(file: str, before: int = 0) -> Names:
+    """The names of sequences of a file, of which ``before`` others came first, and of the answers to them."""
+    return Names(Name(file, "sequence", before), Name(file, "the answer to sequence", before))
+
+
+def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -> list[Item]:
     """X as a list of sequences of one kind; InputError names the first that is wrong.
 
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
@@ -23,23 +57,23 @@ def sequences(X: Any, name: str = "X", *, tokens: bool | None = None) -> list[It
     an error, and without it a list of tokens that all have more than one character; None: both may come.
     """
     if isinstance(X, str | bytes):
-        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got one text: put it into a list")
+        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
     whole = _array(X)
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
-        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {what}")
+        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
     if not isinstance(X, Iterable) or isinstance(X, Mapping) or (hasattr(X, "columns") and whole is None):
-        raise InputError(f"{name} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
-    found = [_item(one, f"{name}[{k}]", tokens) for k, one in enumerate(X if whole is None else whole)]
+        raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
+    found = [_item(one, name[k], tokens) for k, one in enumerate(X if whole is None else whole)]
     if not found:
-        raise InputError(f"{name} must hold at least one sequence; got none")
+        raise InputError(f"{name.whole} must hold at least one sequence; got none")
     first = found[0]
     for k, one in enumerate(found):
         if isinstance(one, tuple) != isinstance(first, tuple):
-            raise InputError(f"the sequences must be of one kind; {name}[0] and {name}[{k}] are symbols and numbers")
+            raise InputError(f"the sequences must be of one kind; {name[0]} and {name[k]} are symbols and numbers")
         if isinstance(one, np.ndarray) and isinstance(first, np.ndarray) and one.shape[1] != first.shape[1]:
             raise InputError(
-                f"all series must have as many channels; {name}[0] has {first.shape[1]} and {name}[{k}] {one.shape[1]}"
+                f"all series must have as many channels; {name[0]} has {first.shape[1]} and {name[k]} {one.shape[1]}"
             )
     return found
 
