@@ -38,6 +38,10 @@ WRONG: list[tuple[Any, str]] = [
     ([np.array([1.0, np.nan])], "finite numbers"),
     ([np.array([1e200])], "at most 1e\\+100"),
     (["a", np.ones(3)], "of one kind"),
+    (["ab", ["a", "b"]], r"of one kind; X\[0\] and X\[1\] are a text and tokens"),
+    ({"ab", "ba"}, "must be a list of sequences .*; got set"),
+    ([np.ma.masked_array([1.0, 2.0], mask=[False, True])] * 2, r"X\[0\] must hold finite numbers"),
+    (np.ma.masked_array([[1.0, 2.0]], mask=[[False, True]]), r"X\[0\] must hold finite numbers"),
     ([None], r"X\[0\] must be one of"),
 ]
 
@@ -60,6 +64,12 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, -1, 1, 1]}, "none negative"),
     ("labels", TWO, [0, 1, 0, 1], {"class_weight": {2: 1.0}}, "class_weight holds 2"),
     ("labels", TWO, [0, 1, 0, 1], {"class_weight": "even"}, "class_weight must be None"),
+    ("labels", TWO, [0, 1, 0, 1], {"class_weight": {0: "a"}}, "class_weight must be numbers; got 'a' for 0"),
+    ("labels", TWO, [0, 1, 0, 1], {"class_weight": {0: 1e20}}, r"class_weight must hold .* to 1e\+15; got 1e\+20"),
+    ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, 1, 1e-40, 1]}, "sample_weight must hold 0 or .* got 1e-40"),
+    ("labels", TWO, {0: "x", 1: "y", 2: "x", 3: "y"}, {}, "y must be a list of labels; got dict"),
+    ("labels", TWO, {0, 1, 2, 3}, {}, "y must be a list of labels; got set"),
+    ("pairs", TWO, ["A", ["B"], "C", "D"], {}, r"of one kind; y\[0\] and y\[1\]"),
     ("labels", ["a", "b"], [0, 1], {}, "cannot be taken from 2"),
     ("tags", TWO, [["x", "y"]] * 3, {}, "4 sequences and 3"),
     ("tags", TWO, [["x", "y"]] * 3 + [["x"]], {}, r"X\[3\] has 2 steps and y\[3\] 1 tags"),

@@ -108,6 +108,9 @@ class SequenceEstimator(Estimator):
             share = getattr(self, name)
             if not _is_number(share) or not 0 <= share < 1:
                 raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
+        for name in ("bidirectional", "layer_norm", "crf", "verbose"):
+            if not isinstance(getattr(self, name, False), bool | np.bool_):
+                raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         for name in ("learning_rate", "weight_decay"):
             if not _is_number(getattr(self, name)):
                 raise InputError(f"{name} must be a number; got {getattr(self, name)!r}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hmrnn.errors import InputError
 from hmrnn.estimators.sequences import SequenceEstimator
 from hmrnn.pretrained.labelled import TagModel
 
@@ -77,6 +78,8 @@ class HMTagger(SequenceEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
         """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
+        if self.spelled is not None and not isinstance(self.spelled, bool | np.bool_):
+            raise InputError(f"spelled must be True, False or None; got {self.spelled!r}")
         self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import inf
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ import numpy as np
 from hmrnn.data.labels.labelling import Labelling, Modality
 from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, sequences
 from hmrnn.errors import InputError
+
+_LARGEST = 1e15  # weight of a class or a sequence
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 
@@ -165,7 +167,7 @@ def _listed(y: Any, name: str, what: str) -> list[Any]:
     """``y`` as a list of plain values."""
     if hasattr(y, "tolist"):
         y = y.tolist()
-    if isinstance(y, str | bytes) or not hasattr(y, "__iter__"):
+    if isinstance(y, str | bytes | Mapping | Set) or not hasattr(y, "__iter__"):  # a set has no order
         raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
     return [one.item() if isinstance(one, np.generic) else one for one in y]
 
@@ -191,6 +193,7 @@ def check_weights(given: Any, count: int) -> np.ndarray:
             f"sample_weight must hold {count} numbers, one per sequence, none negative and not all 0; got shape "
             f"{weights.shape}"
         )
+    _check_sizes(weights, "sample_weight")
     return weights
 
 
@@ -205,10 +208,20 @@ def _class_weights(given: ClassWeight, reads: Labelling, train: np.ndarray) -> n
     if not isinstance(given, Mapping):
         raise InputError(f'class_weight must be None, "balanced" or a dict of class to weight; got {given!r}')
     for label, index in zip(given, reads.class_indices(list(given), "class_weight")):
+        if not isinstance(given[label], int | float | np.number):
+            raise InputError(f"the weights of class_weight must be numbers; got {given[label]!r} for {label!r}")
         weights[index] = given[label]
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
         raise InputError("the weights of class_weight must be finite, none negative and not all 0")
+    _check_sizes(weights, "class_weight")
     return weights
+
+
+def _check_sizes(weights: np.ndarray, name: str) -> None:
+    """InputError about weights whose products float32, in which the loss is computed, cannot hold."""
+    wrong = weights[(weights > 0) & ((weights < 1 / _LARGEST) | (weights > _LARGEST))]
+    if len(wrong):
+        raise InputError(f"{name} must hold 0 or numbers from {1 / _LARGEST:g} to {_LARGEST:g}; got {wrong[0]:g}")
 
 
 def _split(

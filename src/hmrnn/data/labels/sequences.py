@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,15 +62,18 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
-    if not isinstance(X, Iterable) or isinstance(X, Mapping) or (hasattr(X, "columns") and whole is None):
+    if not isinstance(X, Iterable) or isinstance(X, Mapping | Set) or (hasattr(X, "columns") and whole is None):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
-    found = [_item(one, name[k], tokens) for k, one in enumerate(X if whole is None else whole)]
+    given = list(X if whole is None or isinstance(X, list | tuple) else whole)
+    found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
     if not found:
         raise InputError(f"{name.whole} must hold at least one sequence; got none")
     first = found[0]
     for k, one in enumerate(found):
         if isinstance(one, tuple) != isinstance(first, tuple):
             raise InputError(f"the sequences must be of one kind; {name[0]} and {name[k]} are symbols and numbers")
+        if isinstance(given[k], str) != isinstance(given[0], str):
+            raise InputError(f"the sequences must be of one kind; {name[0]} and {name[k]} are a text and tokens")
         if isinstance(one, np.ndarray) and isinstance(first, np.ndarray) and one.shape[1] != first.shape[1]:
             raise InputError(
                 f"all series must have as many channels; {name[0]} has {first.shape[1]} and {name[k]} {one.shape[1]}"
@@ -113,6 +116,8 @@ def _array(given: Any) -> np.ndarray | None:
     if hasattr(given, "detach"):  # a tensor
         given = given.detach().cpu()
         given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    if isinstance(given, np.ma.MaskedArray) and given.mask.any():
+        given = given.astype(np.float64).filled(np.nan)  # np.asarray would show what is masked
     try:
         array = np.asarray(given)
     except ValueError:
