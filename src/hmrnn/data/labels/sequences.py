@@ -117,7 +117,7 @@ def _array(given: Any) -> np.ndarray | None:
         given = given.detach().cpu()
         given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
     if isinstance(given, np.ma.MaskedArray) and given.mask.any():
-        given = given.astype(np.float64).filled(np.nan)  # np.asarray would show what is masked
+        given = np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
     try:
         array = np.asarray(given)
     except ValueError:
