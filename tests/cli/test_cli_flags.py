@@ -98,4 +98,5 @@ def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monke
 def test_a_single_rate_of_a_preset_continues_by_quarters(layers: int, rates: tuple[float, ...], work: Path) -> None:
     made = train_arguments(["words", "story.txt", "--out", "runs/none", "--model.num-layers", str(layers)])
     assert made.config.detectors.rates == rates
+    assert made.config.model.hidden_size == (128, *[64] * (layers - 1))
     made.config.check()

@@ -93,12 +93,16 @@ def _arguments(config: Config) -> TrainArguments:
 
 
 def fit(config: C, preset: Config) -> C:
-    """``config``, which was made from ``preset`` by flags, with detector settings that suit its network.
+    """``config``, which was made from ``preset`` by flags, with sizes and detector settings that suit its network.
 
-    The rates of a preset are for the two detectors of three layers. Fewer layers take the first of them, more continue
-    in the ratio of the last two, and a network that finds no boundaries has neither rates nor pulls. InputError if a
-    flag sets detectors of a network that has none.
+    Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
+    of three layers: fewer layers take the first of them, more continue in the ratio of the last two, and a network that
+    finds no boundaries has neither rates nor pulls. InputError if a flag sets detectors of a network that has none.
     """
+    sizes = preset.model.hidden_size
+    if config.model.hidden_size == sizes and len(sizes) not in (1, config.model.num_layers):
+        sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=sizes))
     model, detectors, given = config.model, config.detectors, preset.detectors
     if model.ridge:
         config = _in_one_pass(config, preset)
