@@ -147,6 +147,9 @@ def test_auto_is_followed_by_export_and_by_trace(batch: int) -> None:
     x, other = inputs()[:, :batch], inputs()[:, :batch]
     for followed in (torch.export.export(top, (x,)).module(), torch.jit.trace(top, (x,))):
         torch.testing.assert_close(followed(other), top(other))
+    (out, state), (exported, after) = top.rnn(other[:2]), torch.export.export(top.rnn, (x[:2],)).module()(other[:2])
+    assert torch.equal(exported.boundaries, out.boundaries)
+    torch.testing.assert_close((exported.hidden, after), (out.hidden, state))
     top.rnn.engine = "sparse"
     with pytest.raises(InputError, match=r"cannot run here: torch\.jit\.trace cannot trace it"):
         torch.jit.trace(top, (x,))

@@ -42,6 +42,9 @@ class Output:
         return f"Output({', '.join(f'{name}={shapes(value)}' for name, value in fields)})"
 
 
+torch.export.register_dataclass(Output)  # so that it may be what an exported module returns
+
+
 def operations(
     boundaries: Tensor, before: Tensor, active: Tensor | None = None, *, flush: bool = True, copy: bool = True
 ) -> Tensor:
