@@ -104,6 +104,9 @@ BAD: list[tuple[str, list[str], str]] = [
     ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs predictions of the next step"),
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),
+    ("labels", ["--model.crf"], "--model.crf is for tags; --data.format is labels, so leave it out"),
+    ("pairs", ["--model.read-out", "max"], "--model.read-out is for labels"),
+    ("tags", ["--model.attend", "segments"], "--model.attend is for labels and pairs"),
 ]
 
 

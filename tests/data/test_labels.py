@@ -11,7 +11,7 @@ import torch
 from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import make_corpus
 from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.labels.sequences import sequences
+from hmrnn.data.labels.sequences import names_in, sequences
 from hmrnn.errors import InputError
 
 
@@ -70,7 +70,10 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, {0: "x", 1: "y", 2: "x", 3: "y"}, {}, "y must be a list of labels; got dict"),
     ("labels", TWO, {0, 1, 2, 3}, {}, "y must be a list of labels; got set"),
     ("pairs", TWO, ["A", ["B"], "C", "D"], {}, r"of one kind; y\[0\] and y\[1\]"),
-    ("labels", ["a", "b"], [0, 1], {}, "cannot be taken from 2"),
+    ("labels", ["a", "b"], [0, 1], {}, r"cannot be taken from 2 sequence\(s\), as no label has two; .* to 0$"),
+    ("tags", ["ab"], [["x", "y"]], {}, "cannot be taken from 1 .*, as there is one; .*fraction to 0$"),
+    ("tags", ["ab"], [["x", "y"]], {"names": names_in("a.conll")}, "as there is one; give more$"),
+    ("pairs", ["ab"] * 4, TWO, {}, "as the first sequences are all the same"),
     ("tags", TWO, [["x", "y"]] * 3, {}, "4 sequences and 3"),
     ("tags", TWO, [["x", "y"]] * 3 + [["x"]], {}, r"X\[3\] has 2 steps and y\[3\] 1 tags"),
     ("tags", TWO, [["x", "x"]] * 4, {}, "only the tag 'x'"),

@@ -98,7 +98,7 @@ def make_corpus(
     if not weights.all():  # as if they were not given; a part of such sequences alone would measure nothing
         used = np.flatnonzero(weights)
         inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
-    train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]))
+    train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
     reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text)
     encoded = [reads.class_indices(one, names.y.whole) for one in targets]
     if modality == "labels":
@@ -225,7 +225,12 @@ def _check_sizes(weights: np.ndarray, name: str) -> None:
 
 
 def _split(
-    modality: Modality, inputs: Sequence[Item], targets: Sequence[Any], share: float, random: np.random.Generator
+    modality: Modality,
+    inputs: Sequence[Item],
+    targets: Sequence[Any],
+    share: float,
+    random: np.random.Generator,
+    name: Name,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The indices of the training part and of the validation part."""
     count = len(inputs)
@@ -251,7 +256,9 @@ def _split(
         chosen = order[: max(1, round(share * count))]
     train = np.setdiff1d(everything, chosen)
     if not len(train) or not chosen:
+        why = {"labels": "no label has two", "tags": "there is one", "pairs": "the first sequences are all the same"}
         raise InputError(
-            f"a validation part of {share:g} cannot be taken from {count} sequence(s); give more, or set the share to 0"
+            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {why[modality]}; give more"
+            + ("" if name.item else ", or set validation_fraction to 0")
         )
     return train, np.sort(np.array(chosen, np.int64))
