@@ -167,6 +167,12 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert (stored.model, stored.train) == (tiny.config().model, tiny.config(epochs=1, batch_size=16, length=10).train)
 
 
+def test_a_network_without_detectors_is_tried_by_what_it_can_do(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = tiny.flags(tiny.config(epochs=1, length=10, batch_size=16, rnn="lstm"))
+    assert tiny.hmrnn("train", "story.txt", "--out", "plain", *flags) == 0
+    assert capsys.readouterr().out.endswith('try: hmrnn generate -m plain "It was "\n')
+
+
 def test_bytes_are_counted_as_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [*tiny.flags(tiny.config(epochs=1, length=10, batch_size=16)), "--data.bytes", "--report"]
     assert tiny.hmrnn("train", "story.txt", "--out", work / "runs" / "bytes", *flags) == 0

@@ -37,6 +37,7 @@ CHANGEABLE = {
 """The settings that --resume may change, as the updates already made do not depend on them."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
 NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": 'segment -m {} "It was the best of times."'}
+NEXT |= {"text without detectors": 'generate -m {} "It was "'}
 """A command to try after training, by what the model reads."""
 
 
@@ -100,6 +101,7 @@ def run_to_end(
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
             kind = config.data.format if config.data.is_labelled else "text" if config.data.is_text else "strokes"
+            kind += " without detectors" * (kind == "text" and config.model.rnn not in ("hm-lstm", "hrnn"))
             print(f"try: hmrnn {NEXT[kind].format(shlex.quote(str(run.path)))}")
     return 0
 
