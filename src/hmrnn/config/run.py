@@ -95,11 +95,6 @@ class Config:
                 raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
             if m.rnn == "hrnn":
                 raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
-            for name, only in (("crf", "tags"), ("read_out", "labels")):
-                if getattr(m, name) != getattr(ModelConfig, name) and self.data.format != only:
-                    raise InputError(f"model.{name} is for {only}; data.format is {self.data.format}, so leave it out")
-            if m.attend == "segments" and self.data.format == "tags":
-                raise InputError("model.attend is for labels and pairs; a tag is read at its own step, so leave it out")
             if self.data.format == "labels" and m.attend == "segments" and m.read_out != "attention":
                 raise InputError(
                     f"model.attend segments is for model.read_out attention; it is {m.read_out}, so leave model.attend "
@@ -117,6 +112,17 @@ class Config:
         elif m.bidirectional or m.crf:
             name = "bidirectional" if m.bidirectional else "crf"
             raise InputError(f"model.{name} is for {', '.join(LABEL_FORMATS)}; data.format is {self.data.format}")
+
+    def check_new(self) -> None:
+        """Raise InputError about settings that a new run would not use; older runs and models may have them."""
+        if not self.data.is_labelled:
+            return
+        m = self.model
+        for name, only in (("crf", "tags"), ("read_out", "labels")):
+            if getattr(m, name) != getattr(ModelConfig, name) and self.data.format != only:
+                raise InputError(f"model.{name} is for {only}; data.format is {self.data.format}, so leave it out")
+        if m.attend == "segments" and self.data.format == "tags":
+            raise InputError("model.attend is for labels and pairs; a tag is read at its own step, so leave it out")
 
 
 SECTIONS = tuple(field.name for field in dataclasses.fields(Config))

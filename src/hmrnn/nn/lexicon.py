@@ -30,9 +30,7 @@ COLUMN = 200
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
-_SPELLING = (
-    4.0  # counts per sign by which pairs of symbols are smoothed: a large alphabet has too few pairs to learn from
-)
+_SPELLING = 4.0  # counts per sign that smooth those of pairs: a large alphabet has too few pairs to learn from
 _CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
 _ANYWHERE = 0.25  # probability of an end after every symbol
 _MORE = 1.4  # minima are used if words end there so many times as often as by chance

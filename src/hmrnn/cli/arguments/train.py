@@ -46,4 +46,6 @@ class TrainArguments(Config, Arguments):
 
     def check(self) -> None:
         self.config.check()
+        if not self.resume:
+            self.config.check_new()
         check_files(*self.data.path)

@@ -16,7 +16,7 @@ from hmrnn.data import archives
 from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.data.labels.labelling import Modality
 from hmrnn.data.labels.sequences import names_in
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, convert
 
 ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
 """The field of a JSON object, or the column, that holds the answer."""
@@ -35,6 +35,8 @@ class Labelled(NamedTuple):
 
     sequences: list[Any]
     answers: list[Any] | None
+    maybe_header: bool = False
+    """Whether the first row of the table that they are from may name its columns, but by names that are not known."""
 
 
 def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | None = None) -> LabelCorpus:
@@ -52,7 +54,7 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
         found = parse(decoded(archives.read_whole(path, report), str(path)), path.name, modality)
         if found.answers is None:
             raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
-        if modality == "labels" and _ending(path.name) in (".tsv", ".csv"):
+        if modality == "labels" and found.maybe_header:
             _check_no_header(path, found.answers)
         sequences += found.sequences
         answers += found.answers
@@ -63,10 +65,10 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
     )  # fmt: skip
 
 
-def _check_no_header(path: Path, labels: Sequence[Any]) -> None:
-    """InputError if the first label is the only one that occurs once, so that it is likely the name of a column."""
-    once = [label for label, count in Counter(map(str, labels)).items() if count == 1]
-    if len(labels) > 2 and once == [str(labels[0])]:
+def _check_no_header(path: Path, labels: list[str]) -> None:
+    """InputError if the first label, no number, is the only one that occurs once: it is likely the name of a column."""
+    once = [label for label, count in Counter(labels).items() if count == 1]
+    if len(labels) > 2 and once == labels[:1] and not re.fullmatch(r"[-+]?[\d.]+", labels[0].strip()):
         raise InputError(
             f"{path}: only its first row has the label {labels[0]!r}, so it seems to name the columns; name them "
             "text and label, or, if it is a label, give it a second sequence"
@@ -78,8 +80,9 @@ def decoded(data: bytes, source: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x}"
-        raise InputError(f"{source} is not UTF-8 text: {byte} at offset {error.start}; convert it to UTF-8") from error
+        byte, offset = error.object[error.start], error.start
+        to_do = convert(byte, offset)
+        raise InputError(f"{source} is not UTF-8 text: byte 0x{byte:02x} at offset {offset}; {to_do}") from error
 
 
 def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, numbers: bool = False) -> Labelled:
@@ -211,13 +214,14 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
     if len(named) == 1 or (len(named) > 2 and header and ANSWER[modality] not in named):
         return _together([row[first] for row in rows], [], name, modality)
     if len(named) == 2 or header:
-        return _together([row[first] for row in rows], [row[last] for row in rows], name, modality)
+        found = _together([row[first] for row in rows], [row[last] for row in rows], name, modality)
+        return found._replace(maybe_header=not header)
     if modality != "labels":
         raise InputError(f"{name} must have two columns; got {len(named)}")
     if ANSWER[modality] in named:
         last, rows, number = named.index(ANSWER[modality]), rows[1:], 2
     try:
-        found = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
+        series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
     except InputError as error:
         raise InputError(f"{error}; the first row may name the columns: text and label, or label alone") from error
-    return _together(found, [row[last] for row in rows], name, modality)
+    return _together(series, [row[last] for row in rows], name, modality)
