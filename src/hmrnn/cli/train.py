@@ -100,7 +100,7 @@ def run_to_end(
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
-            kind = config.data.format if config.data.is_labelled else "text" if config.data.is_text else "strokes"
+            kind: str = config.data.format if config.data.is_labelled else "text" if config.data.is_text else "strokes"
             kind += " without detectors" * (kind == "text" and config.model.rnn not in ("hm-lstm", "hrnn"))
             print(f"try: hmrnn {NEXT[kind].format(shlex.quote(str(run.path)))}")
     return 0
