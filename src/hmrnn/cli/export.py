@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hmrnn.cli.arguments import ExportArguments
 from hmrnn.cli.terminal import say
-from hmrnn.pretrained.export import CARD, carried, export
+from hmrnn.pretrained.export import carried, export
 from hmrnn.pretrained.load import locate
+from hmrnn.pretrained.write import CARD
 
 
 def run(arguments: ExportArguments) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import torch
@@ -10,13 +9,12 @@ from torch import Tensor
 
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load, locate
+from hmrnn.pretrained.write import CARD, check_new, write
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.start import LEXICON
 
-CARD = "README.md"
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
 
 
@@ -38,25 +36,6 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     return write(out, ready, _validation(directory), None if own is None else own + ROUNDED * rounded)
 
 
-def write(out: str | Path, saved: Checkpoint, validation: str | None = None, text: bytes | None = None) -> Path:
-    """Write a model to the new directory ``out``, without the places of its data; ``text`` is the card to keep."""
-    out = check_new(Path(out))
-    ready = Checkpoint(_without_places(saved.config), saved.reads, saved.weights)
-    try:
-        checkpoint.write(out, ready)
-        (out / CARD).write_bytes(card(out.name, ready, validation).encode() if text is None else text)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
-    return out
-
-
-def check_new(out: Path) -> Path:
-    """``out``; InputError if it exists."""
-    if out.exists():
-        raise InputError(f"{out} exists already; choose another directory")
-    return out
-
-
 def _half(name: str, weight: Tensor) -> Tensor:
     """``weight`` in 16 bits; scalars, such as the slope, and the symbols of a lexicon are not rounded."""
     if weight.dim() == 0 or not weight.is_floating_point() or name in LEXICON:
@@ -67,16 +46,6 @@ def _half(name: str, weight: Tensor) -> Tensor:
             f"{name} holds values that 16 bits cannot hold (beyond 65504, or not finite); export it in full precision"
         )
     return rounded
-
-
-def _without_places(config: Config) -> Config:
-    """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
-    names = tuple(Path(path).name for path in config.data.path)
-    start = config.train.start_from and Path(config.train.start_from).name
-    return dataclasses.replace(
-        config, data=dataclasses.replace(config.data, path=names, cache=None),
-        train=dataclasses.replace(config.train, start_from=start),
-    )  # fmt: skip
 
 
 def _validation(directory: Path) -> str | None:
@@ -100,26 +69,3 @@ def carried(directory: Path) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
     except OSError as error:
         raise InputError(f"the card {path} cannot be read: {error.strerror}; repair or remove it") from error
-
-
-def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
-    """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
-    model, data, train = saved.config.model, saved.config.data, saved.config.train
-    sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
-    weights = [weight for name, weight in saved.weights.items() if weight.dim() > 0 and name not in LEXICON]
-    facts = {
-        "network": f"`{model.rnn}`, layers of {', '.join(map(str, sizes))}",
-        "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
-        "reads": saved.reads.describe(),
-        "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
-        "started from": train.start_from and f"`{train.start_from}`",
-        "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
-        "validation": validation,
-    }
-    rows = "".join(f"| {what} | {value} |\n" for what, value in facts.items() if value is not None)
-    return (
-        f"# {name}\n\nA model for hmrnn. `hmrnn.load` reads the folder that this card is in.\n\n"
-        f"| | |\n|---|---|\n{rows}\n"
-        "To be added here: the source of the data, their licence and that of the weights, the intended use, and\n"
-        "results on data that the model was not trained on.\n"
-    )

@@ -104,7 +104,7 @@ class Model:
         Of the paths of the data only the file names are kept. ``hmrnn export`` can also round the weights to 16 bits.
         """
         from hmrnn.checkpoint import Checkpoint
-        from hmrnn.pretrained.export import write
+        from hmrnn.pretrained.write import write
 
         return write(directory, Checkpoint(self.config, self.reads, dict(self.network.state_dict())))
 

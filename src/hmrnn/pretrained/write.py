@@ -1,0 +1,68 @@
+"""write(...): a model as a directory without training state and without the places of its data, with a card."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from torch import Tensor
+
+from hmrnn import checkpoint
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.training.start import LEXICON
+
+CARD = "README.md"
+
+
+def write(out: str | Path, saved: Checkpoint, validation: str | None = None, text: bytes | None = None) -> Path:
+    """Write a model to the new directory ``out``, without the places of its data; ``text`` is the card to keep."""
+    out = check_new(Path(out))
+    ready = Checkpoint(_without_places(saved.config), saved.reads, saved.weights)
+    try:
+        checkpoint.write(out, ready)
+        (out / CARD).write_bytes(card(out.name, ready, validation).encode() if text is None else text)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
+    return out
+
+
+def check_new(out: Path) -> Path:
+    """``out``; InputError if it exists."""
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another directory")
+    return out
+
+
+def _without_places(config: Config) -> Config:
+    """``config`` with names instead of the paths of data files and of the model it started from; without the cache."""
+    names = tuple(Path(path).name for path in config.data.path)
+    start = config.train.start_from and Path(config.train.start_from).name
+    return dataclasses.replace(
+        config, data=dataclasses.replace(config.data, path=names, cache=None),
+        train=dataclasses.replace(config.train, start_from=start),
+    )  # fmt: skip
+
+
+def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
+    """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
+    model, data, train = saved.config.model, saved.config.data, saved.config.train
+    sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
+    weights = [weight for name, weight in saved.weights.items() if weight.dim() > 0 and name not in LEXICON]
+    facts = {
+        "network": f"`{model.rnn}`, layers of {', '.join(map(str, sizes))}",
+        "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
+        "reads": saved.reads.describe(),
+        "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
+        "started from": train.start_from and f"`{train.start_from}`",
+        "training": f"at most {train.epochs} epochs, seed {train.seed}; all settings are in `config.json`",
+        "validation": validation,
+    }
+    rows = "".join(f"| {what} | {value} |\n" for what, value in facts.items() if value is not None)
+    return (
+        f"# {name}\n\nA model for hmrnn. `hmrnn.load` reads the folder that this card is in.\n\n"
+        f"| | |\n|---|---|\n{rows}\n"
+        "To be added here: the source of the data, their licence and that of the weights, the intended use, and\n"
+        "results on data that the model was not trained on.\n"
+    )
