@@ -270,3 +270,17 @@ def test_ridge_regression_leaves_aside_what_a_preset_has_for_gradients() -> None
     assert (config.train.epochs, config.regularise) == (1, RegulariseConfig())
     with pytest.raises(InputError, match=r"^regularise\.weight_drop is for training by gradient"):
         train_arguments([*words, "--regularise.weight-drop", "0.3", "--out", "run"]).config.check()
+
+
+def test_no_gradient_of_all_steps_is_made_for_each_step() -> None:
+    """Taking fed[t] would make it: the backward pass of SelectBackward0 fills zeros for all T steps."""
+    out, _ = PeepholeLSTM(INPUT, SIZES, 2)(torch.randn(T, B, INPUT, requires_grad=True))
+    open_, seen = [out.hidden[-1].grad_fn], set()
+    while open_:
+        node = open_.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            open_ += [below for below, _ in node.next_functions]
+    names = [node.name() for node in seen]
+    assert names.count("UnbindBackward0") == 2
+    assert "SelectBackward0" not in names

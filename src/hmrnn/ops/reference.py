@@ -134,8 +134,8 @@ def hmlstm(
     all_z: list[Tensor] = []
     all_probabilities: list[Tensor] = []
 
-    for t in range(x.shape[0]):
-        below, z_below = x[t], torch.ones_like(c[0][:, :1])  # h⁰ = x, z⁰ = 1
+    for t, below in enumerate(x.unbind()):  # h⁰ = x; the gradient of x[t] would have T steps for each t
+        z_below = torch.ones_like(c[0][:, :1])  # z⁰ = 1
         previous_h = list(h)
         probabilities: list[Tensor] = []
         for l, w in enumerate(weights):

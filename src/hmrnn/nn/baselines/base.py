@@ -39,8 +39,8 @@ def unroll(
     """
     active = None if lengths is None else (torch.arange(len(fed), device=fed.device)[:, None] < lengths)[..., None]
     steps: list[Tensor] = []
-    for t in range(len(fed)):
-        new = step(fed[t], *state)
+    for t, given in enumerate(fed.unbind()):  # fed[t] would have a gradient of T steps for each t
+        new = step(given, *state)
         if active is not None:
             new = tuple(torch.where(active[t], now, before) for now, before in zip(new, state))
         state = new

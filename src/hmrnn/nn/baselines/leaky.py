@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
 from hmrnn.nn.weights import orthogonal
 
 
@@ -67,15 +67,12 @@ class LeakyRNN(Baseline):
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
         U, rate = self._dropped(self.U[l], draws), self.get_buffer(f"rate_{l}")
-        fed = F.linear(x, self.W[l]).to(h.dtype) + self.b[l]
-        active = None if lengths is None else (torch.arange(len(x), device=x.device)[:, None] < lengths)[..., None]
-        steps: list[Tensor] = []
-        for t in range(len(x)):
-            new = torch.lerp(h, torch.tanh(F.linear(h, U).to(h.dtype) + fed[t]), rate)
-            h = new if active is None else torch.where(active[t], new, h)
-            steps.append(h)
-        hidden = torch.stack(steps)
-        return hidden if active is None else hidden * active, h, c
+
+        def step(fed: Tensor, h: Tensor) -> tuple[Tensor]:
+            return (torch.lerp(h, torch.tanh(F.linear(h, U).to(h.dtype) + fed), rate),)
+
+        hidden, (h,) = unroll(F.linear(x, self.W[l]).to(h.dtype) + self.b[l], (h,), lengths, step)
+        return hidden, h, c
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, time_constant={self.time_constant:g}"
