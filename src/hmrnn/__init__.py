@@ -10,42 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hmrnn import nn as nn
-    from hmrnn.analysis.segmentation import Segmentation
-    from hmrnn.errors import InputError
-    from hmrnn.estimators.classifier import HMClassifier
-    from hmrnn.estimators.segmenter import HMSegmenter
-    from hmrnn.estimators.tagger import HMTagger
-    from hmrnn.estimators.transducer import HMTransducer
-    from hmrnn.nn.cell import HMLSTMCell
-    from hmrnn.nn.hmlstm import HMLSTM
-    from hmrnn.nn.models import HandwritingModel, LanguageModel
-    from hmrnn.nn.output import Operation, Output
-    from hmrnn.ops import State
-    from hmrnn.pretrained.load import load
-    from hmrnn.pretrained.strokes import StrokeModel
-    from hmrnn.pretrained.text import TextModel
+    from hmrnn.analysis.segmentation import Segmentation as Segmentation
+    from hmrnn.errors import InputError as InputError
+    from hmrnn.estimators.classifier import HMClassifier as HMClassifier
+    from hmrnn.estimators.segmenter import HMSegmenter as HMSegmenter
+    from hmrnn.estimators.tagger import HMTagger as HMTagger
+    from hmrnn.estimators.transducer import HMTransducer as HMTransducer
+    from hmrnn.nn.cell import HMLSTMCell as HMLSTMCell
+    from hmrnn.nn.hmlstm import HMLSTM as HMLSTM
+    from hmrnn.nn.models import HandwritingModel as HandwritingModel
+    from hmrnn.nn.models import LanguageModel as LanguageModel
+    from hmrnn.nn.output import Operation as Operation
+    from hmrnn.nn.output import Output as Output
+    from hmrnn.ops import State as State
+    from hmrnn.pretrained.load import load as load
+    from hmrnn.pretrained.strokes import StrokeModel as StrokeModel
+    from hmrnn.pretrained.text import TextModel as TextModel
 
 __version__ = "0.1.0"
-__all__ = [
-    "HMLSTM",
-    "HMClassifier",
-    "HMLSTMCell",
-    "HMSegmenter",
-    "HMTagger",
-    "HMTransducer",
-    "HandwritingModel",
-    "InputError",
-    "LanguageModel",
-    "Operation",
-    "Output",
-    "Segmentation",
-    "State",
-    "StrokeModel",
-    "TextModel",
-    "__version__",
-    "load",
-]
-
 _HOME = {
     "HMClassifier": "hmrnn.estimators.classifier",
     "HMLSTM": "hmrnn.nn.hmlstm",
@@ -64,6 +46,7 @@ _HOME = {
     "TextModel": "hmrnn.pretrained.text",
     "load": "hmrnn.pretrained.load",
 }
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hmrnn.cli.arguments import EXPLORED, ExploreArguments
+from hmrnn.cli.arguments.models import EXPLORED, ExploreArguments
 from hmrnn.errors import InputError
 from hmrnn.utils.devices import choose_device
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.cli.arguments import ModelArguments, TextArguments
+from hmrnn.cli.arguments.base import ModelArguments, TextArguments
 from hmrnn.config import LABEL_FORMATS
 from hmrnn.data import Strokes, archives, read_strokes
 from hmrnn.errors import InputError, convert

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hmrnn.cli import display, inputs
-from hmrnn.cli.arguments import KINDS, PlotArguments
+from hmrnn.cli.arguments import PlotArguments
+from hmrnn.cli.arguments.base import KINDS
 from hmrnn.cli.terminal import say
 from hmrnn.errors import InputError
 from hmrnn.plots.curves import curves

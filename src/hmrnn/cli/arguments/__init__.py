@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from hmrnn.cli.arguments.base import KINDS, ModelArguments, TextArguments
 from hmrnn.cli.arguments.models import (
-    EXPLORED,
     EvaluateArguments,
     ExploreArguments,
     ExportArguments,
@@ -19,27 +17,6 @@ from hmrnn.cli.arguments.models import (
 )
 from hmrnn.cli.arguments.others import BenchArguments, DataArguments, DemoArguments
 from hmrnn.cli.arguments.train import TrainArguments
-
-__all__ = [
-    "ARGUMENTS",
-    "EXPLORED",
-    "KINDS",
-    "BenchArguments",
-    "DataArguments",
-    "DemoArguments",
-    "EvaluateArguments",
-    "ExploreArguments",
-    "ExportArguments",
-    "GenerateArguments",
-    "ModelArguments",
-    "PlotArguments",
-    "PredictArguments",
-    "ScoreArguments",
-    "SegmentArguments",
-    "TextArguments",
-    "TrainArguments",
-    "former",
-]
 
 ARGUMENTS: dict[str, type] = {
     "demo": DemoArguments,

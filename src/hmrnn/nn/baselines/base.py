@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,9 @@ from hmrnn.nn.dropout import drop_units, drop_weights, probability
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 from hmrnn.ops.streaming import Step
+
+Sizes: TypeAlias = int | Sequence[int]
+"""A size of every layer, or one size per layer."""
 
 
 class LayerInput(NamedTuple):
@@ -78,13 +81,15 @@ class Baseline(nn.Module, ABC):
     def __init__(
         self,
         input_size: int,
-        hidden_size: int | Sequence[int],
+        hidden_size: Sizes,
         num_layers: int = 3,
         *,
         weight_drop: float = 0.0,
         dropout: float = 0.0,
         engine: str = "auto",
         check_values: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = positive("input_size", input_size)
@@ -93,11 +98,17 @@ class Baseline(nn.Module, ABC):
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
         self.check_values = truth("check_values", check_values)
+        self._below = (self.input_size, *self.hidden_sizes[:-1])
+        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
         self.slope = 1.0  # not used: schedules set it, and there are no detectors
         if engine != "auto":
             raise InputError(
                 f'{type(self).__name__} has no engines to choose from; got engine "{engine}", leave it at "auto"'
             )
+
+    def _new(self, *sizes: Sequence[int]) -> nn.ParameterList:
+        """A parameter per layer, not yet initialised; of each layer, ``sizes`` has the rows and the columns."""
+        return nn.ParameterList(torch.empty(shape, **self._made) for shape in zip(*sizes))
 
     @property
     def output_sizes(self) -> tuple[int, ...]:

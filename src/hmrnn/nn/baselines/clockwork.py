@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.checks import positive
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops.interface import autocast_dtype, first_only
@@ -128,13 +127,11 @@ class ClockworkRNN(Baseline):
     def __init__(
         self,
         input_size: int,
-        hidden_size: int | Sequence[int],
+        hidden_size: Sizes,
         num_layers: int = 3,
         *,
         modules: int = 4,
         layer_norm: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
@@ -149,17 +146,20 @@ class ClockworkRNN(Baseline):
                 f"layer_norm needs modules of at least two units; got {modules} modules "
                 f"in layers of {self.hidden_sizes}"
             )
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
+        H = self.hidden_sizes
         self.U = nn.ModuleList(
-            nn.ParameterList(torch.empty(size // modules, size - i * size // modules, **made) for i in range(modules))
-            for size in self.hidden_sizes
+            nn.ParameterList(
+                torch.empty(size // modules, size - i * size // modules, **self._made) for i in range(modules)
+            )
+            for size in H
         )
-        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
+        self.W = self._new(H, self._below)
+        self.b = self._new(H)
         if layer_norm:
-            self.gain = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
-        self.register_buffer("periods", torch.empty(modules, device=device, dtype=torch.int64), persistent=False)
+            self.gain = self._new(H)
+        self.register_buffer(
+            "periods", torch.empty(modules, device=self._made["device"], dtype=torch.int64), persistent=False
+        )
         self.reset_parameters()
 
     @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 
 
 class EchoStateNetwork(Baseline):
@@ -32,29 +31,15 @@ class EchoStateNetwork(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        spectral_radius: float = 0.9,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, spectral_radius: float = 0.9, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         if not 0 < spectral_radius < float("inf"):
             raise InputError(f"spectral_radius must be positive and finite; got {spectral_radius}")
         self.spectral_radius = spectral_radius
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-
-        def fixed(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(*shape, **made), requires_grad=False)
-
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(fixed(size, size) for size in self.hidden_sizes)
-        self.W = nn.ParameterList(fixed(*sizes) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(fixed(size) for size in self.hidden_sizes)
+        H = self.hidden_sizes
+        self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
+        self.requires_grad_(False)
         self.reset_parameters()
 
     @torch.no_grad()

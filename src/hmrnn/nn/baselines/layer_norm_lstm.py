@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.dropout import probability
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import LayerWeights, State, Symbols, choose_engine, hmlstm
@@ -39,21 +38,18 @@ class LayerNormLSTM(Baseline):
     def __init__(
         self,
         input_size: int,
-        hidden_size: int | Sequence[int],
+        hidden_size: Sizes,
         num_layers: int = 3,
         *,
         zoneout: float = 0.0,
         engine: str = "auto",
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.zoneout = probability("zoneout", zoneout)
-        made: dict[str, Any] = {"layer_norm": True, "engine": engine, "device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
         self.layers = nn.ModuleList(
-            _WithUnitGains(*sizes, num_layers=1, **made) for sizes in zip(below, self.hidden_sizes)
+            _WithUnitGains(*sizes, num_layers=1, layer_norm=True, engine=engine, **self._made)
+            for sizes in zip(self._below, self.hidden_sizes)
         )
 
     def reset_parameters(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 from hmrnn.nn.weights import orthogonal
 
 
@@ -30,27 +29,18 @@ class LeakyRNN(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        time_constant: float = 64.0,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, time_constant: float = 64.0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         if not 1 <= time_constant < float("inf"):
             raise InputError(f"time_constant must be at least 1 and finite; got {time_constant}")
         self.time_constant = time_constant
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(torch.empty(size, size, **made) for size in self.hidden_sizes)
-        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
-        for l, size in enumerate(self.hidden_sizes):
-            self.register_buffer(f"rate_{l}", torch.empty(size, **made), persistent=False)  # 1/τ
+        H = self.hidden_sizes
+        self.U = self._new(H, H)
+        self.W = self._new(H, self._below)
+        self.b = self._new(H)
+        for l, size in enumerate(H):
+            self.register_buffer(f"rate_{l}", torch.empty(size, **self._made), persistent=False)  # 1/τ
         self.reset_parameters()
 
     @torch.no_grad()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 from hmrnn.nn.checks import positive
 from hmrnn.nn.weights import orthogonal
 
@@ -31,26 +30,15 @@ class OutputRNN(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        outputs: int | None = None,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, outputs: int | None = None, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         given = None if outputs is None else positive("outputs", outputs)
         self._outputs = tuple(given or max(1, size // 4) for size in self.hidden_sizes)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, self._outputs))
-        self.V = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self._outputs, self.hidden_sizes))
-        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
-        self.d = nn.ParameterList(torch.empty(size, **made) for size in self._outputs)
+        H, O = self.hidden_sizes, self._outputs
+        self.U, self.V = self._new(H, O), self._new(O, H)
+        self.W = self._new(H, self._below)
+        self.b, self.d = self._new(H), self._new(O)
         self.reset_parameters()
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 from hmrnn.nn.checks import truth
 from hmrnn.nn.weights import orthogonal
 
@@ -32,24 +31,14 @@ class PeepholeLSTM(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        coupled: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, coupled: bool = False, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.coupled = truth("coupled", coupled)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        gates, below = 3 if coupled else 4, (self.input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(torch.empty(gates * size, size, **made) for size in self.hidden_sizes)
-        self.W = nn.ParameterList(torch.empty(gates * H, size, **made) for H, size in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(gates * size, **made) for size in self.hidden_sizes)
-        self.p = nn.ParameterList(torch.empty((gates - 1) * size, **made) for size in self.hidden_sizes)
+        gates = 3 if coupled else 4
+        rows = [gates * size for size in self.hidden_sizes]
+        self.U, self.W, self.b = self._new(rows, self.hidden_sizes), self._new(rows, self._below), self._new(rows)
+        self.p = self._new([(gates - 1) * size for size in self.hidden_sizes])
         self.reset_parameters()
 
     @torch.no_grad()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.checks import readable
 from hmrnn.nn.weights import orthogonal
 
@@ -27,20 +26,10 @@ class _OfTorch(Baseline):
     kind: type[nn.LSTM] | type[nn.GRU]
     gates: int
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: Sizes, num_layers: int = 3, **options: Any) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.layers = nn.ModuleList(self.kind(*sizes, **made) for sizes in zip(below, self.hidden_sizes))
+        sizes = zip(self._below, self.hidden_sizes)
+        self.layers = nn.ModuleList(self.kind(below, size, **self._made) for below, size in sizes)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -52,17 +41,6 @@ class _OfTorch(Baseline):
             else:
                 for block in parameter.chunk(self.gates):
                     orthogonal(block)
-
-    @torch.no_grad()
-    def load_stacked(self, stacked: nn.RNNBase) -> None:
-        """Copy the weights of a stacked network of torch of the same kind and sizes."""
-        if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
-            raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
-        if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
-            raise InputError(f"the sizes must be those of {self}; got {stacked}")
-        for l, layer in enumerate(self.layers):
-            for name, parameter in layer.named_parameters():
-                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
@@ -122,7 +100,7 @@ def _in_pieces() -> Iterator[None]:
 
 
 class LSTM(_OfTorch):
-    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it; ``load_stacked`` takes the weights of one.
+    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it.
 
     .. math::
         i, f, g, o = \sigma(\cdot), \sigma(\cdot), \tanh(\cdot), \sigma(\cdot) \text{ of the four parts of }
@@ -138,7 +116,7 @@ class LSTM(_OfTorch):
 
 
 class GRU(_OfTorch):
-    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
+    r"""A stacked GRU, as ``torch.nn.GRU`` computes it.
 
     .. math::
         r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad

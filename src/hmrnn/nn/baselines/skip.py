@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 from hmrnn.nn.checks import positive
 from hmrnn.nn.weights import orthogonal
 
@@ -31,24 +30,15 @@ class SkipRNN(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        delay: int = 8,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, delay: int = 8, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.delay = positive("delay", delay)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        below = (self.input_size, *self.hidden_sizes[:-1])
-        self.U = nn.ParameterList(torch.empty(size, size, **made) for size in self.hidden_sizes)
-        self.V = nn.ParameterList(torch.empty(size, size, **made) for size in self.hidden_sizes)
-        self.W = nn.ParameterList(torch.empty(*sizes, **made) for sizes in zip(self.hidden_sizes, below))
-        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
+        H = self.hidden_sizes
+        self.U = self._new(H, H)
+        self.V = self._new(H, H)
+        self.W = self._new(H, self._below)
+        self.b = self._new(H)
         self.reset_parameters()
 
     @property

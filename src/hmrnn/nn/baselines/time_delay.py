@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.checks import positive
 from hmrnn.nn.weights import orthogonal
 
@@ -31,23 +30,12 @@ class TimeDelayNetwork(Baseline):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        kernel: int = 8,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
+        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, kernel: int = 8, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.kernel = positive("kernel", kernel)
-        self._below = (self.input_size, *self.hidden_sizes[:-1])
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        sizes = zip(self.hidden_sizes, self._below)
-        self.K = nn.ParameterList(torch.empty(size, self.kernel, below, **made) for size, below in sizes)
-        self.b = nn.ParameterList(torch.empty(size, **made) for size in self.hidden_sizes)
+        self.K = self._new(self.hidden_sizes, [self.kernel] * self.num_layers, self._below)
+        self.b = self._new(self.hidden_sizes)
         self.reset_parameters()
 
     @property
