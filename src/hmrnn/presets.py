@@ -40,7 +40,7 @@ FINETUNE = TrainConfig(epochs=3, batch_size=16, cool_down=1.0, patience=_no_plat
 FINETUNE_RATE = 0.5
 """Learning rate of such a run, as a share of the rate that the model was trained with."""
 
-# rates of labelled sequences, held by control
+# labelled sequences; also the defaults of the estimators. Rates are held by control
 _labelled = DetectorConfig(rates=(0.5, 0.25), start_at_rates=True, rate_weight=0.0, rate_control=0.05)
 _labelled_model = ModelConfig(embedding_size=32, hidden_size=(64,), output_size=64, flush=False, top_down="pending")
 _labelled_train = TrainConfig(
@@ -189,8 +189,8 @@ PRESETS: dict[str, Config] = {
     "labels": Config(
         DataConfig(format="labels", valid_fraction=0.1),
         _labelled_model,
-        _labelled_train,
-        _labelled_regularise,
+        dataclasses.replace(_labelled_train, epochs=100, patience=20),  # tens of series are few updates
+        dataclasses.replace(_labelled_regularise, dropout_embedding=0.2),
         _labelled,
     ),
     "tags": Config(
@@ -205,6 +205,6 @@ PRESETS: dict[str, Config] = {
         dataclasses.replace(_labelled_model, bidirectional=True, attend="segments"),
         dataclasses.replace(_labelled_train, batch_size=32),
         dataclasses.replace(_labelled_regularise, dropout_output=0.1),
-        dataclasses.replace(_labelled, rates=(0.75, 0.375)),
+        dataclasses.replace(_labelled, rates=(0.75, 0.375)),  # short segments: the decoder sees one state of each
     ),
 }

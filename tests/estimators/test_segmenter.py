@@ -149,7 +149,7 @@ def test_streams_are_long_enough_to_carry_a_state(steps: int, span: float, count
 
 @torch.no_grad()
 def test_rows_of_detectors_move_slowly_and_stay_bounded() -> None:
-    network = Network(2, 4, 2, mixtures=1, on_copy="hold", device=torch.device("cpu"))
+    network = Network(2, 4, 2, mixtures=1, on_copy="hold")
     before = [[row.clone() for row in rows] for rows in network.detectors()]
     for rows in network.detectors():
         for row in rows:

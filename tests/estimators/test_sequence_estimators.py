@@ -16,6 +16,7 @@ import torch
 import hmrnn
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli.settings import train_arguments
 from hmrnn.errors import InputError
 from hmrnn.estimators import sequences
 from hmrnn.estimators.base import NotFittedError
@@ -90,10 +91,20 @@ def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier, monkeypatch: pyt
     torch.testing.assert_close(dict(stopped.model_.network.state_dict()), dict(best), rtol=0, atol=0)
 
 
-def test_rates_and_the_memory_that_are_chosen_by_default() -> None:
-    assert hmrnn.HMClassifier()._config(0).detectors.rates == (0.5, 0.25)
-    assert hmrnn.HMTransducer()._config(0).detectors.rates == (0.75, 0.375)
-    assert hmrnn.HMTransducer()._config(0).model.attend == "segments"
+@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMTagger, hmrnn.HMTransducer])
+def test_defaults_are_those_of_the_command(kind: Any) -> None:
+    command = train_arguments([kind._modality, "reviews.tsv"]).config
+    t = command.train
+    config = kind()._config(t.seed)
+    quiet = {"log_every": t.log_every, "checkpoint_every": t.checkpoint_every, "device": t.device}
+    assert dataclasses.replace(config.train, **quiet) == t
+    assert config.model.hidden_size == 3 * command.model.hidden_size
+    assert dataclasses.replace(config.model, hidden_size=command.model.hidden_size) == command.model
+    assert (config.regularise, config.detectors) == (command.regularise, command.detectors)
+    assert kind().validation_fraction == command.data.valid_fraction
+
+
+def test_a_baseline_has_no_rates_and_attends_to_steps() -> None:
     lstm = hmrnn.HMTransducer(rnn="lstm")._config(0)
     assert (lstm.model.attend, lstm.detectors.rates) == ("steps", ())
 

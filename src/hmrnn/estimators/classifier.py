@@ -10,7 +10,10 @@ import torch
 
 from hmrnn.data.labels.corpus import ClassWeight
 from hmrnn.estimators.sequences import SequenceEstimator
+from hmrnn.presets import PRESETS
 from hmrnn.pretrained.labelled import LabelModel
+
+_PRESET = PRESETS["labels"]  # of ``hmrnn train labels``, which has the same defaults
 
 
 class HMClassifier(SequenceEstimator):
@@ -72,24 +75,24 @@ class HMClassifier(SequenceEstimator):
 
     def __init__(
         self,
-        hidden_size: int | Sequence[int] = 64,
+        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
         *,
-        num_layers: int = 3,
-        rnn: str = "hm-lstm",
-        bidirectional: bool = False,
-        embedding_size: int = 32,
-        layer_norm: bool = True,
-        read_out: str = "attention",
-        attend: str = "steps",
-        level: int = 1,
+        num_layers: int = _PRESET.model.num_layers,
+        rnn: str = _PRESET.model.rnn,
+        bidirectional: bool = _PRESET.model.bidirectional,
+        embedding_size: int = _PRESET.model.embedding_size,
+        layer_norm: bool = _PRESET.model.layer_norm,
+        read_out: str = _PRESET.model.read_out,
+        attend: str = _PRESET.model.attend,
+        level: int = _PRESET.model.level,
         rates: Sequence[float] | None = None,
-        dropout: float = 0.2,
-        weight_decay: float = 0.0,
-        epochs: int = 100,
-        batch_size: int = 16,
-        learning_rate: float = 0.003,
-        validation_fraction: float = 0.1,
-        patience: int = 20,
+        dropout: float = _PRESET.regularise.dropout_output,
+        weight_decay: float = _PRESET.regularise.weight_decay,
+        epochs: int = _PRESET.train.epochs,
+        batch_size: int = _PRESET.train.batch_size,
+        learning_rate: float = _PRESET.train.learning_rate,
+        validation_fraction: float = _PRESET.data.valid_fraction,
+        patience: int = _PRESET.train.patience,
         class_weight: ClassWeight = None,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = 0,

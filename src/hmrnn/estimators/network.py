@@ -34,11 +34,9 @@ class Network(nn.Module):
         *,
         mixtures: int,
         on_copy: OnCopy,
-        device: torch.device,
     ) -> None:
         super().__init__()
-        engine = "reference" if device.type == "cpu" else "auto"  # at these sizes it trains fastest on a CPU
-        self.rnn = HMLSTM(3 * channels, hidden_size, levels + 1, on_copy=on_copy, engine=engine)
+        self.rnn = HMLSTM(3 * channels, hidden_size, levels + 1, on_copy=on_copy)
         self.rnn.set_detector_bias((0.5,))  # training begins with a boundary at every step
         self.rnn.slope = _SLOPE
         with torch.no_grad():

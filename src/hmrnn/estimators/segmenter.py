@@ -241,7 +241,6 @@ class HMSegmenter(Estimator):
                 len(self.segment_lengths),
                 mixtures=self.mixtures,
                 on_copy=cast(OnCopy, self.on_copy),  # checked by HMLSTM
-                device=device,
             ).to(device)
         rng = np.random.default_rng(seed)
         targets = self._targets()

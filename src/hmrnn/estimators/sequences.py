@@ -16,12 +16,13 @@ import numpy as np
 import torch
 
 from hmrnn.analysis.decision import Decision
-from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
+from hmrnn.config import Config, DetectorConfig, ModelConfig
 from hmrnn.data.labels.corpus import ClassWeight, make_corpus
 from hmrnn.data.labels.labelling import Modality
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.nn.checks import layer_sizes, one_of
+from hmrnn.presets import PRESETS
 from hmrnn.pretrained.labelled import LabelledModel
 from hmrnn.pretrained.load import load
 from hmrnn.training.loop import train
@@ -41,8 +42,6 @@ class SequenceEstimator(Estimator):
     _modality: ClassVar[Modality]
     _model: ClassVar[type[LabelledModel]]
     _fitted = "model_"
-    _rate: ClassVar[float] = 0.5
-    """Boundary rate of the lowest level if ``rates`` is None; each further level has half the rate below it."""
     # parameters that all of them have
     hidden_size: int | Sequence[int]
     num_layers: int
@@ -67,33 +66,33 @@ class SequenceEstimator(Estimator):
         return {}
 
     def _config(self, seed: int) -> Config:
+        """The preset of the command with this estimator's parameters."""
         self._check()
+        preset = PRESETS[self._modality]
         sizes = layer_sizes(self.hidden_size, self.num_layers)
         count = self.num_layers - 1 if self.rnn == "hm-lstm" else 0
         rates = self.rates
         if rates is None:
-            rates = tuple(self._rate * 0.5**l for l in range(count))
-        detectors = DetectorConfig(rates=tuple(map(float, rates)), start_at_rates=True, rate_weight=0.0,
-                                   rate_control=0.05)  # fmt: skip
-        return Config(
-            DataConfig(format=self._modality),
-            ModelConfig(
+            rates = tuple(preset.detectors.rates[0] * 0.5**l for l in range(count))
+        return dataclasses.replace(
+            preset,
+            model=dataclasses.replace(
+                preset.model,
                 rnn=self.rnn,  # type: ignore[arg-type]
                 embedding_size=self.embedding_size, hidden_size=sizes, num_layers=self.num_layers,
-                output_size=max(sizes), flush=False, top_down="pending", layer_norm=bool(self.layer_norm),
-                bidirectional=bool(self.bidirectional),
+                output_size=max(sizes), layer_norm=bool(self.layer_norm), bidirectional=bool(self.bidirectional),
                 **self._head(),
             ),
-            TrainConfig(
-                epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate,
-                patience=self.patience, divisions=0, cool_down=0.5, skip_nonfinite=True, log_every=10**6,
-                checkpoint_every=1e9, device=str(self.device), seed=seed,
+            train=dataclasses.replace(
+                preset.train, epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate,
+                patience=self.patience, log_every=10**6, checkpoint_every=1e9, device=str(self.device), seed=seed,
             ),
-            RegulariseConfig(
-                dropout_output=self.dropout, dropout_embedding=self.dropout if self._modality == "labels" else 0.0,
-                weight_decay=self.weight_decay,
+            regularise=dataclasses.replace(
+                preset.regularise, dropout_output=self.dropout, weight_decay=self.weight_decay,
+                dropout_embedding=self.dropout if preset.regularise.dropout_embedding else 0.0,
             ),
-            detectors if count else DetectorConfig(),
+            detectors=dataclasses.replace(preset.detectors, rates=tuple(map(float, rates)))
+            if count else DetectorConfig(),
         )  # fmt: skip
 
     def _check(self) -> None:

@@ -10,7 +10,10 @@ import torch
 
 from hmrnn.errors import InputError
 from hmrnn.estimators.sequences import SequenceEstimator
+from hmrnn.presets import PRESETS
 from hmrnn.pretrained.labelled import TagModel
+
+_PRESET = PRESETS["tags"]  # of ``hmrnn train tags``, which has the same defaults
 
 
 class HMTagger(SequenceEstimator):
@@ -50,23 +53,23 @@ class HMTagger(SequenceEstimator):
 
     def __init__(
         self,
-        hidden_size: int | Sequence[int] = 64,
+        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
         *,
-        num_layers: int = 3,
-        rnn: str = "hm-lstm",
-        bidirectional: bool = True,
-        embedding_size: int = 32,
-        layer_norm: bool = True,
-        crf: bool = False,
+        num_layers: int = _PRESET.model.num_layers,
+        rnn: str = _PRESET.model.rnn,
+        bidirectional: bool = _PRESET.model.bidirectional,
+        embedding_size: int = _PRESET.model.embedding_size,
+        layer_norm: bool = _PRESET.model.layer_norm,
+        crf: bool = _PRESET.model.crf,
         spelled: bool | None = None,
         rates: Sequence[float] | None = None,
-        dropout: float = 0.2,
-        weight_decay: float = 0.0,
-        epochs: int = 50,
-        batch_size: int = 16,
-        learning_rate: float = 0.003,
-        validation_fraction: float = 0.1,
-        patience: int = 10,
+        dropout: float = _PRESET.regularise.dropout_output,
+        weight_decay: float = _PRESET.regularise.weight_decay,
+        epochs: int = _PRESET.train.epochs,
+        batch_size: int = _PRESET.train.batch_size,
+        learning_rate: float = _PRESET.train.learning_rate,
+        validation_fraction: float = _PRESET.data.valid_fraction,
+        patience: int = _PRESET.train.patience,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
