@@ -82,7 +82,7 @@ def _why_plain_torch() -> str | None:
         return "torch.func cannot transform it"
     if torch.jit.is_tracing():
         return "torch.jit.trace cannot trace it"
-    if torch.compiler.is_exporting():
+    if torch.compiler._is_exporting_flag:  # is_exporting() is true in all that torch 2.11 compiles
         return "torch.export cannot export it"
     if torch.autograd.forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
