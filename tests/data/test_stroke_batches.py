@@ -30,11 +30,9 @@ def test_every_line_once_with_exactly_its_points(seed: int | None) -> None:
         T = batch.inputs.shape[0]
         assert batch.inputs.shape == batch.targets.shape == (T, 8, 3)
         assert batch.inputs.dtype == batch.targets.dtype == np.float32
-        assert T in batches.shapes
-        assert padded_length(int(batch.lengths.max())) == T
+        assert padded_length(int(batch.counted.max())) == T
         for b, i in enumerate(batch.rows.tolist()):
             n = int(batch.counted[b])
-            assert batch.lengths[b] == max(n, 1)
             assert not batch.inputs[n:, b].any()
             assert not batch.targets[n:, b].any()
             if i < 0:
@@ -69,7 +67,7 @@ def test_similar_lengths_share_a_batch() -> None:
     assert used / paid > 0.85
     lengths = [batch.inputs.shape[0] for batch in plan]
     assert lengths != sorted(lengths)  # they come in random order
-    assert len(batches.shapes) <= 24
+    assert len(set(lengths)) < len(lengths)
 
 
 @given(n=st.integers(1, 70), batch_size=st.integers(1, 33))

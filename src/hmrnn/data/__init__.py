@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
+from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.corpus import load_strokes, write_archive
 from hmrnn.data.strokes.files import read_strokes, save_strokes
 from hmrnn.data.strokes.strokes import Scale, StrokeCorpus, Strokes
@@ -12,7 +12,6 @@ from hmrnn.data.text.vocabulary import Vocabulary
 __all__ = [
     "Corpus",
     "Scale",
-    "StrokeBatch",
     "StrokeBatches",
     "StrokeCorpus",
     "Strokes",

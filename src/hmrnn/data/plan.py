@@ -1,6 +1,9 @@
-"""Plan: which sequences of different lengths go into which batch of an epoch, and how batches are padded."""
+"""Plan and Batches: which sequences of different lengths go into which batch of an epoch, and how they are padded."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,3 +57,51 @@ def padded_length(length: int, finest: int = _FINEST) -> int:
     """``length`` rounded up to a multiple of ``finest``, one of 8 values per power of two (320, 352, ... 512, ...)."""
     step = max(finest, 1 << max(0, (length - 1).bit_length() - 4))
     return -(-length // step) * step
+
+
+class Batch(NamedTuple):
+    """Sequences side by side, padded with zeros."""
+
+    inputs: np.ndarray
+    """(T, B, ...): what is read at each step."""
+    targets: np.ndarray
+    """(T, B, ...): what follows it."""
+    counted: np.ndarray
+    """(B,) int64: the number of steps in the loss; 0 for a padding row."""
+    rows: np.ndarray
+    """(B,) int64: the index of the sequence; -1 for a padding row."""
+    conditions: np.ndarray | None
+    """(B,) int64 or (B, numbers) float32; zeros in a padding row. None if there are none."""
+
+
+class Batches(ABC):
+    """The padded batches of each epoch, all of ``batch_size`` rows, as :class:`Plan` arranges them by ``seed``.
+
+    ``counts`` (n,) are the steps of each sequence; a batch is as long as :func:`padded_length` says. One with fewer
+    sequences than rows is completed by padding rows. ``conditions`` (n,) or (n, numbers) are encoded.
+    """
+
+    def __init__(self, counts: np.ndarray, batch_size: int, seed: int | None, conditions: np.ndarray | None) -> None:
+        self.plan, self.conditions = Plan(counts, batch_size, seed), conditions
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    @abstractmethod
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The inputs and the targets of a sequence."""
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """Batch ``index`` of an epoch."""
+        chosen, B = self.plan.rows(epoch, index), self.plan.batch_size
+        rows, counted = np.full(B, -1), np.zeros(B, np.int64)
+        rows[: len(chosen)], counted[: len(chosen)] = chosen, self.plan.lengths[chosen]
+        T, pairs = padded_length(int(counted.max())), [self.pair(k) for k in chosen]
+        inputs, targets = np.zeros((2, T, B, *pairs[0][0].shape[1:]), pairs[0][0].dtype)
+        for b, (read, following) in enumerate(pairs):
+            inputs[: len(read), b], targets[: len(read), b] = read, following
+        conditions = None
+        if self.conditions is not None:
+            conditions = np.zeros((B, *self.conditions.shape[1:]), self.conditions.dtype)
+            conditions[: len(chosen)] = self.conditions[chosen]
+        return Batch(inputs, targets, counted, rows, conditions)

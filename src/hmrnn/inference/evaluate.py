@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 from hmrnn.analysis.gold import Found
 from hmrnn.config import ModelConfig
 from hmrnn.data.conditions import encode
-from hmrnn.data.strokes.batches import StrokeBatch, StrokeBatches
+from hmrnn.data.plan import Batch, Batches
+from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, Strokes
-from hmrnn.data.text.lines import LineBatch, LineBatches, Lines
+from hmrnn.data.text.lines import LineBatches, Lines
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Model, Read, read
 from hmrnn.inference.words import HeadScores
@@ -131,7 +132,13 @@ def read_text(
     progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[Piece]:
-    """Read a text as :func:`evaluate` does; every position but the last, and those of the prime, is counted once."""
+    """Read a text; every position but the last is counted once.
+
+    With one stream the state is carried across the whole text. With several, the text is cut into as many equal parts,
+    read side by side; each part but the first is preceded by ``warmup`` symbols of its left context, read but not
+    counted, and neither are the first ``prime`` symbols of the text. ``share`` = (rank, world) lets each process of a
+    group take every world-th stream.
+    """
     n = len(symbols) - 1
     if n < 1:
         raise InputError(f"a text to evaluate must hold at least 2 symbols; got {len(symbols)}")
@@ -161,40 +168,10 @@ def read_text(
             progress(int(at[-1, 0] - starts[0]) + 1, length)
 
 
-def evaluate(
-    model: LanguageModel,
-    symbols: np.ndarray,
-    *,
-    streams: int = 1,
-    warmup: int = 0,
-    prime: int = 0,
-    chunk: int = 100,
-    precision: str = "float32",
-    progress: Progress | None = None,
-    share: tuple[int, int] = (0, 1),
-) -> Evaluation:
-    """Read ``symbols`` and predict each one from those before it.
-
-    With one stream the state is carried across the whole text. With several, the text is cut into as many equal parts,
-    read side by side; each part but the first is preceded by ``warmup`` symbols of its left context, read but not
-    counted. Every symbol but the first is counted exactly once either way. The first ``prime`` symbols are read but not
-    counted.
-
-    ``share`` = (rank, world) lets each process of a group take every world-th stream; the sums are then added up.
-    """
+def evaluate(model: LanguageModel, symbols: np.ndarray, *, share: tuple[int, int] = (0, 1), **how: Any) -> Evaluation:
+    """Read ``symbols`` and predict each one from those before it; the options are those of :func:`read_text`."""
     total = Sums(model)
-    pieces = read_text(
-        model,
-        symbols,
-        streams=streams,
-        warmup=warmup,
-        prime=prime,
-        chunk=chunk,
-        precision=precision,
-        progress=progress,
-        share=share,
-    )
-    for piece in pieces:
+    for piece in read_text(model, symbols, share=share, **how):
         counted = torch.from_numpy(piece.counted).to(piece.targets.device)
         total.add(piece.read, -piece.read.prediction.log_prob(piece.targets), counted)
     return evaluation(total, share[1])
@@ -206,21 +183,14 @@ def evaluation(total: Sums, world: int = 1) -> Evaluation:
     return Evaluation(count, nats / count / math.log(2), *work)
 
 
-def find(
-    model: LanguageModel,
-    symbols: np.ndarray,
-    *,
-    streams: int = 1,
-    warmup: int = 0,
-    progress: Progress | None = None,
-) -> Found:
-    """Read ``symbols`` as :func:`evaluate` does: where the detectors fired, and how surprising each symbol was."""
+def find(model: LanguageModel, symbols: np.ndarray, **how: Any) -> Found:
+    """Where the detectors fired in a text, and how surprising each symbol was; options of :func:`read_text`."""
     T, levels = len(symbols), model.rnn.num_boundaries
     if levels == 0:
         raise InputError("this model has no boundary detectors, so it finds no segments to compare with gold ends")
     found = Found(np.zeros((T, levels), bool), *np.full((2, T), math.nan, np.float32))
     head = None if model.segments is None else HeadScores(model, symbols)
-    for at, counted, targets, here in read_text(model, symbols, streams=streams, warmup=warmup, progress=progress):
+    for at, counted, targets, here in read_text(model, symbols, **how):
         found.boundaries[at[counted]] = here.boundaries.cpu().numpy()[counted]
         for bits, nats in (
             (found.surprise, -here.prediction.log_prob(targets)),
@@ -244,9 +214,7 @@ def cut(count: int, streams: int, warmup: int, chunk: int = 100) -> tuple[int, i
     return streams, warmup if streams > 1 else 0
 
 
-def to_tensors(
-    batch: StrokeBatch | LineBatch, device: torch.device, columns: slice = slice(None)
-) -> tuple[Tensor, ...]:
+def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, ...]:
     """Inputs and targets (T, B, ...), counted steps (B,) and, if there are conditions, these: (B,) or (1, B, numbers).
 
     Of some rows; copied to a GPU without waiting for it.
@@ -274,12 +242,16 @@ def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tens
 
 def _read_all(
     model: Model,
-    batches: StrokeBatches | LineBatches,
-    precision: str,
-    progress: Progress | None,
+    batches: Batches,
     share: tuple[int, int],
+    *,
+    precision: str = "float32",
+    progress: Progress | None = None,
 ) -> Sums:
-    """The totals over all batches, each sequence read from its start."""
+    """The totals over every world-th of the batches, ``share`` = (rank, world); each sequence is read from its start.
+
+    ``precision`` is that of :func:`hmrnn.inference.read.read`; ``progress`` is called with the batches read, and all.
+    """
     total = Sums(model)
     mine = range(share[0], len(batches), share[1])
     for done, index in enumerate(mine, start=1):
@@ -298,15 +270,14 @@ def evaluate_strokes(
     scale: Scale,
     *,
     batch_size: int = 32,
-    precision: str = "float32",
-    progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
+    **how: Any,
 ) -> StrokeEvaluation:
     """Read every sequence from its start and predict each point from those before it.
 
     A model that predicts halts is measured with them. Conditions are those of the strokes; without them, those that
     :func:`hmrnn.nn.models.telling` says. ``share`` = (rank, world) lets each process of a group take every world-th
-    batch; the sums are then added up.
+    batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
     """
     conditions = None
     if model.config.conditioned and strokes.conditions is not None:
@@ -314,7 +285,7 @@ def evaluate_strokes(
     elif model.config.conditioned and model.told.condition is not None:
         conditions = model.told.condition.expand(len(strokes), *model.told.condition.shape[1:]).cpu().numpy()
     batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions)
-    points, nats, work = _read_all(model, batches, precision, progress, share).result(share[1])
+    points, nats, work = _read_all(model, batches, share, **how).result(share[1])
     return StrokeEvaluation(len(strokes), points, -nats / len(strokes), *work)
 
 
@@ -324,10 +295,12 @@ def evaluate_lines(
     end: int,
     *,
     batch_size: int = 32,
-    precision: str = "float32",
-    progress: Progress | None = None,
     share: tuple[int, int] = (0, 1),
+    **how: Any,
 ) -> Evaluation:
-    """Read every line by itself and predict each symbol, the first one and the line end, ``end``, included."""
+    """Read every line by itself and predict each symbol, the first one and the line end, ``end``, included.
+
+    The other arguments are those of :func:`evaluate_strokes`.
+    """
     batches = LineBatches(lines, end, model.config, batch_size)
-    return evaluation(_read_all(model, batches, precision, progress, share), share[1])
+    return evaluation(_read_all(model, batches, share, **how), share[1])

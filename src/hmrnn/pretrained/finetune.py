@@ -7,10 +7,10 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hmrnn import checkpoint
-from hmrnn.checkpoint import Checkpoint, Reads
+from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
 from hmrnn.data import Corpus, load_corpus, load_strokes
 from hmrnn.data.text.sources import symbol_kind
@@ -24,19 +24,10 @@ from hmrnn.training.trainer import Trainer
 from hmrnn.utils import files
 from hmrnn.utils.devices import choose_device
 
-Event = dict[str, Any]
+if TYPE_CHECKING:
+    from hmrnn.pretrained.model import Model
 
-
-class _Model(Protocol):
-    network: Any
-    config: Config
-    source: str | None
-
-    @property
-    def reads(self) -> Reads: ...
-
-
-M = TypeVar("M", bound=_Model)
+M = TypeVar("M", bound="Model")
 KEPT = (
     "data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden", "segments.size",
     "segments.longest", "segments.lexicon", "segments.reader",
@@ -104,20 +95,18 @@ def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
 def finetune(
     model: M,
     data: str | Path | Sequence[str | Path],
-    *,
-    out: str | Path | None = None,
-    epochs: int | None = None,
-    learning_rate: float | None = None,
-    seed: int = 1,
-    device: str = "auto",
-    progress: Callable[[Event], None] | None = None,
+    out: str | Path | None,
+    progress: Callable[[dict[str, Any]], None] | None,
+    **given: Any,
 ) -> M:
-    """A new model: ``model`` trained further on ``data``; see :meth:`hmrnn.pretrained.model.Model.finetune`."""
+    """A new model: ``model`` trained further on ``data``; see :meth:`hmrnn.pretrained.model.Model.finetune`.
+
+    ``given`` are settings of the section "train"; None leaves one at its default.
+    """
     start = Checkpoint(model.config, model.reads, dict(model.network.state_dict()))
     with tempfile.TemporaryDirectory() as folder:
         wanted = _named(data, start, Path(folder), out is not None)
         config = finetune_config(start, model.source or "a model in memory", wanted)
-        given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed, "device": device}
         t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
         config = dataclasses.replace(config, train=t)
         config.check()

@@ -95,7 +95,7 @@ class Model:
         from hmrnn.pretrained.finetune import finetune
 
         return finetune(
-            self, data, out=out, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device, progress=progress
+            self, data, out, progress, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device
         )
 
     def save(self, directory: str | Path) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hmrnn.config import ModelConfig
 from hmrnn.data.conditions import encode
-from hmrnn.data.plan import Plan, padded_length
+from hmrnn.data.plan import Batches
 from hmrnn.data.text.corpus import Corpus
 from hmrnn.data.text.sources import SPLITS
 from hmrnn.data.text.vocabulary import Vocabulary
@@ -82,45 +82,16 @@ def split_lines(corpus: Corpus) -> dict[str, Lines]:
     return parts
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LineBatch:
-    """Lines side by side, padded with zeros. A line is read after a line end, and predicted up to its own."""
-
-    inputs: np.ndarray
-    """(T, B) int64"""
-    targets: np.ndarray
-    """(T, B) int64"""
-    counted: np.ndarray
-    """(B,) int64: the symbols of each line, its line end included; 0 for a padding row."""
-    conditions: np.ndarray | None
-    """(B,) int64 or (B, numbers) float32; zeros in a padding row."""
-
-
-class LineBatches:
-    """The batches of each epoch; :class:`hmrnn.data.plan.Plan` arranges them."""
+class LineBatches(Batches):
+    """Batches of lines (T, B) int64. A line is read after a line end, and predicted up to its own."""
 
     def __init__(self, lines: Lines, end: int, model: ModelConfig, batch_size: int, *, seed: int | None = None) -> None:
-        self.lines, self.end = lines, end
-        self.plan = Plan(lines.lengths, batch_size, seed)
         if model.conditioned and lines.conditions is None:
             raise InputError("this model is trained with a condition, and the lines have none; give data.condition")
-        self.conditions = encode(lines.conditions, model) if lines.conditions is not None else None
+        conditions = encode(lines.conditions, model) if lines.conditions is not None else None
+        super().__init__(lines.lengths, batch_size, seed, conditions)
+        self.lines, self.end = lines, end
 
-    def __len__(self) -> int:
-        return len(self.plan)
-
-    def batch(self, epoch: int, index: int) -> LineBatch:
-        """Batch ``index`` of an epoch."""
-        chosen, B = self.plan.rows(epoch, index), self.plan.batch_size
-        counted = np.zeros(B, np.int64)
-        counted[: len(chosen)] = self.lines.lengths[chosen]
-        inputs, targets = np.zeros((2, padded_length(int(counted.max())), B), np.int64)
-        for b, line in enumerate(chosen):
-            symbols = self.lines.symbols[self.lines.starts[line] : self.lines.ends[line]]
-            inputs[: len(symbols), b] = np.concatenate([[self.end], symbols[:-1]])
-            targets[: len(symbols), b] = symbols
-        conditions = None
-        if self.conditions is not None:
-            conditions = np.zeros((B, *self.conditions.shape[1:]), self.conditions.dtype)
-            conditions[: len(chosen)] = self.conditions[chosen]
-        return LineBatch(inputs, targets, counted, conditions)
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        symbols = self.lines.symbols[self.lines.starts[index] : self.lines.ends[index]].astype(np.int64)
+        return np.concatenate([[self.end], symbols[:-1]]), symbols
