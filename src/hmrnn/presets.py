@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hmrnn.config import (
-    Config,
-    DataConfig,
-    DetectorConfig,
-    ModelConfig,
-    RegulariseConfig,
-    SegmentConfig,
-    TrainConfig,
-)
+from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, SegmentConfig, TrainConfig
 
 _wikipedia_model = ModelConfig(hidden_size=(1024,), output_size=2048)
 _wikipedia_train = TrainConfig(batch_size=128, learning_rate=0.001)
@@ -117,15 +109,7 @@ PRESETS: dict[str, Config] = {
     "handwritten": Config(
         DataConfig(format="handwritten", lines=1200),
         ModelConfig(hidden_size=(64,), output_size=64, mixtures=10),
-        TrainConfig(
-            epochs=4,
-            batch_size=24,
-            learning_rate=0.006,
-            cool_down=0.9,
-            patience=4,
-            threads=1,
-            log_every=15,
-        ),
+        TrainConfig(epochs=4, batch_size=24, learning_rate=0.006, cool_down=0.9, patience=4, threads=1, log_every=15),
         detectors=dataclasses.replace(_strokes_pulled, rates=(0.7, 0.09), bounds=(0.3, 0.0)),
     ),
     "strokes": Config(
@@ -147,12 +131,7 @@ PRESETS: dict[str, Config] = {
         DataConfig(format="ptb"),
         ModelConfig(hidden_size=(1024,), output_size=1024),
         TrainConfig(
-            epochs=100,
-            batch_size=128,
-            learning_rate=0.003,
-            cool_down=0.8,
-            patience=_no_plateau,
-            skip_nonfinite=True,
+            epochs=100, batch_size=128, learning_rate=0.003, cool_down=0.8, patience=_no_plateau, skip_nonfinite=True
         ),
         RegulariseConfig(
             weight_drop=0.4,

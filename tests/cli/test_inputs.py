@@ -62,8 +62,6 @@ def test_unknown_symbols_of_generate(model: hmrnn.TextModel, capsys: pytest.Capt
         assert said.err.count("\n") == 1
     assert tiny.hmrnn(*flags, "ab☃c", "--unknown", "refuse") == 2
     assert "never showed: '☃' (U+2603) at position 2" in capsys.readouterr().err
-    assert tiny.hmrnn(*flags, "abc", "--plain") == 2
-    assert "typographic signs are now written plainly by themselves" in capsys.readouterr().err
 
 
 def test_plain_of_evaluate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from hmrnn import InputError
 from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.config import DataConfig
 from hmrnn.data import load_corpus
-from hmrnn.data.text.novel import novel
 from hmrnn.presets import PRESETS
-from hmrnn.utils.novel import FILE, PACKAGE, novel_file
+from hmrnn.utils.novel import FILE, PACKAGE, novel, novel_file
 
 BOOK = """Title: something
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.data import archives, clean_wikipedia
+from hmrnn.data import archives
 from hmrnn.data.text import wikipedia
+from hmrnn.data.text.wikipedia import clean_wikipedia
 
 # What stands between <text ...> and </text> of one article, and what is left of it.
 RULES = {

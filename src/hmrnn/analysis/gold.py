@@ -41,10 +41,7 @@ def against_white_space(found: Found, symbols: np.ndarray, vocabulary: Vocabular
     white = _are(vocabulary, str.isspace)[symbols]
     if not white.any() or white.all():
         raise InputError("the text has no words between spaces or line ends to compare with; give a file of gold ends")
-    gold = {
-        BEFORE: np.flatnonzero(white[1:] & ~white[:-1]) + 1,
-        AFTER: np.flatnonzero(~white[1:] & white[:-1]) + 1,
-    }
+    gold = {BEFORE: np.flatnonzero(white[1:] & ~white[:-1]) + 1, AFTER: np.flatnonzero(~white[1:] & white[:-1]) + 1}
     return _compare(found, gold)
 
 

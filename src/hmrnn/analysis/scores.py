@@ -14,13 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn.analysis.baselines import (
-    every_position,
-    fixed_length,
-    most_uncertain,
-    surprise_rises,
-    surprise_rises_most,
-)
+from hmrnn.analysis.baselines import every_position, fixed_length, most_uncertain, surprise_rises, surprise_rises_most
 from hmrnn.errors import InputError
 
 TOLERANCES = (0, 1)

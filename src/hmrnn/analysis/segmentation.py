@@ -13,15 +13,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.analysis import render
-from hmrnn.analysis.record import (
-    LETTERS,
-    LayerJSON,
-    LevelJSON,
-    SegmentationJSON,
-    UpdatesJSON,
-    from_record,
-    rounded,
-)
+from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
 from hmrnn.analysis.render import joined, spans
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation

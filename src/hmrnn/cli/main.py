@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hmrnn import __version__
-from hmrnn.cli.arguments import ARGUMENTS, TrainArguments, former
+from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
 from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
@@ -157,4 +157,4 @@ def parsed(name: str, words: list[str]) -> Any:
     """The arguments of a command, not yet checked."""
     if name == "train":
         return train_arguments(words)
-    return ARGUMENTS[name](**parse(ARGUMENTS[name], words, f"hmrnn {name}", former(name)))
+    return ARGUMENTS[name](**parse(ARGUMENTS[name], words, f"hmrnn {name}"))

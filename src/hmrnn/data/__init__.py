@@ -1,7 +1,5 @@
 """Data: files to arrays to batches, for text and pen strokes. This room knows no model."""
 
-from typing import Any
-
 from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.corpus import load_strokes, write_archive
 from hmrnn.data.strokes.files import read_strokes, save_strokes
@@ -16,7 +14,6 @@ __all__ = [
     "StrokeCorpus",
     "Strokes",
     "Vocabulary",
-    "clean_wikipedia",
     "load_corpus",
     "load_strokes",
     "read_strokes",
@@ -24,11 +21,3 @@ __all__ = [
     "save_strokes",
     "write_archive",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "clean_wikipedia":  # imported when it is asked for: it needs the reader of XML
-        from hmrnn.data.text.wikipedia import clean_wikipedia
-
-        return clean_wikipedia
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -290,13 +290,7 @@ def evaluate_strokes(
 
 
 def evaluate_lines(
-    model: LanguageModel,
-    lines: Lines,
-    end: int,
-    *,
-    batch_size: int = 32,
-    share: tuple[int, int] = (0, 1),
-    **how: Any,
+    model: LanguageModel, lines: Lines, end: int, *, batch_size: int = 32, share: tuple[int, int] = (0, 1), **how: Any
 ) -> Evaluation:
     """Read every line by itself and predict each symbol, the first one and the line end, ``end``, included.
 

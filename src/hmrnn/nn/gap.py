@@ -58,10 +58,7 @@ class GapModel(nn.Module):
         self.read_out = ReadOut(self.rnn.output_sizes, num_symbols)
 
     def forward(
-        self,
-        symbols: Tensor,
-        missing: Tensor | None = None,
-        lengths: Tensor | Sequence[int] | None = None,
+        self, symbols: Tensor, missing: Tensor | None = None, lengths: Tensor | Sequence[int] | None = None
     ) -> Tensor:
         if symbols.dim() != 2:
             raise InputError(f"symbols must have shape (T, B); got {tuple(symbols.shape)}")

@@ -247,11 +247,7 @@ class LanguageModel(ToldModel):
         return self.embedding(known)
 
     def predict(
-        self,
-        symbols: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        told: Told | None = None,
+        self, symbols: Tensor, state: State | None = None, lengths: Tensor | None = None, told: Told | None = None
     ) -> tuple[Categorical, Output, State]:
         """As :meth:`forward`, with the prediction (T, B) in place of its logits."""
         logits, out, state = self(symbols, state, lengths, told=told)
@@ -343,11 +339,7 @@ class HandwritingModel(ToldModel):
         return self.expect(self.output(out.hidden)), out, state
 
     def predict(
-        self,
-        points: Tensor,
-        state: State | None = None,
-        lengths: Tensor | None = None,
-        told: Told | None = None,
+        self, points: Tensor, state: State | None = None, lengths: Tensor | None = None, told: Told | None = None
     ) -> tuple[StrokeMixture | Halting, Output, State]:
         """The same as :meth:`forward`."""
         return self(points, state, lengths, told=told)

@@ -36,11 +36,7 @@ class SegmentStates(NamedTuple):
 
 
 def segment_states(
-    out: Output,
-    level: int | None = 1,
-    lengths: Tensor | Sequence[int] | None = None,
-    *,
-    batch_first: bool = False,
+    out: Output, level: int | None = 1, lengths: Tensor | Sequence[int] | None = None, *, batch_first: bool = False
 ) -> SegmentStates:
     """The states of the segments of a level.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from hmrnn.nn.transducer import TransducerModel
 from hmrnn.ops.cuda.cache import uncaptured
 from hmrnn.pretrained.model import Model
 
+T = TypeVar("T")
 LONGEST = 10, 3
 """Symbols that may be written at most: the first, and the second for each step that was read."""
 
@@ -59,6 +60,11 @@ class LabelledModel(Model):
     def _items(self, X: Any) -> list[Item]:
         return sequences(X, tokens=self.labelling.tokens)
 
+    @staticmethod
+    def _in_order(found: Iterable[tuple[int, T]]) -> list[T]:
+        """What was found, by the place of its sequence."""
+        return [one for _, one in sorted(found, key=lambda pair: pair[0])]
+
     def _groups(self, items: list[Item]) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
         with evaluating(self.network), torch.inference_mode(), uncaptured():  # lengths differ from group to group
             yield from read_labelled(self.network, self.labelling, items)
@@ -90,22 +96,19 @@ class LabelModel(LabelledModel):
         return float(np.average(chances.argmax(axis=1) == wanted, weights=weights))
 
     def explain(self, X: Any) -> list[Decision]:
-        items = self._items(X)
-        found: dict[int, Decision] = {}
+        items, found = self._items(X), []
         for chosen, (inputs, lengths, _, _) in self._groups(items):
             logits, weights, encoded = self.network.explain(inputs, lengths)
             chances = logits.double().softmax(-1).cpu().numpy()
             steps = weights.float().cpu().numpy()
             for row, k in enumerate(chosen):
                 pieces = self.labelling.pieces(items[k])
-                found[k] = Decision(
-                    self.labelling.classes[int(chances[row].argmax())],
-                    dict(zip(self.labelling.classes, chances[row].tolist())),
-                    segmentation(self.network, encoded.out, row, pieces),
-                    steps[: len(pieces), row],
-                    not self.labelling.symbols,
-                )
-        return [found[k] for k in range(len(items))]
+                answer = self.labelling.classes[int(chances[row].argmax())]
+                each = dict(zip(self.labelling.classes, chances[row].tolist()))
+                shown = segmentation(self.network, encoded.out, row, pieces)
+                decided = Decision(answer, each, shown, steps[: len(pieces), row], not self.labelling.symbols)
+                found.append((k, decided))
+        return self._in_order(found)
 
 
 class TagModel(LabelledModel):
@@ -130,15 +133,12 @@ class TagModel(LabelledModel):
 
     def predict(self, X: Any) -> list[list[Any]]:
         """The tags of each sequence: with a CRF the likeliest sequence of tags, else the likeliest tag at each step."""
-        items = self._items(X)
-        found = {k: [self.labelling.classes[tag] for tag in tags] for k, tags, _, _ in self._tags(items)}
-        return [found[k] for k in range(len(items))]
+        tagged = self._tags(self._items(X))
+        return self._in_order((k, [self.labelling.classes[tag] for tag in tags]) for k, tags, _, _ in tagged)
 
     def predict_proba(self, X: Any) -> list[np.ndarray]:
         """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
-        items = self._items(X)
-        found = {k: chances for k, _, chances, _ in self._tags(items)}
-        return [found[k] for k in range(len(items))]
+        return self._in_order((k, chances) for k, _, chances, _ in self._tags(self._items(X)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right tags. One that training has not shown counts as wrong; InputError if all are such."""
@@ -150,15 +150,14 @@ class TagModel(LabelledModel):
         return float(sum(weights[k] * count for k, count in right.items()) / total)
 
     def explain(self, X: Any) -> list[Decision]:
-        items = self._items(X)
-        found = {}
+        items, found = self._items(X), []
         for k, tags, chances, (out, row, weights) in self._tags(items, weigh=True):
             answer = [self.labelling.classes[tag] for tag in tags]
             sure = [float(chances[n, tag]) for n, tag in enumerate(tags)]
             pieces = self.labelling.pieces(items[k])
             shown = segmentation(self.network, out, row, pieces)
-            found[k] = Decision(answer, sure, shown, weights, not self.labelling.symbols)
-        return [found[k] for k in range(len(items))]
+            found.append((k, Decision(answer, sure, shown, weights, not self.labelling.symbols)))
+        return self._in_order(found)
 
 
 class PairModel(LabelledModel):
@@ -168,9 +167,8 @@ class PairModel(LabelledModel):
 
     def predict(self, X: Any, beam: int = 1) -> list[Any]:
         """What the model writes for each sequence: texts, or lists of tokens, as in training. A beam of 1 is greedy."""
-        items = self._items(X)
-        found = {k: self._joined(symbols) for k, symbols, _, _, _ in self._written(items, beam)}
-        return [found[k] for k in range(len(items))]
+        written = self._written(self._items(X), beam)
+        return self._in_order((k, self._joined(symbols)) for k, symbols, _, _, _ in written)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, beam: int = 1) -> float:
         """The share of sequences that are written without an error."""
@@ -191,14 +189,14 @@ class PairModel(LabelledModel):
         return edits / sum(map(len, wanted))
 
     def explain(self, X: Any, beam: int = 1) -> list[Decision]:
-        items = self._items(X)
-        found = {}
+        items, found = self._items(X), []
         for k, symbols, chances, weights, (out, row) in self._written(items, beam):
             pieces = self.labelling.pieces(items[k])
             shown = segmentation(self.network, out, row, pieces)
             numbers = not self.labelling.symbols
-            found[k] = Decision(self._joined(symbols), chances, shown, weights[:, : len(pieces)], numbers)
-        return [found[k] for k in range(len(items))]
+            decided = Decision(self._joined(symbols), chances, shown, weights[:, : len(pieces)], numbers)
+            found.append((k, decided))
+        return self._in_order(found)
 
     def _written(self, items: list[Item], beam: int) -> Iterator[tuple[int, list[int], list[float], np.ndarray, Any]]:
         """For each sequence, in any order: its place, the symbols, their probabilities, the weights, the output."""

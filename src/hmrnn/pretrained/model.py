@@ -94,9 +94,7 @@ class Model:
         """
         from hmrnn.pretrained.finetune import finetune
 
-        return finetune(
-            self, data, out, progress, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device
-        )
+        return finetune(self, data, out, progress, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device)
 
     def save(self, directory: str | Path) -> Path:
         """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle.

@@ -111,13 +111,7 @@ class TextModel(Model):
         return self._segment_all(readings, batch, primed, condition, by, progress)
 
     def _segment_all(
-        self,
-        readings: list[Reading],
-        batch: int,
-        primed: bool,
-        condition: Condition,
-        by: By | None,
-        progress: Progress,
+        self, readings: list[Reading], batch: int, primed: bool, condition: Condition, by: By | None, progress: Progress
     ) -> list[Segmentation]:
         indices = [reading.indices for reading in readings]
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
@@ -242,12 +236,7 @@ class TextModel(Model):
             return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
 
     def score_lines(
-        self,
-        lines: Iterable[str],
-        *,
-        unknown: Unknown = "replace",
-        primed: bool = True,
-        condition: Condition = None,
+        self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
     ) -> Iterator[Evaluation | None]:
         """As :meth:`score`, for each line by itself; None for a line without a symbol to predict.
 

@@ -32,9 +32,3 @@ ARGUMENTS: dict[str, type] = {
     "data": DataArguments,
     "bench": BenchArguments,
 }
-
-
-def former(command: str) -> dict[str, str]:
-    """Former settings of a command, and what to say about each."""
-    now = "typographic signs are now written plainly by themselves; --unknown decides about other symbols"
-    return {"plain": now} if hasattr(ARGUMENTS[command], "unknown") else {}

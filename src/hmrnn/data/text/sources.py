@@ -13,12 +13,11 @@ import numpy as np
 
 from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.data.archives import PACKED, Report, is_packed, read_blocks
-from hmrnn.data.text.novel import novel
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
 from hmrnn.data.text.vocabulary import Kind, code_points
 from hmrnn.errors import InputError, convert
-from hmrnn.utils.novel import PACKAGE, novel_file
+from hmrnn.utils.novel import PACKAGE, novel, novel_file
 
 SPLITS = ("train", "valid", "test")
 _PTB_NAMES = ("ptb.char.{}.txt", "ptb.{}.txt", "{}.txt")

@@ -79,11 +79,7 @@ LOST = 0.02
 
 
 def clean_wikipedia(
-    source: str | Path,
-    target: str | Path,
-    *,
-    characters: int | None = None,
-    progress: Progress | None = None,
+    source: str | Path, target: str | Path, *, characters: int | None = None, progress: Progress | None = None
 ) -> int:
     """Write the words of the dump ``source`` to ``target``, as in text8, and return the number of characters.
 
