@@ -117,6 +117,8 @@ TRAINING: dict[str, tuple[str, str]] = {
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
     "misspelt preset": ("train enwki8", "that exists; did you mean enwik8?"),
     "misspelt file": ("train stroy.txt", "that exists; did you mean story.txt?"),
+    "no such command": ("report -m runs/story", "(see hmrnn --help); hmrnn train writes report.html at its end"),
+    "short command": ("gen -m runs/story", "; did you mean generate?"),
     "misspelt command": ("evalute -m runs/story", "(see hmrnn --help); did you mean evaluate?"),
     "unknown flag": ("train story.txt --train.speed 3", "unknown option --train.speed; did you mean --train.seed?"),
     "misspelt flag": ("train story.txt --model.hiden-size 3", "did you mean --model.hidden-size?"),

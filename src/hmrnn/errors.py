@@ -38,10 +38,16 @@ def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> st
 
     With ``files`` the names of files in the directory of ``given`` are tried, too.
     """
-    nearest = difflib.get_close_matches(given, list(known), n=1)
+    nearest = _nearest(given, list(known))
     if files and not nearest:
         folder, name = os.path.split(given.rstrip(os.sep))
         here = folder or os.curdir
         there = os.listdir(here) if os.path.isdir(here) and os.access(here, os.R_OK) else []
-        nearest = [os.path.join(folder, one) for one in difflib.get_close_matches(name, there, n=1)]
+        nearest = [os.path.join(folder, one) for one in _nearest(name, there)]
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _nearest(given: str, known: list[str]) -> list[str]:
+    """At most one name that ``given`` begins, or that differs from it by a slip."""
+    begun = [name for name in known if len(given) > 1 and name.startswith(given)]
+    return begun if len(begun) == 1 else difflib.get_close_matches(given, known, n=1, cutoff=0.7)

@@ -343,6 +343,11 @@ def test_visible(symbol: str, shown: str) -> None:
     assert visible(symbol).isprintable()
 
 
+def test_joiners_stay_within_words_and_emoji() -> None:
+    for text in ("\u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f467"):
+        assert visible(text) == text
+
+
 def test_html_is_escaped() -> None:
     html = made('<b>&"\n', " ^   ^")._repr_html_()
     assert "<b>" not in html

@@ -126,6 +126,9 @@ def test_bad_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "new.tsv").write_text("ab\teggs\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "new.tsv") == 2
     assert "'eggs', which is none of the classes" in capsys.readouterr().err
+    (tmp_path / "named.tsv").write_text("review\tsentiment\nab\tham\n")
+    assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "named.tsv") == 2
+    assert "only its first row has the label 'sentiment'" in capsys.readouterr().err
     (tmp_path / "gap.tsv").write_text("ab\tx\n\ty\n")
     assert tiny.hmrnn("train", "labels", tmp_path / "gap.tsv", "--out", tmp_path / "run", *SMALL) == 2
     assert capsys.readouterr().err == "hmrnn: sequence 2 of gap.tsv is an empty text; leave it out\n"

@@ -23,6 +23,11 @@ def test_kinds_of_sequences() -> None:
         assert [one.shape for one in found] == [(3, 1), (3, 1)], type(X)
     assert [one.shape for one in sequences([np.ones((4, 2)), torch.ones(3, 2)])] == [(4, 2), (3, 2)]
     assert sequences(np.array(["ab", "c"], dtype=object)) == [("a", "b"), ("c",)]
+    for steps in (torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, dtype=torch.bfloat16)):
+        for X in ([steps, steps], [list(steps)]):
+            assert {one.shape for one in sequences(X)} == {(3, 2)}
+    texts = ["a" * 10**6, *["b"] * 10**5]  # an array of them would have 400 gigabytes
+    assert sum(map(len, sequences(texts))) == 10**6 + 10**5
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -43,6 +48,9 @@ WRONG: list[tuple[Any, str]] = [
     ([np.ma.masked_array([1.0, 2.0], mask=[False, True])] * 2, r"X\[0\] must hold finite numbers"),
     (np.ma.masked_array([[1.0, 2.0]], mask=[[False, True]]), r"X\[0\] must hold finite numbers"),
     ([None], r"X\[0\] must be one of"),
+    ([1.0, 2.0], r"X\[0\] must be one of .*; got 1.0"),
+    (["a", "b\ud83d"], r"X\[1\] holds '\\ud83d', half of a surrogate pair"),
+    ([["a"], ["b\ud83d"]], r"X\[1\] holds '\\ud83d', half of a surrogate pair"),
 ]
 
 
@@ -60,6 +68,8 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, ["x", 1, "x", 1], {}, "all strings or all numbers"),
     ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a finite number"),
     ("labels", TWO, "xyxy", {}, "y must be a list"),
+    ("labels", TWO, ["x", "y", "x", "\udc00"], {}, r"y\[3\] holds '\\udc00', half of a surrogate pair"),
+    ("tags", TWO, [["x", "y"]] * 4, {"spelled": True}, r"X\[0\] is a text, and this model reads lists of tokens"),
     ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, 1]}, "sample_weight must hold 4"),
     ("labels", TWO, [0, 1, 0, 1], {"sample_weight": [1, -1, 1, 1]}, "none negative"),
     ("labels", TWO, [0, 1, 0, 1], {"class_weight": {2: 1.0}}, "class_weight holds 2"),

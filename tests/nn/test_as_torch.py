@@ -61,6 +61,8 @@ def test_output_and_state_show_their_shapes() -> None:
     assert repr(out) == (
         "Output(hidden=[(5, 2, 4), (5, 2, 6)], boundaries=(5, 2, 1), probabilities=(5, 2, 1), operations=(5, 2, 2))"
     )
+    with pytest.raises(InputError, match=r"no tensor: .* the top layer's is out\.hidden\[-1\]"):
+        out[:, -1]
     assert repr(state) == "State(h=[(2, 4), (2, 6)], c=[(2, 4), (2, 6)], z=(2, 1), pending=(2, 1))"
     out, states = HMLSTM(3, 4, 2, bidirectional=True)(torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 1]]))
     assert repr(out).startswith("Output(hidden=[packed (8, 8), packed (8, 8)], ")

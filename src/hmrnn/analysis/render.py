@@ -13,16 +13,17 @@ COLOURS = ("#87d7ff", "#ffd787")
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two of the 256 colours, with black text
 _ANSI_RESET = "\x1b[0m"
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
+_JOINERS = "\u200c\u200d"  # invisible, but parts of words and emoji
 _STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; line-height: 1.5"
 
 
 def visible(symbol: str) -> str:
-    """``symbol`` in printable characters on one line: ⏎ for a line feed, ⇥ for a tab, � for what has no sign."""
+    """``symbol`` in characters to print on one line: ⏎ for a line feed, ⇥ for a tab, � for what has no sign."""
     return symbol if symbol.isprintable() else "".join(map(_visible, symbol))
 
 
 def _visible(character: str) -> str:
-    if character.isprintable():
+    if character.isprintable() or character in _JOINERS:
         return character
     if character.isspace() and character != "\t" and character not in LINE_ENDS:
         return "␣"  # a space other than U+0020

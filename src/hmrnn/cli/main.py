@@ -53,6 +53,13 @@ Models that come with hmrnn: {", ".join(bundled.names())}; {bundled.DEFAULT} is 
 hmrnn --version prints the version.
 """
 
+ELSEWHERE = {
+    "report": "hmrnn train writes report.html at its end",
+    "finetune": "fine-tune by hmrnn train FILE --from MODEL",
+    "test": "measure by hmrnn evaluate",
+    "sample": "sample by hmrnn generate",
+}
+"""What to do instead of commands that there are not."""
 SYSTEM_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG,
 }  # fmt: skip
@@ -110,10 +117,8 @@ def run(words: list[str]) -> int:
         return 0
     name, rest = words[0], words[1:]
     if name not in ARGUMENTS:
-        raise InputError(
-            f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help)"
-            f"{did_you_mean(name, ARGUMENTS)}"
-        )
+        hint = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else did_you_mean(name, ARGUMENTS)
+        raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help){hint}")
     flags = TrainArguments.flags() if name == "train" else {}
     try:
         arguments = parsed(name, rest)

@@ -11,7 +11,7 @@ from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
-from hmrnn.data.labels.files import Labelled, decoded, parse
+from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse
 from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.errors import InputError
 from hmrnn.pretrained.labelled import LabelledModel, LabelModel, PairModel
@@ -79,7 +79,10 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[list[A
         written = check_pairs(given.answers, len(items), names.y)
         return [["".join(one) if reads.text else list(one)] for one in written]
     if reads.modality == "labels":
-        rows = [[label] for label in check_labels(given.answers, len(items), names.y)]
+        labels = check_labels(given.answers, len(items), names.y)
+        if given.maybe_header:
+            check_no_header(names.X.whole, labels, known)
+        rows = [[label] for label in labels]
     else:
         rows = check_tags(given.answers, items, names)
     typed = [[known.get(str(label), label) for label in row] for row in rows]

@@ -194,7 +194,10 @@ class SequenceEstimator(Estimator):
 
     @classmethod
     def load(cls: type[S], source: str | Path, *, device: str = "cpu") -> S:
-        """A fitted estimator from what ``save`` wrote, or from a run of ``hmrnn train``."""
+        """A fitted estimator from what ``save`` wrote, or from a run of ``hmrnn train``.
+
+        ``validation_fraction``, ``class_weight``, ``beam`` and ``verbose`` are not saved, and have their defaults.
+        """
         model = load(source, device=device)
         if not isinstance(model, cls._model):
             wanted, got = cls._model.__name__, type(model).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,12 @@ class Output:
     """(T, B, L-1): z̃, the outputs of the detectors before binarisation."""
     operations: Tensor
     """(T, B, L): the :class:`Operation` of each layer; COPY in the padding."""
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise InputError(
+            "an Output is no tensor: out.hidden holds one per layer, the top layer's is out.hidden[-1]; "
+            "hmrnn.nn.ReadOut makes one output of all of them"
+        )
 
     def __repr__(self) -> str:
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))

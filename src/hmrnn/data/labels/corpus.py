@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
-from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, sequences
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, check_text, sequences
 from hmrnn.errors import InputError
 
 _LARGEST = 1e15  # weight of a class or a sequence
@@ -78,7 +78,7 @@ def make_corpus(
     in both parts. With ``valid_fraction`` 0 the training part also validates. ``spelled``: read tokens character by
     character; None: if any token of a tagged sequence has more than one. ``names``: what errors call X and y.
     """
-    inputs = sequences(X, names.X)
+    inputs = sequences(X, names.X, tokens=True if spelled else None)
     text = False
     if modality == "labels":
         targets: list[Any] = [[label] for label in check_labels(y, len(inputs), names.y)]
@@ -132,6 +132,8 @@ def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y) -> list[Any]:
     for k, label in enumerate(labels):
         if not isinstance(label, str | bool | int | float) or label in (inf, -inf) or label != label:
             raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
+        if isinstance(label, str):
+            check_text(label, name[k])
     return labels
 
 

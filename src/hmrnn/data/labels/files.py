@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
         if found.answers is None:
             raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
         if modality == "labels" and found.maybe_header:
-            _check_no_header(path, found.answers)
+            check_no_header(str(path), found.answers)
         sequences += found.sequences
         answers += found.answers
     name = ", ".join(path.name for path in paths)
@@ -65,12 +65,17 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
     )  # fmt: skip
 
 
-def _check_no_header(path: Path, labels: list[str]) -> None:
-    """InputError if the first label, no number, is the only one that occurs once: it is likely the name of a column."""
-    once = [label for label, count in Counter(labels).items() if count == 1]
-    if len(labels) > 2 and once == labels[:1] and not re.fullmatch(r"[-+]?[\d.]+", labels[0].strip()):
+def check_no_header(source: str, labels: list[str], classes: Collection[str] | None = None) -> None:
+    """InputError if the first label, no number, is likely the name of a column.
+
+    It is if no other label occurs once, or, where the ``classes`` are known, if no other is none of them.
+    """
+    counts = Counter(labels)
+    odd = [label for label, count in counts.items() if (count == 1 if classes is None else label not in classes)]
+    number = re.fullmatch(r"[-+]?[\d.]+", labels[0].strip())
+    if odd == labels[:1] and counts[labels[0]] == 1 and len(labels) > (2 if classes is None else 1) and not number:
         raise InputError(
-            f"{path}: only its first row has the label {labels[0]!r}, so it seems to name the columns; name them "
+            f"{source}: only its first row has the label {labels[0]!r}, so it seems to name the columns; name them "
             "text and label, or, if it is a label, give it a second sequence"
         )
 
@@ -191,10 +196,13 @@ def _conllu(text: str, name: str) -> Labelled:
 def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled:
     """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
     how: Any = {"quoting": csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL, "delimiter": delimiter}
+    usual = csv.field_size_limit(len(text) + 1)
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), **how) if row]
     except csv.Error as error:
         raise InputError(f"{name} is no table: {error}") from error
+    finally:
+        csv.field_size_limit(usual)
     if not rows:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
     named = [cell.strip().lower() for cell in rows[0]]
@@ -202,7 +210,12 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
     header = [named.index(cell) for cell in SEQUENCE if cell in named]
     if len(named) == 2 and not header and ANSWER[modality] in named:
         header = [1 - named.index(ANSWER[modality])]
+    twice = [cell for cell in (*SEQUENCE, ANSWER[modality]) if named.count(cell) > 1]
+    if twice:
+        raise InputError(f"{name} has more than one column {twice[0]}; rename all but one")
     if header:
+        if named[header[0]] in ("tokens", "series"):
+            raise InputError(f"{name} is a table, which holds texts; give {named[header[0]]} in a .jsonl file")
         first = header[0]
         last = named.index(ANSWER[modality]) if ANSWER[modality] in named else 1 - first if len(named) == 2 else 0
         rows, number = rows[1:], 2
@@ -214,7 +227,7 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
     if len(named) == 1 or (len(named) > 2 and header and ANSWER[modality] not in named):
         return _together([row[first] for row in rows], [], name, modality)
     if len(named) == 2 or header:
-        found = _together([row[first] for row in rows], [row[last] for row in rows], name, modality)
+        found = _together([row[first] for row in rows], _column(rows, last, name, number, modality), name, modality)
         return found._replace(maybe_header=not header)
     if modality != "labels":
         raise InputError(f"{name} must have two columns; got {len(named)}")
@@ -224,4 +237,12 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
         series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
     except InputError as error:
         raise InputError(f"{error}; the first row may name the columns: text and label, or label alone") from error
-    return _together(series, [row[last] for row in rows], name, modality)
+    return _together(series, _column(rows, last, name, number, modality), name, modality)
+
+
+def _column(rows: Sequence[list[str]], column: int, name: str, first: int, modality: Modality) -> list[str]:
+    """The answers in a column of a table whose rows are counted from ``first``; none if all its cells are empty."""
+    empty = [k for k, row in enumerate(rows, first) if not row[column].strip()]
+    if empty and len(empty) < len(rows):
+        raise InputError(f"{name}, row {empty[0]} has no {ANSWER[modality]}; give one for each, or none")
+    return [] if empty else [row[column] for row in rows]

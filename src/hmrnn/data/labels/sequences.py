@@ -58,13 +58,14 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
-    whole = _array(X)
+    # of a list NumPy would make a copy, in which each text has the memory of the longest
+    whole = None if isinstance(X, list | tuple) else _array(X)
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
     if not isinstance(X, Iterable) or isinstance(X, Mapping | Set) or (hasattr(X, "columns") and whole is None):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
-    given = list(X if whole is None or isinstance(X, list | tuple) else whole)
+    given = list(X if whole is None else whole)
     found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
     if not found:
         raise InputError(f"{name.whole} must hold at least one sequence; got none")
@@ -87,12 +88,14 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
             raise InputError(f"{name} is an empty text; leave it out")
         if tokens:
             raise InputError(f"{name} is a text, and this model reads lists of tokens; split the text into tokens")
+        check_text(one, name)
         return tuple(one)
     if isinstance(one, Sequence | np.ndarray) and len(one) and isinstance(one[0], str):
         if not all(isinstance(token, str) and token for token in one):
             raise InputError(f"{name} must hold strings, none of them empty; got another among them")
         if tokens is False and all(len(token) > 1 for token in one):  # a few may be rare tokens
             raise InputError(f"{name} holds tokens such as {one[0]!r}, and this model reads single characters")
+        check_text("".join(one), name)
         return tuple(map(str, one))
     array = _array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
@@ -111,11 +114,19 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
     return array
 
 
+def check_text(text: str, name: str) -> None:
+    """InputError if a string holds a lone surrogate, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} holds {text[error.start]!r}, half of a surrogate pair, which is no character; remove it"
+        ) from error
+
+
 def _array(given: Any) -> np.ndarray | None:
     """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included."""
-    if hasattr(given, "detach"):  # a tensor
-        given = given.detach().cpu()
-        given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    given = [_without_torch(one) for one in given] if isinstance(given, list | tuple) else _without_torch(given)
     if isinstance(given, np.ma.MaskedArray) and given.mask.any():
         given = np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
     try:
@@ -123,3 +134,11 @@ def _array(given: Any) -> np.ndarray | None:
     except ValueError:
         return None
     return array if array.dtype.kind in "fiub" else None
+
+
+def _without_torch(given: Any) -> Any:
+    """A tensor as one that NumPy can read; anything else as it is."""
+    if not hasattr(given, "detach"):
+        return given
+    given = given.detach().cpu()
+    return given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
