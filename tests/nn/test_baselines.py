@@ -67,8 +67,7 @@ def test_weights_of_a_stacked_torch_network_give_its_numbers(
 ) -> None:
     stacked = theirs(INPUT, 6, 3).double()
     rnn = ours(INPUT, 6, 3).double()
-    for l, layer in enumerate(rnn.layers):
-        layer.load_state_dict({name: getattr(stacked, name.replace("_l0", f"_l{l}")) for name in layer.state_dict()})
+    rnn.load_stacked(stacked)
     x = inputs()
     given = x if lengths is None else pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
     expected, ends = stacked(given)
@@ -105,6 +104,14 @@ def test_lengths_under_torch_func_where_nothing_can_be_packed(kind: Any) -> None
         of_c = torch.func.grad(lambda given: run(given)[1][-1].sum())(parameters)
         assert all(c.isnan().all() for c in after[2:])
         assert of_c["layers.1.weight_hh_l0"].isnan().any()
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    for stacked in (nn.GRU(INPUT, 6, 3), nn.LSTM(INPUT, 6, 3, bidirectional=True), nn.LSTM(INPUT, 6, 3, bias=False)):
+        with pytest.raises(InputError, match=r"^expected a one-way nn.LSTM with biases"):
+            LSTM(INPUT, 6, 3).load_stacked(stacked)
+    with pytest.raises(InputError, match=r"^the sizes must be those of LSTM\(3, 6, num_layers=3\); got LSTM\(3, 6, "):
+        LSTM(INPUT, 6, 3).load_stacked(nn.LSTM(INPUT, 6, 2))
 
 
 @pytest.mark.parametrize("kind", [LSTM, GRU])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.checks import readable
 from hmrnn.nn.weights import orthogonal
@@ -41,6 +42,17 @@ class _OfTorch(Baseline):
             else:
                 for block in parameter.chunk(self.gates):
                     orthogonal(block)
+
+    @torch.no_grad()
+    def load_stacked(self, stacked: nn.RNNBase) -> None:
+        """Copy the weights of a stacked network of torch of the same kind and sizes."""
+        if not isinstance(stacked, self.kind) or stacked.bidirectional or not stacked.bias or stacked.proj_size:
+            raise InputError(f"expected a one-way nn.{self.kind.__name__} with biases, no projection; got {stacked}")
+        if (stacked.input_size, (stacked.hidden_size,) * stacked.num_layers) != (self.input_size, self.hidden_sizes):
+            raise InputError(f"the sizes must be those of {self}; got {stacked}")
+        for l, layer in enumerate(self.layers):
+            for name, parameter in layer.named_parameters():
+                parameter.copy_(getattr(stacked, name.replace("_l0", f"_l{l}")))
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
@@ -100,7 +112,7 @@ def _in_pieces() -> Iterator[None]:
 
 
 class LSTM(_OfTorch):
-    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it.
+    r"""A stacked LSTM, as ``torch.nn.LSTM`` computes it; ``load_stacked`` takes the weights of one.
 
     .. math::
         i, f, g, o = \sigma(\cdot), \sigma(\cdot), \tanh(\cdot), \sigma(\cdot) \text{ of the four parts of }
@@ -116,7 +128,7 @@ class LSTM(_OfTorch):
 
 
 class GRU(_OfTorch):
-    r"""A stacked GRU, as ``torch.nn.GRU`` computes it.
+    r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
 
     .. math::
         r, u = \sigma(W_r x_t + U_r h_{t-1} + b_r), \sigma(W_u x_t + U_u h_{t-1} + b_u) \qquad
