@@ -151,6 +151,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     "another model": ("train story.txt --resume --model.num-layers 2 --model.hidden-size 8", "cannot change --model."),
     "another rate": ("train story.txt --resume --train.learning-rate 1", "it cannot change --train.learning-rate"),
     "another text": ("train other.txt --out runs/story --resume", "data are not those this run began with"),
+    "without spaces": ("train words story.txt --out runs/story --resume", "its spaces, not as words; choose another"),
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
     "demo over a run": (
         "demo --out runs/story",

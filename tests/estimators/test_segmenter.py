@@ -331,6 +331,8 @@ def test_a_series_of_one_channel_may_have_one_dimension() -> None:
     (np.zeros((2, 2, 50, 2)), "shape"),
     (np.zeros((1, 2)), "2 steps"),
     (np.full((50, 1), np.nan), "finite"),
+    (np.ma.masked_array(np.zeros((50, 1)), mask=np.eye(50, 1)), "finite"),
+    ({1.0, 2.0}, "got set"),
     (np.full((50, 1), 1e160), r"at most 1e\+100 in size; got 1e\+160"),
     (np.array([["a"], ["b"]]), "numbers"),
     ([], "empty list"),

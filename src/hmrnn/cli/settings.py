@@ -61,6 +61,8 @@ def train_arguments(words: list[str]) -> TrainArguments:
         stored = RunDirectory(Path(out)).config()
         if stored.data.format != config.data.format:
             raise InputError(f"the run in {out} reads {stored.data.format}, not {target}; choose another --out")
+        if config.data.remove_spaces and not stored.data.remove_spaces:
+            raise InputError(f"the run in {out} reads a text with its spaces, not as {target}; choose another --out")
         if config.data.path:  # the file may have moved
             stored = dataclasses.replace(stored, data=dataclasses.replace(stored.data, path=config.data.path))
         arguments = build(_arguments(stored), given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from hmrnn.data.labels.sequences import for_numpy
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
@@ -318,6 +319,8 @@ def _ends(cuts: np.ndarray) -> np.ndarray:
 
 def _series(X: Series) -> tuple[list[np.ndarray], bool]:
     """X as a list of float arrays (time, channels), and whether X was a single series."""
+    if isinstance(X, Mapping | Set):  # a set has no order
+        raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
     parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
     single = False
     if parts is None or (parts and not any(getattr(part, "shape", ()) for part in parts)):  # one series as nested lists
@@ -349,9 +352,7 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
 
 
 def _array(given: Any) -> np.ndarray:
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-        given = given.double() if given.is_floating_point() else given  # NumPy has no bfloat16
+    given = for_numpy(given)
     try:
         return np.asarray(given)
     except ValueError:  # lists of unequal lengths

@@ -126,9 +126,7 @@ def check_text(text: str, name: str) -> None:
 
 def _array(given: Any) -> np.ndarray | None:
     """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included."""
-    given = [_without_torch(one) for one in given] if isinstance(given, list | tuple) else _without_torch(given)
-    if isinstance(given, np.ma.MaskedArray) and given.mask.any():
-        given = np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
+    given = [for_numpy(one) for one in given] if isinstance(given, list | tuple) else for_numpy(given)
     try:
         array = np.asarray(given)
     except ValueError:
@@ -136,8 +134,10 @@ def _array(given: Any) -> np.ndarray | None:
     return array if array.dtype.kind in "fiub" else None
 
 
-def _without_torch(given: Any) -> Any:
-    """A tensor as one that NumPy can read; anything else as it is."""
+def for_numpy(given: Any) -> Any:
+    """A tensor as one that NumPy can read, a masked array with NaN where it is masked; anything else as it is."""
+    if isinstance(given, np.ma.MaskedArray) and given.mask.any():
+        return np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
     if not hasattr(given, "detach"):
         return given
     given = given.detach().cpu()
