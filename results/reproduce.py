@@ -54,7 +54,8 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
         return f"{into}: is there already"
     arguments = command(table, row, seed, options)
     run.parent.mkdir(parents=True, exist_ok=True)
-    again = ["--resume"] if run.exists() else []
+    begun = run.exists()  # before its first checkpoint there is nothing to resume
+    again = ["--resume"] if any(run.glob("last-*")) else ["--overwrite"] if begun else []
     log_path = run.with_name(f"{name}.log")
     with open(log_path, "a") as log:
         print("hmrnn", *arguments, "--out", f"runs/{table_name}/{name}", *again, file=log, flush=True)

@@ -273,13 +273,15 @@ def test_a_row_trained_again_stands_beside_the_recorded_one(
 ) -> None:
     """In a copy of the project, where all rows are recorded, it is trained nevertheless; the second time not."""
     script = tiny.script(RESULTS / "reproduce.py")
+    again = []
     recorded = json.loads((RESULTS / "text8/held-seed1/result.json").read_text())["test"]["bits"]
 
     def run(arguments: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         if "train" in arguments:
             directory = Path(arguments[arguments.index("--out") + 1])
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
             (directory / "metrics.jsonl").write_text('{"event": "train"}')
+            again.append(arguments[-1] if arguments[-2] != "--out" else "")
         return subprocess.CompletedProcess(arguments, 0, stdout='{"bits": 1.5}')
 
     def record(table: object, row: object, seed: int, run: Path, into: Path, *_: object) -> None:
@@ -289,10 +291,13 @@ def test_a_row_trained_again_stands_beside_the_recorded_one(
     monkeypatch.setattr(script.subprocess, "run", run)
     monkeypatch.setattr(script, "record", record)
     monkeypatch.chdir(tmp_path)
-    for seed, beside in ((1, f"(recorded: {recorded:.4f})"), (9, "(not recorded)")):
+    (tmp_path / "runs/text8/held-seed8").mkdir(parents=True)  # killed before its first checkpoint
+    (tmp_path / "runs/text8/held-seed9/last-00000010").mkdir(parents=True)
+    for seed, beside in ((1, f"(recorded: {recorded:.4f})"), (8, "(not recorded)"), (9, "(not recorded)")):
         arguments = ["text8", "--path", str(tmp_path), "--rows", "held", "--seeds", str(seed)]
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments])
         script.main()
         assert capsys.readouterr().out == f"runs/results/text8/held-seed{seed}: 1.5000 {beside}\n"
         script.main()
         assert "is there already" in capsys.readouterr().out
+    assert again == ["", "--overwrite", "--resume"]
