@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +77,7 @@ def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
     """They answer at once: what takes seconds to import is imported when a command runs."""
     code = """
 import sys
+import threading
 from hmrnn.cli.main import main
 right = ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"])
 wrong = ("nonsense", "train no", "train ptb --bogus", "train ptb --train.epochs 0", "train text --data.path no",
@@ -383,19 +386,25 @@ def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys
     assert whole[name] == parts[name]
 
 
-def test_a_run_whose_output_nobody_reads_stops_and_loses_nothing(work: Path, tmp_path: Path) -> None:
+def test_a_run_whose_output_nobody_reads_stops_and_loses_nothing(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As under | head."""
     config = tiny.config(epochs=1000, log_every=1, length=10, batch_size=16)
-    command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(tmp_path), *tiny.flags(config)]
-    how = {"cwd": work, "env": tiny.environment(work / "cache"), "text": True}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        while "bits/char" not in (line := process.stdout.readline()):
-            assert line, process.communicate()[1]
-        process.stdout.close()
-        why, stopped, again = process.stderr.read().splitlines()
-        assert process.wait(60) == 128 + signal.SIGTERM
+    end, begin = os.pipe()
+
+    def head() -> None:
+        with open(end) as lines:
+            next(line for line in lines if "bits/char" in line)
+
+    reader = threading.Thread(target=head)
+    reader.start()
+    with open(begin, "w", buffering=1) as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", pipe)
+        status = tiny.hmrnn("train", "story.txt", "--out", tmp_path, *tiny.flags(config))
+    reader.join()
+    assert status == 128 + signal.SIGTERM
+    why, stopped, again = capsys.readouterr().err.splitlines()
     assert why == "hmrnn: the output cannot be written (Broken pipe), so training stops"
     step = RunDirectory(tmp_path).newest_progress()["step"]
     assert stopped == f"stopped by SIGTERM at step {step}; everything is saved. Resume with:"
