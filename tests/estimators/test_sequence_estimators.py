@@ -295,8 +295,13 @@ def test_a_saved_tagger_gives_the_same_tags(tagger: hmrnn.HMTagger, tmp_path: Pa
     check_saved(tagger, SENTENCES, tmp_path / "saved")
 
 
-def test_a_saved_transducer_writes_the_same(transducer: hmrnn.HMTransducer, tmp_path: Path) -> None:
+def test_a_saved_transducer_writes_the_same(
+    transducer: hmrnn.HMTransducer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_saved(transducer, WORDS, tmp_path / "saved")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert transducer.save("~/at home") == tmp_path / "at home"
+    assert hmrnn.HMTransducer.load("~/at home").predict(WORDS) == transducer.predict(WORDS)
 
 
 def test_a_saved_classifier_gives_the_same_numbers(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:

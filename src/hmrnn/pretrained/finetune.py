@@ -110,7 +110,7 @@ def finetune(
         t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
         config = dataclasses.replace(config, train=t)
         config.check()
-        run = RunDirectory(Path(folder, "run") if out is None else Path(out))
+        run = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
         run.check(resume=False, overwrite=False)
         least = 2 if config.data.format == "lines" else t.batch_size * t.length + 1
         try:

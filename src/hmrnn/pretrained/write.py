@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 from torch import Tensor
@@ -29,7 +30,8 @@ def write(out: str | Path, saved: Checkpoint, validation: str | None = None, tex
 
 
 def check_new(out: Path) -> Path:
-    """``out``; InputError if it exists."""
+    """``out`` with the home directory for ``~``; InputError if it exists."""
+    out = Path(os.path.expanduser(out))
     if out.exists():
         raise InputError(f"{out} exists already; choose another directory")
     return out
