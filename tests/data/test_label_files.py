@@ -37,6 +37,8 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.conll", "tags", "the D\ncat N\n\nsat V\n", [["the", "cat"], ["sat"]], [["D", "N"], ["V"]]),
     ("a.conll", "tags", "# text = the\nthe\tX\tD\n", [["the"]], [["D"]]),
     ("a.conll", "tags", "# O\n", [["#"]], [["O"]]),
+    ("a.tsv", "tags", "Token\tPOS\tTag\nthe\tX\tD\ntoken\tY\ttag\n", [["the", "token"]], [["D", "tag"]]),
+    ("a.conll", "tags", " 10\u00a0000  N\n", [["10\u00a0000"]], [["N"]]),
     ("a.conll", "tags", "of IN O\n# # B-NP\n", [["of", "#"]], [["O", "B-NP"]]),
     ("a.conllu", "tags", CONLLU, [["du", "#"], ["el"]], [["VERB", "SYM"], ["DET"]]),
     ("a.conll", "tags", "the\ncat\n", [["the", "cat"]], None),
@@ -56,7 +58,7 @@ def test_formats(name: str, modality: Any, text: str, sequences: list[Any], answ
 
 
 def test_lines_of_tokens_and_of_numbers() -> None:
-    assert parse("a dog\n", "standard input", "tags", tokens=True).sequences == [["a", "dog"]]
+    assert parse(" a  dog\u00a0s\n", "standard input", "tags", tokens=True).sequences == [["a", "dog\u00a0s"]]
     assert parse("1, 2 3\n", "standard input", "labels", numbers=True).sequences == [[1.0, 2.0, 3.0]]
     with pytest.raises(InputError, match="line 1: expected the numbers"):
         parse("one\n", "standard input", "labels", numbers=True)

@@ -22,6 +22,8 @@ ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
 """The field of a JSON object, or the column, that holds the answer."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
+TOKEN, TAG = ("token", "tokens", "word", "words", "form"), ("tag", "tags", "label", "labels")
+"""The names of columns of tokens and tags."""
 FORMATS = {
     "labels": ".tsv or .csv with a text and a label per line, or .jsonl with text, tokens or series, and label",
     "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, or .jsonl "
@@ -109,7 +111,7 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
     if numbers:
         return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
                          for k, line in enumerate(lines, start=1)], None)  # fmt: skip
-    return Labelled([line.split() for line in lines] if tokens else lines, None)
+    return Labelled([_words(line) for line in lines] if tokens else lines, None)
 
 
 def _ending(name: str) -> str:
@@ -120,6 +122,11 @@ def _ending(name: str) -> str:
 def _lines(text: str) -> list[str]:
     """The lines of a file; str.splitlines would also end one at U+2028 or a form feed within a text."""
     return re.split(r"\r\n|\n|\r", text)
+
+
+def _words(line: str) -> list[str]:
+    """The words between spaces or tabs; str.split would also cut at a no-break space, as in a number."""
+    return re.split("[ \t]+", line.strip(" \t"))
 
 
 def _series(cells: Sequence[str], where: str) -> list[float]:
@@ -158,11 +165,15 @@ def _together(sequences: list[Any], answers: list[Any], name: str, modality: Mod
 
 
 def _conll(text: str, name: str) -> Labelled:
-    """A token and its tag per line, the first and the last column; an empty line ends a sentence."""
+    """A token and its tag per line, the first and the last column; an empty line ends a sentence.
+
+    A first line that names these columns is left out.
+    """
     sentences: list[list[tuple[str, ...]]] = [[]]
     for number, line in enumerate(_lines(text), start=1):
-        columns = line.split("\t") if "\t" in line else line.split()
-        if not line.strip() or columns[0] == "-DOCSTART-":
+        columns = line.split("\t") if "\t" in line else _words(line)
+        named = number == 1 and columns[0].strip().lower() in TOKEN and columns[-1].strip().lower() in TAG
+        if not line.strip() or columns[0] == "-DOCSTART-" or named:
             sentences.append([])
         elif sentences[-1] or not (columns[0] == "#" and len(columns) > 2):  # a comment before a sentence
             if not columns[0].strip() or not columns[-1].strip():
