@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 import tiny
 from hmrnn.cli import display, progress, terminal
+from hmrnn.cli.train import next_command
+from hmrnn.config import DataConfig
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 
@@ -55,3 +58,14 @@ def test_without_a_terminal_training_soon_says_how_long_it_takes(
     assert re.match(r"epoch \d\.\d\d  step \d+ of 30, \d+ s left", lines[0])
     assert len(lines) == 29 if log_every == 1 else 1 <= len(lines) < 10  # the first step says nothing about the others
     assert lines[-1].startswith("epoch 3.00  step 30 of 30, 0 s left")
+
+
+def test_the_command_to_try_suits_the_run() -> None:
+    config = tiny.config()
+    lines = dataclasses.replace(config, data=DataConfig(format="lines"))
+    told = dataclasses.replace(lines, model=dataclasses.replace(config.model, classes=("New Zealand", "Norway")))
+    numbers = dataclasses.replace(lines, model=dataclasses.replace(config.model, condition_numbers=2))
+    commands = [next_command(one, Path("runs/a")) for one in (config, lines, told, numbers)]
+    generate = "hmrnn generate -m runs/a --samples 5"
+    assert commands[0].startswith("hmrnn segment -m runs/a ")
+    assert commands[1:] == [generate, f"{generate} --condition 'New Zealand'", f"{generate} --condition '0 0'"]

@@ -37,7 +37,7 @@ CHANGEABLE = {
 """The settings that --resume may change, as the updates already made do not depend on them."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
 NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": 'segment -m {} "It was the best of times."'}
-NEXT |= {"text without detectors": 'generate -m {} "It was "'}
+NEXT |= {"text without detectors": 'generate -m {} "It was "', "lines": "generate -m {} --samples 5"}
 """A command to try after training, by what the model reads."""
 
 
@@ -100,10 +100,21 @@ def run_to_end(
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
-            kind: str = config.data.format if config.data.is_labelled else "text" if config.data.is_text else "strokes"
-            kind += " without detectors" * (kind == "text" and config.model.rnn not in ("hm-lstm", "hrnn"))
-            print(f"try: hmrnn {NEXT[kind].format(shlex.quote(str(run.path)))}")
+            print(f"try: {next_command(run.config(), run.path)}")
     return 0
+
+
+def next_command(config: Config, place: Path) -> str:
+    """A command to try after training."""
+    m, kind = config.model, "text" if config.data.is_text else "strokes"
+    if config.data.is_labelled or config.data.format == "lines":
+        kind = config.data.format
+    elif kind == "text" and m.rnn not in ("hm-lstm", "hrnn"):
+        kind = "text without detectors"
+    words = ["hmrnn", NEXT[kind].format(shlex.quote(str(place)))]
+    if m.conditioned:
+        words += ["--condition", shlex.quote(m.classes[0] if m.classes else " ".join("0" * m.condition_numbers))]
+    return " ".join(words)
 
 
 def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:
