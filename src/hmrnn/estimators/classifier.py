@@ -30,7 +30,8 @@ class HMClassifier(SequenceEstimator):
     Args:
         hidden_size: size of every layer, or one per layer.
         num_layers: number of layers; one fewer levels of segments.
-        rnn: "hm-lstm", or a baseline: "lstm", "ln-lstm", "gru", "cw-rnn", "leaky".
+        rnn: "hm-lstm", or a baseline: "lstm", "ln-lstm", "gru", "cw-rnn", "leaky", "peephole", "coupled", "skip",
+            "echo-state", "time-delay", "output-rnn".
         bidirectional: read in both directions, with a network for each.
         embedding_size: of a symbol, or of the projection of the channels of a series.
         layer_norm: layer normalisation of an HM-LSTM.

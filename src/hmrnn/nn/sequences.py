@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.nn.baselines.echo_state import differentiable
 from hmrnn.nn.crf import LinearChainCRF
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.models import make_output
@@ -113,7 +114,9 @@ class SequenceModel(nn.Module):
             x, lengths = x.clone(), lengths.clone()  # what was made in inference mode has no gradient
             read = self.embedding(x) if self.embedding is not None else cast(Any, self.channels)(x).tanh()
             read = read.detach().requires_grad_()
-            scores = judge(Encoded(*self.rnn(read, None, lengths)), lengths)
+            with differentiable(self.rnn):
+                encoded = Encoded(*self.rnn(read, None, lengths))
+            scores = judge(encoded, lengths)
             sizes = torch.stack([
                 (torch.autograd.grad(one.sum(), read, retain_graph=True)[0] * read.detach()).sum(-1).abs()
                 for one in scores

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,8 +22,9 @@ class EchoStateNetwork(Baseline):
         h_t = \tanh(U h_{t-1} + W x_t + b), \qquad \max |\lambda(U)| = \rho
 
     ρ, the spectral radius, says how long the reservoir remembers. No gradient passes through it: neither to its weights
-    nor to its input. In a model the embedding stays as it was drawn, and the output module is trained by gradient or,
-    with ``model.ridge``, a linear output is fitted by :func:`ridge_regression`.
+    nor, except within :func:`differentiable`, to its input. In a model the embedding stays as it was drawn, and the
+    output module is trained by gradient or, with ``model.ridge``, a linear output is fitted by
+    :func:`ridge_regression`.
 
     Args:
         spectral_radius: ρ.
@@ -29,6 +32,9 @@ class EchoStateNetwork(Baseline):
     The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Weights, for layer l counted
     from 0: ``U.l`` (H, H), ``W.l`` (H, size below), ``b.l`` (H); they are stored with the model.
     """
+
+    differentiable = False
+    """Whether a gradient reaches the input."""
 
     def __init__(
         self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, spectral_radius: float = 0.9, **options: Any
@@ -51,19 +57,32 @@ class EchoStateNetwork(Baseline):
             W.div_(W.shape[1] ** 0.5)
             nn.init.uniform_(b, -0.1, 0.1)
 
-    @torch.no_grad()
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
-        U = self._dropped(self.U[l], draws)
+        with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
+            U = self._dropped(self.U[l], draws)
 
-        def step(fed: Tensor, h: Tensor) -> tuple[Tensor]:
-            return (torch.tanh(F.linear(h, U).to(h.dtype) + fed),)
+            def step(fed: Tensor, h: Tensor) -> tuple[Tensor]:
+                return (torch.tanh(F.linear(h, U).to(h.dtype) + fed),)
 
-        hidden, (h,) = unroll(F.linear(x, self.W[l]).to(h.dtype) + self.b[l], (h,), lengths, step)
+            hidden, (h,) = unroll(F.linear(x, self.W[l]).to(h.dtype) + self.b[l], (h,), lengths, step)
         return hidden, h, c
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, spectral_radius={self.spectral_radius:g}"
+
+
+@contextmanager
+def differentiable(module: nn.Module) -> Iterator[None]:
+    """Let gradients reach the inputs of the reservoirs in ``module``, to see what an answer depends on."""
+    found = [one for one in module.modules() if isinstance(one, EchoStateNetwork)]
+    for one in found:
+        one.differentiable = True
+    try:
+        yield
+    finally:
+        for one in found:
+            one.differentiable = False
 
 
 @torch.no_grad()
