@@ -24,6 +24,8 @@ def run(arguments: DataArguments) -> int:
     paths = arguments.path or (*wanted.path, *arguments.paths)
     wanted = dataclasses.replace(wanted, path=paths, split=arguments.split)
     progress = display.show_progress("reading")
+    if arguments.archive and wanted.format not in STROKE_FORMATS:
+        raise InputError("--archive is for pen strokes; other data are kept in their own files")
     if wanted.is_labelled:
         corpus = load_labelled(wanted, progress)
         say(f"{corpus.name}: {len(corpus.train):,} sequences to train on, {len(corpus.valid):,} to validate; "
@@ -33,8 +35,6 @@ def run(arguments: DataArguments) -> int:
             lines = write_archive(wanted, arguments.archive, progress)
             say(f"wrote {arguments.archive}: {lines:,} lines")
         say(str(load_strokes(wanted, progress)))
-    elif arguments.archive:
-        raise InputError("--archive is for pen strokes; text is kept in its own files")
     else:
         say(display.corpus_table(load_corpus(wanted, progress=progress)))
     return 0

@@ -48,10 +48,12 @@ class DataArguments(Arguments):
         super().check()
         if self.text8_from is not None and self.prose_from is not None:
             raise InputError("--text8-from and --prose-from were both given; give one of them")
-        if self.paths and self.path:
-            raise InputError(f"the data was given twice: {self.paths[0]} and --path {self.path[0]}; leave one out")
         if self.text8_from is None and self.prose_from is None:
-            preset_for(self.name)
+            if self.out is not None:
+                raise InputError("--out is for --text8-from and --prose-from; give one of them, or leave it out")
+            named = (*preset_for(self.name)[1].data.path, *self.paths)
+            if named and self.path:
+                raise InputError(f"the data was given twice: {named[0]} and --path {self.path[0]}; leave one out")
 
 
 @dataclasses.dataclass(frozen=True)
