@@ -2,8 +2,6 @@
 
 import logging
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -289,16 +287,3 @@ def test_curves_of_what_there_is() -> None:
             FigureCanvasAgg(figure).draw()
     with pytest.raises(InputError, match="nothing to draw"):
         curves([{"event": "start"}])
-
-
-def test_matplotlib_is_imported_when_a_figure_is_drawn_and_pyplot_never() -> None:
-    program = (
-        "import sys, hmrnn.inference.sample, hmrnn.plots.curves, hmrnn.plots.save, hmrnn.plots.text\n"
-        "assert not any(name.startswith('matplotlib') for name in sys.modules)\n"
-        "assert 'hmrnn.training.loop' not in sys.modules\n"
-        "figure = hmrnn.plots.curves.curves([{'event': 'train', 'step': 1, 'bits': 2.0, 'rates': [0.5]}])\n"
-        "figure.canvas.draw()\n"
-        "assert 'matplotlib.pyplot' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

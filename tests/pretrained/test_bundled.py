@@ -191,14 +191,14 @@ def test_commands_answer_without_a_model_named(
     assert len(capsys.readouterr().out) == len(text) + 50 + 1
 
 
-def test_commands_on_text_import_little_and_estimators_no_scikit_learn(tmp_path: Path) -> None:
+def test_commands_on_text_import_little_estimators_no_scikit_learn_and_figures_no_pyplot(tmp_path: Path) -> None:
     """Importing torch._dynamo takes about as long as everything else that a command does, the others a while."""
     code = """
 import sys
 from hmrnn.cli import main as cli
 assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
 assert cli.run(["generate", "The river", "--length", "5"]) == 0
-import hmrnn, torch
+import hmrnn, hmrnn.plots.curves, hmrnn.plots.save, hmrnn.plots.text, torch
 for engine in ("auto", "sparse"):  # batches, with gradients and without
     rnn = hmrnn.HMLSTM(3, 4, engine=engine)
     rnn(torch.zeros(2, 2, 3))[0].hidden[2].sum().backward()
@@ -210,7 +210,8 @@ spared = (
 )
 found = [name for name in spared if name in sys.modules]
 hmrnn.HMSegmenter()
-print(found + ["sklearn"] * ("sklearn" in sys.modules))
+hmrnn.plots.curves.curves([{"event": "train", "step": 1, "bits": 2.0, "rates": [0.5]}]).canvas.draw()
+print(found + [name for name in ("sklearn", "matplotlib.pyplot") if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True

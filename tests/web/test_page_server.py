@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -168,7 +167,7 @@ def test_a_client_that_never_reads_a_large_answer_is_cut_off(
         until(lambda: server.worker.jobs == 1)
     else:
         page = next(route.endpoint.__self__ for route in server.app.app.routes if route.path == path)
-        monkeypatch.setitem(page.files, path, dataclasses.replace(page.files[path], content=large))
+        monkeypatch.setitem(page.files, path, (large, page.files[path][1]))
         connection = server.connect()
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     state = server.server.server_state

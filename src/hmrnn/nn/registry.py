@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from hmrnn.config import DetectorConfig, ModelConfig
@@ -20,6 +22,20 @@ from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
 
 RNN: TypeAlias = HMLSTM | Baseline
+BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
+    "lstm": (LSTM, ()),
+    "ln-lstm": (LayerNormLSTM, ()),
+    "gru": (GRU, ()),
+    "cw-rnn": (ClockworkRNN, ("modules", "layer_norm")),
+    "leaky": (LeakyRNN, ("time_constant",)),
+    "peephole": (PeepholeLSTM, ()),
+    "coupled": (partial(PeepholeLSTM, coupled=True), ()),
+    "skip": (SkipRNN, ("delay",)),
+    "echo-state": (EchoStateNetwork, ("spectral_radius",)),
+    "time-delay": (TimeDelayNetwork, ("kernel",)),
+    "output-rnn": (OutputRNN, ()),
+}
+"""The networks without detectors, and the settings of ``model`` that each takes."""
 
 
 def make_rnn(
@@ -28,44 +44,14 @@ def make_rnn(
     """The network that ``config`` describes; "hrnn" is an HM-LSTM whose boundaries the caller forces."""
     sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers
     detectors = detectors or DetectorConfig()
-    match config.rnn:
-        case "lstm":
-            return LSTM(input_size, sizes, count, engine=engine)
-        case "ln-lstm":
-            return LayerNormLSTM(input_size, sizes, count, engine=engine)
-        case "gru":
-            return GRU(input_size, sizes, count, engine=engine)
-        case "cw-rnn":
-            return ClockworkRNN(
-                input_size, sizes, count, modules=config.modules, layer_norm=config.layer_norm, engine=engine
-            )
-        case "leaky":
-            return LeakyRNN(input_size, sizes, count, time_constant=config.time_constant, engine=engine)
-        case "peephole" | "coupled":
-            return PeepholeLSTM(input_size, sizes, count, coupled=config.rnn == "coupled", engine=engine)
-        case "skip":
-            return SkipRNN(input_size, sizes, count, delay=config.delay, engine=engine)
-        case "echo-state":
-            return EchoStateNetwork(input_size, sizes, count, spectral_radius=config.spectral_radius, engine=engine)
-        case "time-delay":
-            return TimeDelayNetwork(input_size, sizes, count, kernel=config.kernel, engine=engine)
-        case "output-rnn":
-            return OutputRNN(input_size, sizes, count, engine=engine)
-        case "hm-lstm" | "hrnn":
-            return HMLSTM(
-                input_size,
-                sizes,
-                count,
-                layer_norm=config.layer_norm,
-                boundary=detectors.estimator,
-                on_copy=detectors.on_copy,
-                flush=config.flush,
-                top_down=config.top_down,
-                copy=config.copy,
-                detector_hidden=detectors.hidden,
-                bidirectional=config.bidirectional,
-                engine=engine,
-            )
+    if config.rnn in ("hm-lstm", "hrnn"):
+        return HMLSTM(
+            input_size, sizes, count, layer_norm=config.layer_norm, boundary=detectors.estimator,
+            on_copy=detectors.on_copy, flush=config.flush, top_down=config.top_down, copy=config.copy,
+            detector_hidden=detectors.hidden, bidirectional=config.bidirectional, engine=engine,
+        )  # fmt: skip
+    kind, settings = BASELINES[config.rnn]
+    return kind(input_size, sizes, count, engine=engine, **{name: getattr(config, name) for name in settings})
 
 
 def make_encoder(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +70,7 @@ class _Page:
         self.drawer = ThreadPoolExecutor(1, "hmrnn-figures")
         self.memories = [parts.Memory() for _ in shelf.entries]
         self.files = {
-            "/" if path.name == "index.html" else f"/static/{path.name}": _File.of(path)
+            "/" if path.name == "index.html" else f"/static/{path.name}": (path.read_bytes(), MEDIA[path.suffix])
             for path in sorted(STATIC.iterdir())
             if path.suffix in MEDIA
         }
@@ -104,11 +103,11 @@ class _Page:
         return handle
 
     async def static(self, request: Request) -> Response:
-        file = self.files[request.url.path]
-        headers = {"etag": file.tag, "cache-control": "no-cache"}
-        if request.headers.get("if-none-match") == file.tag:
+        content, media = self.files[request.url.path]
+        headers = {"etag": f'"{hashlib.sha256(content).hexdigest()[:16]}"', "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == headers["etag"]:
             return Response(status_code=304, headers=headers)
-        return Response(file.content, media_type=file.media, headers=headers)
+        return Response(content, media_type=media, headers=headers)
 
     async def models(self, _: Request) -> Response:
         """The models that the page was started with, and the limits"""
@@ -177,17 +176,3 @@ async def _defect(_: Request, error: Exception) -> Response:
 
 def _json(content: Any) -> Response:
     return Response(msgspec.json.encode(content), headers={"cache-control": "no-store"}, media_type=JSON)
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    """A static file, read at start."""
-
-    content: bytes
-    media: str
-    tag: str
-
-    @staticmethod
-    def of(path: Path) -> _File:
-        content = path.read_bytes()
-        return _File(content, MEDIA[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
