@@ -150,3 +150,43 @@ def test_new_words_are_spelt_by_the_pairs_of_other_new_words():
             same = sum(inside(*p) for p in others if text[p[0] + 1, p[1]] == text[t + 1, b])
             p *= (same + smooth * frequency[text[t + 1, b]]) / (sum(inside(*p) for p in others) + smooth)
         assert value == pytest.approx(np.log(p))
+
+
+def test_ends_by_the_symbols_around_them():
+    """The sums over contexts against loops over places; a place does not count for itself."""
+    draw = np.random.default_rng(6)
+    text = torch.from_numpy(draw.integers(0, 2, (12, 2)))
+    text[5, 1] = text[11, 0] = lexicon.NONE
+    lattice = lexicon._Lattice(text, np.zeros((3, 3), np.int8))
+    sums = lattice.sums(torch.from_numpy(draw.normal(size=int(lattice.present.sum()))))
+    ends = sums.boundaries()[1:]
+    places = [(t, b) for t in range(11) for b in range(2) if text[t, b] >= 0 and text[t + 1, b] >= 0]
+
+    def around(place, before, after):
+        t, b = place
+        return [int(text[k, b]) if 0 <= k < 12 else lexicon.NONE for k in range(t - before + 1, t + after + 1)]
+
+    mean = sum(ends[place] for place in places) / len(places)
+    expected = torch.ones(12, 2).double()
+    for place in places:
+        p = mean
+        for context in lexicon._NEIGHBOURS:
+            others = [ends[o] for o in places if o != place and around(o, *context) == around(place, *context)]
+            p = (sum(others) + lexicon._BACK_OFF * p) / (len(others) + lexicon._BACK_OFF)
+        expected[place] = p
+    torch.testing.assert_close(lattice.neighbours(sums), expected.clamp(1e-4, 1 - 1e-4))
+
+
+def test_symbols_that_end_words_teach_rare_words(monkeypatch):
+    """All words end in a vowel that stands nowhere else, and most are rare; right: the share of true words."""
+    draw = np.random.default_rng(7)
+    words = ["".join(draw.choice(list("bdgnrst"), draw.integers(2, 6))) + draw.choice(["e", "u"]) for _ in range(400)]
+    text = "".join(draw.choice(words, 1000, p=1 / np.arange(1, 401) / (1 / np.arange(1, 401)).sum()))
+
+    def right():
+        found = lexicon_of(text)
+        return sum(count for word, count in zip(found.words, found.counts) if spell(word) in words) / found.total
+
+    with_evidence = right()
+    monkeypatch.setattr(lexicon, "_TURNS", 0)
+    assert with_evidence > right() + 0.1

@@ -6,7 +6,8 @@ Collapsed variational inference (CVB0) finds the expected counts. The count of a
 places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
 then less and less. Inference begins with cuts anywhere. If the words that it finds end at minima of the transitional
-probability more often than by chance, it begins once more, with cuts there.
+probability more often than by chance, it begins once more, with cuts there. Then the symbols on both sides of the ends
+that were found teach where words end, and the words are counted again with that evidence, in turns.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _ANYWHERE = 0.25  # probability of an end after every symbol
 _MORE = 1.4  # minima are used if words end there so many times as often as by chance
 _DISCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
 _ITERATIONS = 3  # with each discount
+_NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an end, from few to many
+_BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
+_EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
 _RARE = 1.5  # words with a smaller expected count are left out
 
 
@@ -75,19 +79,21 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
     lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules)
     minima = lattice.minima()
     sums = _learned(lattice, torch.full(minima.shape, _ANYWHERE, dtype=torch.float64))
-    within = lattice.present[:-1, 1]  # (T - 1, B): a symbol follows
-    ends, at = sums.boundaries()[1:][within], minima[:-1][within].double()
+    ends, at = sums.boundaries()[1:][lattice.within], minima[:-1][lattice.within].double()
     if (ends * at).sum() > _MORE * ends.sum() * at.mean():
         sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
-    return lattice.lexicon(sums.segments[lattice.present])
+    for _ in range(_TURNS):
+        sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.by_ends(lattice.neighbours(sums)))
+    return lattice.lexicon(lattice.update(sums, _DISCOUNTS[-1]).segments[lattice.present])
 
 
 def _learned(lattice: _Lattice, end: Tensor) -> Sums:
     """The posterior of segments after inference that begins with probabilities (T, B) of an end after each symbol."""
-    scores = lattice.start(end)
+    lattice.share_of_new = torch.ones(())
+    sums = lattice.sums(lattice.by_ends(end))
     for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
-        scores = lattice.update(scores, discount)
-    return sum_segmentations(scores)
+        sums = lattice.update(sums, discount)
+    return sums
 
 
 class _Lattice:
@@ -104,6 +110,7 @@ class _Lattice:
         inside = following[:, :-1]
         T, K, B = inside.shape
         self.present = (inside >= 0).cumprod(1).bool()
+        self.within = self.present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
         table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
         table[:-1, :-1] = torch.from_numpy(rules)
         rule = table[inside, following[:, 1:]]
@@ -112,8 +119,7 @@ class _Lattice:
         self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
         self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
         self.frequency /= self.frequency.sum()
-        self.paired = (text[:-1] >= 0) & (text[1:] >= 0)  # (T - 1, B)
-        self.pairs = _numbered(torch.where(self.paired, text[:-1] * len(rules) + text[1:], NONE))
+        self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
         before, after = _contexts(text)
@@ -127,12 +133,12 @@ class _Lattice:
         self.kinds, self.uses = _numbered(kinds[self.again]), _numbered(uses[self.again])
         self.num_kinds, self.num_uses = (int(part.max()) + 1 if len(part) else 0 for part in (self.kinds, self.uses))
 
-    def filled(self, values: Tensor) -> Tensor:
-        """(T, K, B): scores of segments from those of the present ones; a NONE is a segment of its own."""
+    def sums(self, values: Tensor) -> Sums:
+        """The sums over all segmentations by scores of the present segments; a NONE is a segment of its own."""
         scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
         scores[:, 0] = 0.0
         scores[self.present] = values - self.penalty
-        return scores
+        return sum_segmentations(scores)
 
     def minima(self) -> Tensor:
         """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
@@ -145,14 +151,29 @@ class _Lattice:
         p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
         return (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])
 
-    def start(self, end: Tensor) -> Tensor:
-        """Scores of segments by probabilities (T, B) of an end after each symbol."""
+    def by_ends(self, end: Tensor) -> Tensor:
+        """Scores of the present segments by probabilities (T, B) of an end after each symbol."""
         ends, goes_on = (
             F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
             for part in (end.log(), (1 - end).log())
         )
-        self.share_of_new = torch.ones(())
-        return self.filled((goes_on.cumsum(1) - goes_on + ends)[self.present])
+        return (goes_on.cumsum(1) - goes_on + ends)[self.present]
+
+    def neighbours(self, sums: Sums) -> Tensor:
+        """(T, B): the probability of an end after each symbol by those around it, as ``sums`` has it elsewhere."""
+        T, B = self.text.shape
+        here = self.within.double()
+        ends = sums.boundaries()[1:] * here
+        result = torch.full_like(ends, float(ends.sum() / here.sum().clamp(min=1)))
+        margin = max(map(max, _NEIGHBOURS))
+        text = F.pad(self.text, (0, 0, margin, margin), value=NONE)
+        for before, after in _NEIGHBOURS:
+            around = torch.stack([text[margin + k : margin + k + T - 1] for k in range(1 - before, 1 + after)])
+            number = _numbered(torch.where(self.within, hashes(around.flatten(1))[-1].reshape(T - 1, B), NONE))
+            count, found = (torch.bincount(number.flatten(), part.flatten())[number] - part for part in (here, ends))
+            result = (found.clamp(min=0) + _BACK_OFF * result) / (count + _BACK_OFF)
+        result = torch.where(self.within, result, 1.0).clamp(1e-4, 1 - 1e-4)
+        return F.pad(result, (0, 0, 0, 1), value=1 - 1e-4)
 
     def spelt(self, expected: Tensor) -> Tensor:
         """The log-probability of each segment as a new word of its length, where ``expected`` are the new words.
@@ -164,19 +185,19 @@ class _Lattice:
             torch.zeros(text.numel(), dtype=torch.float64).index_add_(0, places, expected).reshape(text.shape)
             for places in (self.first, self.last)
         )
-        joined = torch.where(self.paired, (starts - ends).cumsum(0)[:-1].clamp(min=0), 0.0)  # pairs within a word
+        joined = torch.where(self.within, (starts - ends).cumsum(0)[:-1].clamp(min=0), 0.0)  # pairs within a word
         pairs = torch.bincount(self.pairs.flatten(), joined.flatten())[self.pairs]
         left = torch.bincount(text[:-1].flatten(), joined.flatten(), signs)[text[:-1]]
         begun = torch.bincount(text.flatten(), starts.flatten(), signs)[text]
         smooth = _SPELLING * signs
         follows = ((pairs - joined).clamp(min=0) + smooth * self.frequency[text[1:]]) / (left - joined + smooth)
         begins = ((begun - starts).clamp(min=0) + smooth * self.frequency[text]) / (starts.sum() - starts + smooth)
-        so_far = F.pad(torch.where(self.paired, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0)).flatten()
+        so_far = F.pad(torch.where(self.within, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0)).flatten()
         return begins.log().flatten()[self.first] + so_far[self.last] - so_far[self.first]
 
-    def update(self, scores: Tensor, discount: float) -> Tensor:
-        """The scores of segments by the counts that are expected by ``scores``."""
-        posterior = sum_segmentations(scores).segments[self.present]
+    def update(self, sums: Sums, discount: float, evidence: Tensor | float = 0.0) -> Sums:
+        """The sums by the counts that ``sums`` expects; ``evidence`` is added to the scores of the present segments."""
+        posterior = sums.segments[self.present]
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) + 1
         again = posterior[self.again]
         used = torch.zeros(self.num_uses, dtype=torch.float64).index_add_(0, self.uses, again)
@@ -188,7 +209,7 @@ class _Lattice:
         elsewhere = (counts[self.kinds] - used[self.uses]).clamp(min=0)
         weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
         self.share_of_new = as_new / weights
-        return self.filled((weights / (_STRENGTH + once + counts.sum())).log())
+        return self.sums((weights / (_STRENGTH + once + counts.sum())).log() + evidence)
 
     def lexicon(self, posterior: Tensor) -> Lexicon:
         """The lexicon by the posterior of each segment."""
