@@ -353,7 +353,7 @@ def test_a_run_that_is_being_written(work: Path, capsys: pytest.CaptureFixture[s
     with here.open():
         for flag in ("--resume", "--overwrite"):
             said = complaint(work, capsys, "train", "story.txt", flag, *([] if flag == "--resume" else FLAGS))
-            assert said.startswith("another run is writing to runs/story")
+            assert said.startswith("another process is writing to runs/story")
 
 
 def test_damaged_metrics(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     model = tiny.trainer(tiny.config()).snapshot(training=False)
     with first.open():
         first.save("last", 1, model)
-        with pytest.raises(InputError, match="another run is writing to"), second.open(overwrite=True):
+        with pytest.raises(InputError, match="another process is writing to"), second.open(overwrite=True):
             pass
         assert len(checkpoint.checkpoints(tmp_path)) == 1
     with second.open(overwrite=True):

@@ -59,7 +59,7 @@ def test_the_lock_of_a_dead_process_is_not_in_the_way(tmp_path: Path) -> None:
             time.sleep(600)
         os._exit(0)
     assert os.read(reading, 1) == b"!"
-    with pytest.raises(InputError, match="another run is writing to"), here.open():
+    with pytest.raises(InputError, match="another process is writing to"), here.open():
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -19,7 +19,7 @@ import shutil
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -121,7 +121,7 @@ class Job:
             return None
         if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining by now
             return None
-        with self._alone():
+        with hold(self.work, self.out):
             if all(target.exists() for target in self.targets):  # but a work folder was left
                 self._remove_works()
                 return None
@@ -145,20 +145,6 @@ class Job:
             raise InputError(
                 f"cannot write to {self.out} ({error.strerror or error}); correct that, then resume"
             ) from error
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lock the work folder; InputError if another process holds the lock or has just removed the folder."""
-        try:
-            lock = hold(self.work)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another process is writing to {self.out}; wait for it, or choose another folder"
-            ) from error
-        except OSError as error:
-            raise InputError(f"cannot write to {self.out} ({error.strerror}); choose another folder") from error
-        with lock:
-            yield
 
     def _encode(self, asked: list[str]) -> list[int] | None:
         """Write the files as symbols, so that any part can be read; returns their lengths, or None after a signal."""

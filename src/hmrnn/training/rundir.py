@@ -74,16 +74,7 @@ class RunDirectory:
         if not self.writer:
             yield
             return
-        try:
-            lock = files.hold(self.path)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another run is writing to {self.path}; wait for it or choose another directory"
-            ) from error
-        except OSError as error:
-            where = error.filename or self.path
-            raise InputError(f"cannot write to {where}: {error.strerror or error}; choose another directory") from error
-        with lock:
+        with files.hold(self.path) as lock:
             self._lock = lock
             try:
                 if overwrite:

@@ -67,23 +67,28 @@ def seems_named(text: str) -> bool:
     return re.fullmatch(r"\S{1,255}\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", text) is not None
 
 
-def hold(folder: Path) -> IO[str]:
+def hold(folder: Path, shown: Path | None = None) -> IO[str]:
     """Create ``folder`` and lock it for this process until the returned file is closed.
 
-    BlockingIOError if another process holds the lock or has just removed the folder.
+    InputError, which calls the folder ``shown``, if it cannot be written to, or if another process holds the lock or
+    has just removed the folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / "lock").exists() and not (folder / "lock").is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file", str(folder / "lock"))
-    lock = open(folder / "lock", "a+")  # noqa: SIM115 (the caller closes it)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / "lock")):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    except FileNotFoundError as error:
-        lock.close()
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
-    except OSError:
-        lock.close()
-        raise
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "lock").exists() and not (folder / "lock").is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file", str(folder / "lock"))
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(open(folder / "lock", "a+"))
+            taken = f"another process is writing to {shown or folder}; wait for it, or choose another directory"
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                there = os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / "lock"))
+            except (BlockingIOError, FileNotFoundError) as error:
+                raise InputError(taken) from error
+            if not there:
+                raise InputError(taken)
+            stack.pop_all()
+    except OSError as error:
+        where = error.filename or shown or folder
+        raise InputError(f"cannot write to {where}: {error.strerror or error}; choose another directory") from error
     return lock
