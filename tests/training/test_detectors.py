@@ -19,6 +19,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.presets import PRESETS
+from hmrnn.training import detectors
 from hmrnn.training.detectors import (
     advice,
     bound_feedback,
@@ -260,6 +261,19 @@ def test_the_first_epoch_is_warm_up_unless_it_is_the_only_one(epochs: int) -> No
         while trainer.progress.epoch == 1:
             trainer.step()
         assert trainer.changed_detectors() == []
+
+
+def test_rate_control_has_time_to_bring_a_detector_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a short text several epochs pass before it can have done so."""
+    held = {"rates": (0.5, 0.5), "rate_control": 1e-6, "bias": (3.0, -3.0), "epochs": 3, "learning_rate": 1e-5}
+    for enough, said in ((15, [0, 2, 0]), (25, [0, 0, 2])):
+        monkeypatch.setattr(detectors, "CONTROLLED", enough)
+        trainer, found = tiny.trainer(tiny.config(**held)), []
+        for epoch in range(3):
+            while trainer.progress.epoch == epoch:
+                trainer.step()
+            found.append(len(trainer.changed_detectors()))
+        assert found == said
 
 
 def test_detectors_that_come_back() -> None:

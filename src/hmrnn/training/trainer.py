@@ -208,12 +208,14 @@ class Trainer:
     def changed_detectors(self) -> list[dict[str, Any]]:
         """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
 
-        None after the first epoch, unless it is the only one: a detector that is silent there often starts by itself.
+        None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With
+        rate control none within CONTROLLED updates, either.
         """
         updates, *sums = mean(self.epoch, self.world).tolist()
         self.epoch.zero_()
-        config = self.config
-        if updates == 0 or self.progress.epoch == 1 < config.train.epochs:
+        config, p = self.config, self.progress
+        early = p.epoch == 1 or (config.detectors.rate_control > 0 and p.step < detectors.CONTROLLED)
+        if updates == 0 or (early and p.epoch < config.train.epochs):
             return []
         before = self.progress.conditions or ["alive"] * len(sums)
         rates = [total / updates for total in sums]
