@@ -190,3 +190,33 @@ def test_symbols_that_end_words_teach_rare_words(monkeypatch):
     with_evidence = right()
     monkeypatch.setattr(lexicon, "_TURNS", 0)
     assert with_evidence > right() + 0.1
+
+
+def test_counts_of_compounds_are_given_to_their_parts():
+    a, b, c = (1, 2), (3, 4), (5, 6)
+    kept = {a: 50.0, b: 40.0, c: 30.0, (7,): 60.0}
+    assert lexicon.without_compounds(kept | {a + b: 20.0, a + b + c: 5.0}, 1000) == {
+        a: 75.0, b: 65.0, (7,): 60.0, c: 35.0,
+    }  # fmt: skip
+    rarer_part = kept | {a + c: 31.0}
+    short_part = kept | {(7, *a): 20.0}
+    by_accident = kept | {b + c: 20.0}
+    for counts, total in ((rarer_part, 1000), (short_part, 1000), (by_accident, 24_001)):
+        assert lexicon.without_compounds(counts, total) == counts
+    assert b + c not in lexicon.without_compounds(by_accident, 23_999)
+
+
+def test_a_lexicon_is_without_compounds(monkeypatch):
+    text = np.array([0, 1, 2, 3, 9, 2, 3, 0, 1, 9, 0, 1, 9, 2, 3, 9] * 4)
+    asked = []
+
+    def twice(counts, total):
+        asked.append((sum(counts.values()), total))
+        return {word: 2 * count for word, count in counts.items()}
+
+    monkeypatch.setattr(lexicon, "without_compounds", twice)
+    found = learn_lexicon(text, np.zeros((10, 10), np.int8), np.array([9]))
+    [(known, total)] = asked
+    assert found.counts.sum() == pytest.approx(2 * known)
+    assert found.total == pytest.approx(total + known)
+    assert found.mean * found.total == pytest.approx((text != 9).sum())

@@ -7,7 +7,8 @@ places with the same context, the CONTEXT symbols on both sides: so a run of sym
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
 then less and less. Inference begins with cuts anywhere. If the words that it finds end at minima of the transitional
 probability more often than by chance, it begins once more, with cuts there. Then the symbols on both sides of the ends
-that were found teach where words end, and the words are counted again with that evidence, in turns.
+that were found teach where words end, and the words are counted again with that evidence, in turns. At last
+compounds of more frequent words are left out.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an en
 _BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
 _EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
 _RARE = 1.5  # words with a smaller expected count are left out
+_PART = 2  # least symbols of each part of a compound: endings are often single symbols
+_BY_CHANCE = 400.0  # a compound is at most so many times as frequent as its parts are beside each other by chance
 
 
 class Lexicon(NamedTuple):
@@ -223,7 +226,32 @@ class _Lattice:
         of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
         longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
         mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
-        return Lexicon(words, counts[common].numpy(), float(posterior.sum()), min(longest, LONGEST), mean)
+        total = float(posterior.sum())
+        kept = without_compounds(dict(zip(words, counts[common].tolist())), total)
+        more = total + sum(kept.values()) - float(counts[common].sum())  # each compound is two words
+        return Lexicon([*kept], np.array([*kept.values()]), more, min(longest, LONGEST), mean * total / more)
+
+
+def without_compounds(counts: dict[tuple[int, ...], float], total: float) -> dict[tuple[int, ...], float]:
+    """The counts of words, highest first, where those of compounds are given to their parts.
+
+    A unigram model takes words that often follow each other for one word. A compound is two words of at least _PART
+    symbols, each as frequent as itself or more; ``total`` is the number of all words. If it is much more frequent than
+    by chance, it stays: then its parts are words by accident, or hardly occur apart.
+    """
+    given, result = dict(counts), dict(counts)
+    for word in sorted(counts, key=len, reverse=True):  # the parts of a compound may be compounds
+        count = given[word]
+        parts = [
+            (given[left] * given[right], left, right)
+            for left, right in ((word[:k], word[k:]) for k in range(_PART, len(word) - _PART + 1))
+            if min(given.get(left, 0.0), given.get(right, 0.0)) >= count
+        ]
+        if parts and count * total < _BY_CHANCE * max(parts)[0]:
+            moved = result.pop(word)
+            for part in max(parts)[1:]:
+                result[part] += moved
+    return dict(sorted(result.items(), key=lambda entry: -entry[1]))
 
 
 def _numbered(keys: Tensor) -> Tensor:
