@@ -45,12 +45,10 @@ def stream(
     prompt: Sequence[int] | np.ndarray,
     length: int,
     *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
     seed: int | None = None,
     stop: int | None = None,
     told: Told | None = None,
+    **how: Any,
 ) -> Iterator[int]:
     """Symbols that continue a prompt, each as soon as it is drawn; the prompt itself is not among them.
 
@@ -59,19 +57,18 @@ def stream(
         prompt: symbols to read first. If empty, the first symbol is drawn from the prediction of the zero state, which
             is the softmax of its bias.
         length: number of symbols to draw.
-        temperature: divides the logits; 0 always takes the likeliest symbol.
-        top_k: draw from the k likeliest symbols only.
-        top_p: draw from the fewest symbols that together have this probability.
         seed: the same seed gives the same symbols; None gives different ones each time.
         stop: the symbol that ends a sequence; nothing is drawn after it, and it is not among the result.
         told: the condition and the time of the sequence, for a model that takes them.
+        how: ``temperature`` divides the logits, 0 always takes the likeliest symbol; ``top_k`` draws from the k
+            likeliest symbols only, ``top_p`` from the fewest symbols that together have this probability.
     """
-    _check(length, temperature, top_k, top_p)
+    _check(length, **how)
     symbols = np.asarray(prompt)
     if symbols.ndim != 1:
         raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
     start = model.as_input(symbols)[:, None]  # (n, 1)
-    drawn = draw(Reader(model, told=told), start, seeded(seed), temperature=temperature, top_k=top_k, top_p=top_p)
+    drawn = draw(Reader(model, told=told), start, seeded(seed), **how)
     found = (int(symbol) for symbol in itertools.islice(drawn, length))
     return found if stop is None else itertools.takewhile(lambda symbol: symbol != stop, found)
 
@@ -81,19 +78,17 @@ def continue_all(
     prompts: Sequence[np.ndarray],
     length: int,
     *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
     seed: int | None = None,
     stop: int | None = None,
     told: Told | None = None,
+    **how: Any,
 ) -> list[np.ndarray]:
     """As :func:`stream`, for several prompts side by side: at most ``length`` symbols for each.
 
     A shorter prompt is continued while the longer ones are still being read. All draws come from one generator, so the
     symbols for a prompt and a seed depend on the other prompts.
     """
-    _check(length, temperature, top_k, top_p)
+    _check(length, **how)
     generator, lengths = seeded(seed), np.array([len(prompt) for prompt in prompts])
     symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
     for b, prompt in enumerate(prompts):
@@ -104,13 +99,13 @@ def continue_all(
         if t:
             reader.read(model.as_input(symbols[t - 1]))
         if drawing.any():
-            drawn = reader.predict().sample(generator, temperature=temperature, top_k=top_k, top_p=top_p)
+            drawn = reader.predict().sample(generator, **how)
             row[drawing] = drawn.cpu().numpy()[drawing]
     found = [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
     return [each[: next(iter(np.flatnonzero(each == stop)), length)] for each in found]
 
 
-def _check(length: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
+def _check(length: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> None:
     checks.numbers({"length": length, "top_k": top_k}, Integral)
     checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
     if length < 0:
