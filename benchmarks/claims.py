@@ -4,7 +4,7 @@
     python benchmarks/claims.py segmenter      # one
 
 Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date. The series of ``segmenter`` is
-that of tests/test_segmenter.py, so this needs the repository, not only the package.
+that of tests/estimators/test_segmenter.py, so this needs the repository, not only the package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAYERS = 3
 
 def segmenter() -> list[dict[str, Any]]:
     """HMSegmenter with its defaults on a series with two levels: six runs, each scored on a new series."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "estimators")]
     from test_segmenter import two_levels
 
     x, segments, regimes = two_levels(3_000, 2)
