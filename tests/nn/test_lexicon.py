@@ -167,17 +167,14 @@ def test_ends_by_the_symbols_around_them():
         return [int(text[k, b]) if 0 <= k < 12 else lexicon.NONE for k in range(t - before + 1, t + after + 1)]
 
     mean = sum(ends[place] for place in places) / len(places)
-    found, anywhere = lattice.neighbours(sums)
-    evidence = torch.zeros(lattice.present.shape).double()
-    evidence[lattice.present] = lattice.evidence(sums)
-    assert anywhere.item() == pytest.approx(mean.item())
+    expected = torch.ones(12, 2).double()
     for place in places:
         p = mean
         for context in lexicon._NEIGHBOURS:
             others = [ends[o] for o in places if o != place and around(o, *context) == around(place, *context)]
             p = (sum(others) + lexicon._BACK_OFF * p) / (len(others) + lexicon._BACK_OFF)
-        assert found[place].item() == pytest.approx(p.item())
-        assert evidence[place[0], 0, place[1]].item() == pytest.approx((p / mean).log().item())  # it is one symbol
+        expected[place] = p
+    torch.testing.assert_close(lattice.neighbours(sums), expected.clamp(1e-4, 1 - 1e-4))
 
 
 def test_symbols_that_end_words_teach_rare_words(monkeypatch):

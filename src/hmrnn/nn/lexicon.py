@@ -86,14 +86,14 @@ def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray
     if (ends * at).sum() > _MORE * ends.sum() * at.mean():
         sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
     for _ in range(_TURNS):
-        sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.evidence(sums))
+        sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.by_ends(lattice.neighbours(sums)))
     return lattice.lexicon(lattice.update(sums, _DISCOUNTS[-1]).segments[lattice.present])
 
 
 def _learned(lattice: _Lattice, end: Tensor) -> Sums:
     """The posterior of segments after inference that begins with probabilities (T, B) of an end after each symbol."""
     lattice.share_of_new = torch.ones(())
-    sums = lattice.sums(lattice.by_ends(end.log(), (1 - end).log()))
+    sums = lattice.sums(lattice.by_ends(end))
     for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
         sums = lattice.update(sums, discount)
     return sums
@@ -154,23 +154,20 @@ class _Lattice:
         p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
         return (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])
 
-    def by_ends(self, ends: Tensor, goes_on: Tensor) -> Tensor:
-        """Scores of the present segments by those (T, B) of an end after each symbol, and of none."""
+    def by_ends(self, end: Tensor) -> Tensor:
+        """Scores of the present segments by probabilities (T, B) of an end after each symbol."""
         ends, goes_on = (
-            F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1) for part in (ends, goes_on)
+            F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
+            for part in (end.log(), (1 - end).log())
         )
         return (goes_on.cumsum(1) - goes_on + ends)[self.present]
 
-    def neighbours(self, sums: Sums) -> tuple[Tensor, Tensor]:
-        """The probability (T - 1, B) of an end after each symbol by those around it, as ``sums`` has it elsewhere.
-
-        With it comes the probability of an end anywhere.
-        """
+    def neighbours(self, sums: Sums) -> Tensor:
+        """(T, B): the probability of an end after each symbol by those around it, as ``sums`` has it elsewhere."""
         T, B = self.text.shape
         here = self.within.double()
         ends = sums.boundaries()[1:] * here
-        anywhere = (ends.sum() / here.sum().clamp(min=1)).clamp(1e-4, 1 - 1e-4)
-        result = anywhere.expand(T - 1, B)
+        result = torch.full_like(ends, float(ends.sum() / here.sum().clamp(min=1)))
         margin = max(map(max, _NEIGHBOURS))
         text = F.pad(self.text, (0, 0, margin, margin), value=NONE)
         for before, after in _NEIGHBOURS:
@@ -178,13 +175,8 @@ class _Lattice:
             number = _numbered(torch.where(self.within, hashes(around.flatten(1))[-1].reshape(T - 1, B), NONE))
             count, found = (torch.bincount(number.flatten(), part.flatten())[number] - part for part in (here, ends))
             result = (found.clamp(min=0) + _BACK_OFF * result) / (count + _BACK_OFF)
-        return result.clamp(1e-4, 1 - 1e-4), anywhere
-
-    def evidence(self, sums: Sums) -> Tensor:
-        """What the neighbours say for each present segment: how much likelier its ends are there than anywhere."""
-        near, anywhere = self.neighbours(sums)
-        ratios = (near / anywhere).log(), ((1 - near) / (1 - anywhere)).log()
-        return self.by_ends(*(F.pad(torch.where(self.within, ratio, 0.0), (0, 0, 0, 1)) for ratio in ratios))
+        result = torch.where(self.within, result, 1.0).clamp(1e-4, 1 - 1e-4)
+        return F.pad(result, (0, 0, 0, 1), value=1 - 1e-4)
 
     def spelt(self, expected: Tensor) -> Tensor:
         """The log-probability of each segment as a new word of its length, where ``expected`` are the new words.
