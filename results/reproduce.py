@@ -18,7 +18,6 @@ import json
 import math
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -130,14 +129,15 @@ def curve(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def record(table: Table, row: Row, seed: int, run: Path, into: Path, log: str, tests: Sequence[dict[str, Any]]) -> None:
     """Write config, curve and result of a finished run to ``into``."""
     into.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run / "config.json", into / "config.json")
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["path"] = [f"data/{Path(place).name}" for place in config["data"]["path"]]  # not one's own folders
+    (into / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     (into / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve(lines)))
     valid = [line for line in lines if line["event"] == "valid"]
     train = [line for line in lines if line["event"] == "train"]
     unit = "bits" if "bits" in valid[0] else "nats"
     best = min(valid, key=lambda line: line[unit])
-    config = json.loads((run / "config.json").read_text())
     device = "cuda" if torch.cuda.is_available() and config["train"]["device"] != "cpu" else "cpu"
     parameters = re.search(r"([\d,]+) parameters", log)
     assert parameters is not None, f"the log of {run} does not name the number of parameters"

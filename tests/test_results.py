@@ -37,7 +37,9 @@ def test_a_result_agrees_with_its_curve_and_config(path: Path) -> None:
     assert result["epochs"] == pytest.approx(lines[-1]["epoch"], abs=0.06)  # rounded to one digit
     assert [math.ceil(line["epoch"]) for line in lines] == list(range(1, len(lines) + 1))
     assert all(len(line["rates"]) == len(result["test"]["rates"]) for line in lines)
-    assert result["seed"] == json.loads((path.parent / "config.json").read_text())["train"]["seed"]
+    config = json.loads((path.parent / "config.json").read_text())
+    assert result["seed"] == config["train"]["seed"]
+    assert not any(Path(place).is_absolute() for place in config["data"].get("path", ()))  # of one's own machine
     assert re.match(r"[0-9a-f]{7}\b", result["commit"])
 
 
@@ -83,7 +85,9 @@ def test_a_finished_run_is_recorded_as_three_files(tmp_path: Path) -> None:
     script, table = (tiny.script(RESULTS / f"{name}.py") for name in ("reproduce", "table"))
     run, into = tmp_path / "runs" / "hm-seed7", tmp_path / "out" / "hm-seed7"
     run.mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps({"train": {"device": "cpu", "precision": "bf16"}}))
+    (run / "config.json").write_text(
+        json.dumps({"data": {"path": ["/one/lines"]}, "train": {"device": "cpu", "precision": "bf16"}})
+    )
     lines = [line | {"symbols_per_second": 1000 * k} if line["event"] == "train" else line
              for k, line in enumerate(METRICS)]  # fmt: skip
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -91,6 +95,7 @@ def test_a_finished_run_is_recorded_as_three_files(tmp_path: Path) -> None:
     tests = [{"log_likelihood": 310.0, "rates": [0.25], "saved": 0.5}, {"boundaries": [], "saved": 0.1}]
     script.record(script.TABLES["iamondb"], row, 7, run, into, "model: 1,234 parameters", tests)
     assert sorted(path.name for path in into.iterdir()) == ["config.json", "curve.jsonl", "result.json"]
+    assert json.loads((into / "config.json").read_text())["data"] == {"path": ["data/lines"]}
     ((name, result),) = table.results(into.parent)
     assert name == "hm-seed7"
     assert (result["parameters"], result["seed"], result["validation_nats"]) == (1234, 7, -300.0)
