@@ -7,7 +7,9 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal
+
+from torch import nn
 
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
@@ -24,10 +26,6 @@ from hmrnn.training.trainer import Trainer
 from hmrnn.utils import files
 from hmrnn.utils.devices import choose_device
 
-if TYPE_CHECKING:
-    from hmrnn.pretrained.model import Model
-
-M = TypeVar("M", bound="Model")
 KEPT = (
     "data.symbols", "data.unknown", "data.bytes", "data.remove_spaces", "detectors.hidden", "segments.size",
     "segments.longest", "segments.lexicon", "segments.reader",
@@ -93,20 +91,21 @@ def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
 
 
 def finetune(
-    model: M,
+    start: Checkpoint,
+    name: str,
     data: str | Path | Sequence[str | Path],
     out: str | Path | None,
     progress: Callable[[dict[str, Any]], None] | None,
     **given: Any,
-) -> M:
-    """A new model: ``model`` trained further on ``data``; see :meth:`hmrnn.pretrained.model.Model.finetune`.
+) -> tuple[nn.Module, Checkpoint]:
+    """The model ``start``, called ``name``, trained further on ``data``: the network, and its best checkpoint.
 
-    ``given`` are settings of the section "train"; None leaves one at its default.
+    ``given`` are settings of the section "train"; None leaves one at its default. The other arguments are those of
+    :meth:`hmrnn.pretrained.model.Model.finetune`.
     """
-    start = Checkpoint(model.config, model.reads, dict(model.network.state_dict()))
     with tempfile.TemporaryDirectory() as folder:
         wanted = _named(data, start, Path(folder), out is not None)
-        config = finetune_config(start, model.source or "a model in memory", wanted)
+        config = finetune_config(start, name, wanted)
         t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
         config = dataclasses.replace(config, train=t)
         config.check()
@@ -128,7 +127,7 @@ def finetune(
             raise KeyboardInterrupt(event["reason"])
         best = checkpoint.read(checkpoint.find(run.path))
     trainer.model.load_state_dict(best.weights)
-    return type(model)(trainer.model.eval(), best.reads, config, None if out is None else str(out))  # type: ignore[call-arg]
+    return trainer.model.eval(), best._replace(config=config)
 
 
 def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: Path, kept: bool) -> DataConfig:

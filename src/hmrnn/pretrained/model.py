@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
-from hmrnn.checkpoint import Reads
+from hmrnn.checkpoint import Checkpoint, Reads
 from hmrnn.config import Config
 from hmrnn.data.conditions import encode
 from hmrnn.errors import InputError
@@ -94,17 +94,23 @@ class Model:
         """
         from hmrnn.pretrained.finetune import finetune
 
-        return finetune(self, data, out, progress, epochs=epochs, learning_rate=learning_rate, seed=seed, device=device)
+        network, best = finetune(
+            self._checkpoint(), self.source or "a model in memory", data, out, progress,
+            epochs=epochs, learning_rate=learning_rate, seed=seed, device=device,
+        )  # fmt: skip
+        return type(self)(network, best.reads, best.config, None if out is None else str(out))  # type: ignore[call-arg]
 
     def save(self, directory: str | Path) -> Path:
         """Write the model to a new directory, which :func:`hmrnn.load` reads: safetensors and JSON, no pickle.
 
         Of the paths of the data only the file names are kept. ``hmrnn export`` can also round the weights to 16 bits.
         """
-        from hmrnn.checkpoint import Checkpoint
         from hmrnn.pretrained.write import write
 
-        return write(directory, Checkpoint(self.config, self.reads, dict(self.network.state_dict())))
+        return write(directory, self._checkpoint())
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.config, self.reads, dict(self.network.state_dict()))
 
     def tell(self, condition: Condition, count: int = 1, steps: int | None = None) -> Told:
         """What the network is told: a condition, or ``count`` of them in a list, and how many steps it will read."""
