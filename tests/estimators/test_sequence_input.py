@@ -1,0 +1,128 @@
+"""HMClassifier, HMTagger and HMTransducer: what they refuse, and weights and labels at the edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hmrnn
+from hmrnn.errors import InputError
+from hmrnn.estimators.base import NotFittedError
+from labelled import LABELS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
+
+
+def test_weights_that_are_no_numbers() -> None:
+    with pytest.raises(InputError, match=r"^sample_weight must hold 16 numbers, one per sequence; got \['a', 'b'"):
+        hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS, sample_weight=["a", "b"] * 8)
+
+
+def test_a_weight_of_0_leaves_a_sequence_out() -> None:
+    X = [*TEXTS, "zz", "zz"]
+    weights = [1.0] * 16 + [0.0] * 2
+    model = hmrnn.HMClassifier(**SMALL).fit(X, [*LABELS, "first", "second"], sample_weight=weights)
+    without = hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS)
+    assert "z" not in model.model_.reads.symbols
+    np.testing.assert_array_equal(model.predict_proba(X), without.predict_proba(X))
+
+
+def test_labels_that_training_has_not_shown_are_wrong(classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger) -> None:
+    assert classifier.score(["abab", "cdcd"], ["first", "third"]) == 0.5
+    answer = tagger.predict([["the", "cat"]])[0]
+    assert tagger.score([["the", "cat"]], [[answer[0], "X"]]) == 0.5
+    assert tagger.score([["the"], ["cat"]], [["X"], ["N"]], [1, 0]) == 0.0
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}).fit(X, y)
+    assert model.n_features_in_ == 2
+    assert not hasattr(model.fit(TEXTS, LABELS), "n_features_in_")
+
+
+BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
+    (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "16 sequences and 3 labels"),
+    (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "two or more classes"),
+    (hmrnn.HMClassifier, {}, ["", "a"], [0, 1], "empty text"),
+    (hmrnn.HMClassifier, {"read_out": "sum"}, TEXTS, LABELS, "read_out must be one of"),
+    (hmrnn.HMClassifier, {"rnn": "mamba"}, TEXTS, LABELS, "rnn must be one of"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "num_layers": 3}, TEXTS, LABELS, "rates must hold 2 numbers"),
+    (hmrnn.HMClassifier, {"attend": "segments", "level": 2}, TEXTS, LABELS, "a detector at level 2"),
+    (hmrnn.HMClassifier, {"attend": "segments", "read_out": "max"}, TEXTS, LABELS, "^attend segments is for read_out"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "bidirectional": True}, TEXTS, LABELS, "^read_out tree needs segments"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "rnn": "lstm"}, TEXTS, LABELS, "^read_out tree needs segments: hm-lstm"),
+    (hmrnn.HMClassifier, {"learning_rate": -1.0}, TEXTS, LABELS, "^learning_rate must be positive"),
+    (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
+    (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),
+    (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
+    (hmrnn.HMClassifier, {"rates": 0.5}, TEXTS, LABELS, "^rates must be None or hold a number for each level; got 0.5"),
+    (hmrnn.HMClassifier, {"rates": ("a",)}, TEXTS, LABELS, r"^rates must be None or hold .* got \('a',\)"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "rnn": "lstm"}, TEXTS, LABELS, "^rates are those of the detectors"),
+    (hmrnn.HMClassifier, {"dropout": "no"}, TEXTS, LABELS, "^dropout must be at least 0 and less than 1; got 'no'"),
+    (hmrnn.HMClassifier, {"learning_rate": "a"}, TEXTS, LABELS, "^learning_rate must be a number; got 'a'"),
+    (hmrnn.HMTransducer, {"level": "1"}, WORDS, SOUNDS, "^level must be a whole number of at least 1; got '1'"),
+    (hmrnn.HMClassifier, {"bidirectional": "no"}, TEXTS, LABELS, "^bidirectional must be True or False; got 'no'"),
+    (hmrnn.HMTagger, {"crf": 1}, SENTENCES, TAGS, "^crf must be True or False; got 1"),
+    (hmrnn.HMTagger, {"spelled": "no"}, SENTENCES, TAGS, "^spelled must be True, False or None; got 'no'"),
+    (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
+    (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
+    (hmrnn.HMClassifier, {"dropout": 1.5}, TEXTS, LABELS, "^dropout must be at least 0"),
+    (hmrnn.HMTransducer, {}, WORDS, 5, "y must be a list of sequences; got int"),
+    (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], r"X\[1\] must be one of .*; got nan"),
+    (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X must be a list of sequences .*; got dict"),
+    (hmrnn.HMClassifier, {}, TEXTS, [0.0, float("inf")] * 8, "finite number; got inf"),
+    (hmrnn.HMClassifier, {"class_weight": {0: 0, 1: 1}}, list("ababab"), [0] * 5 + [1], "0 for all .* validation"),
+]
+
+
+@pytest.mark.parametrize(("kind", "how", "X", "y", "message"), BAD, ids=[row[-1][:24] for row in BAD])
+def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        kind(**{**SMALL, **how}).fit(X, y)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loaded_tagger_reads_tokens_as_the_saved_one(tagger: hmrnn.HMTagger, tmp_path: Path) -> None:
+    assert hmrnn.HMTagger.load(tagger.save(tmp_path / "model")).spelled is True
+
+
+def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
+    with pytest.raises(InputError, match=r"X\[0\] is a text, and this model reads lists of tokens"):
+        tagger.predict(["the cat"])
+
+
+def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
+    with pytest.raises(InputError, match=r"y holds 'third'.*'first', 'second'"):
+        classifier.score(["ab"], ["third"])
+    with pytest.raises(InputError, match="tokens such as 'the', and this model reads single characters"):
+        classifier.predict([["the", "cat"]])
+    assert len(classifier.predict([["a", "Br"]])) == 1  # a token that training has not shown
+    with pytest.raises(InputError, match="sample_weight must hold 1 numbers"):
+        classifier.score(["ab"], ["first"], [1, 1])
+    with pytest.raises(InputError, match="one label per sequence"):
+        classifier.score(["ab"], ["first", "first"])
+    with pytest.raises(InputError, match="reads symbols"):
+        classifier.predict([np.ones((3, 1))])
+    with pytest.raises(InputError, match="X must be a list"):
+        classifier.predict("ab")
+    with pytest.raises(InputError, match="beam must be"):
+        transducer.model_.predict(["ab"], beam=0)
+    with pytest.raises(NotFittedError, match="call fit"):
+        hmrnn.HMClassifier().predict(["ab"])
+    with pytest.raises(InputError, match="no parameter 'size'"):
+        hmrnn.HMClassifier().set_params(size=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+def test_estimators_train_on_a_gpu(kind: str) -> None:
+    how: Any = {**SMALL, "device": "cuda", "attend": "segments"}
+    if kind == "labels":
+        assert hmrnn.HMClassifier(**how).fit(TEXTS, LABELS).predict(TEXTS[:2]).shape == (2,)
+    elif kind == "tags":
+        del how["attend"]
+        assert len(hmrnn.HMTagger(**how, crf=True).fit(SENTENCES, TAGS).predict(SENTENCES[:2])) == 2
+    else:
+        assert len(hmrnn.HMTransducer(**how, beam=2).fit(WORDS, SOUNDS).predict(WORDS[:2])) == 2

@@ -1,0 +1,22 @@
+"""Small sequences with labels, tags and pairs, and small settings, for tests of the estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+SMALL: dict[str, Any] = {"hidden_size": 6, "num_layers": 2, "embedding_size": 4, "epochs": 2, "batch_size": 8}
+TEXTS = ["ab" * k for k in range(1, 9)] + ["cd" * k for k in range(1, 9)]
+LABELS = ["first"] * 8 + ["second"] * 8
+SENTENCES = [["the", "cat", "sat"], ["a", "dog", "ran"], ["cat", "ran"], ["dog"]] * 3
+TAGS = [["D", "N", "V"], ["D", "N", "V"], ["N", "V"], ["N"]] * 3
+WORDS = ["ab", "ba", "abb", "bab", "aab", "bba", "abab", "baba"]
+SOUNDS = [list(word.upper()) for word in WORDS]
+
+
+def series(seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+    """Series of unequal lengths and two channels: the mean of the first tells the class."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(16) % 2
+    return [rng.normal(size=(int(rng.integers(3, 9)), 2)) + [3 * k, 0] for k in y], y
