@@ -32,6 +32,7 @@ STROKES += " --train.learning-rate 0.003"
 STROKES_DROPPED = "--train.epochs 50 --train.cool-down 0.9 --regularise.weight-drop 0.1"
 HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --detectors.bounds 0.3 0.5"
 HM_STROKES += " --train.skip-nonfinite"
+SLOPES = "--detectors.slope 0.02 3"
 HM_STROKES += " --detectors.rates 0.85 0.15 --detectors.rate-weight 0 --detectors.rate-control 0.05"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
 SPACELESS += " --regularise.weight-drop 0.25 --regularise.dropout-output 0.2"
@@ -81,6 +82,9 @@ BRIEF += " --train.skip-nonfinite --train.validation-symbols 1000000"
 WORDS = "--detectors.rates 0.19 0.045 --detectors.start-at-rates --detectors.rate-weight 0"
 WORDS += " --detectors.rate-control 0.02 --detectors.pull-to uncertainty --detectors.pull-weight 0.3"
 WORDS += " --detectors.pull-margin 1"
+PENDING = "--model.no-flush --model.top-down pending"
+BEST = f"{PENDING} --detectors.on-copy hold"  # the cell that predicts best at word rates
+SAID_BEST = "no FLUSH, top-down pending, on_copy hold"
 
 
 def hierarchy(sizes: str, output: int, more: str = "--model.no-flush") -> str:
@@ -96,15 +100,11 @@ def cell() -> Table:
         for name, said, more in (
             ("base", ", no FLUSH", "--model.no-flush"),
             ("flush", " as in the paper", ""),
-            ("pending", ", no FLUSH, top-down pending", "--model.no-flush --model.top-down pending"),
+            ("pending", ", no FLUSH, top-down pending", PENDING),
             ("always", ", no FLUSH, top-down always", "--model.no-flush --model.top-down always"),
             ("none", ", no FLUSH, no top-down", "--model.no-flush --model.top-down none"),
             ("hold", ", no FLUSH, on_copy hold", "--model.no-flush --detectors.on-copy hold"),
-            (
-                "both",
-                ", no FLUSH, top-down pending, on_copy hold",
-                "--model.no-flush --model.top-down pending --detectors.on-copy hold",
-            ),
+            ("both", f", {SAID_BEST}", BEST),
             ("dense", ", no FLUSH, no COPY", "--model.no-flush --model.no-copy"),
             ("sample", ", no FLUSH, sampled boundaries", "--model.no-flush --detectors.estimator sample"),
             ("soft", ", no FLUSH, soft boundaries", "--model.no-flush --detectors.estimator soft"),
@@ -129,18 +129,15 @@ def frontier() -> Table:
         )
         for size in (256, 384, 512, 768, 1024)
     }
-    gate = "--model.no-flush --model.top-down pending"
     for low, high in ((384, 512), (576, 768), (960, 1280), (1152, 1536)):
         title = f"LN-HM-LSTM {low}/{high}/{high}, no FLUSH, top-down pending"
-        rows[f"hm-{low}"] = Row(title, hierarchy(f"{low} {high} {high}", high, gate))
+        rows[f"hm-{low}"] = Row(title, hierarchy(f"{low} {high} {high}", high, PENDING))
     return Table("enwik8", "enwik8", BRIEF, rows, ("", "--boundaries"))
 
 
 def penn() -> Table:
     """Hierarchies at word rates and LN-LSTMs that multiply about as often, with less and with more dropout."""
-    sizes, net, gate = "576 768 768", "LN-HM-LSTM 576/768/768", "--model.no-flush --model.top-down pending"
-    best = f"{gate} --detectors.on-copy hold"
-    rows = {}
+    sizes, net, rows = "576 768 768", "LN-HM-LSTM 576/768/768", {}
     for suffix, said, flags in (
         ("", "", LIGHT),
         ("-more", "; weight drop 0.25, output 0.2, between 0.1", HEAVY),
@@ -149,8 +146,8 @@ def penn() -> Table:
             lstm = f"--model.rnn ln-lstm {GAIN_LSTM} --model.hidden-size {size} --model.output-size {2 * size}"
             rows[f"ln-lstm-{size}{suffix}"] = Row(f"LN-LSTM 3x{size}{said}", f"{lstm} {flags}")
         for low, high in ((384, 512), (576, 768)):
-            title = f"LN-HM-LSTM {low}/{high}/{high}, no FLUSH, top-down pending, on_copy hold{said}"
-            rows[f"hm-{low}{suffix}"] = Row(title, f"{hierarchy(f'{low} {high} {high}', high, best)} {flags}")
+            title = f"LN-HM-LSTM {low}/{high}/{high}, {SAID_BEST}{said}"
+            rows[f"hm-{low}{suffix}"] = Row(title, f"{hierarchy(f'{low} {high} {high}', high, BEST)} {flags}")
     for name, said, more in (
         ("flush", " as in the paper", ""),
         ("base", ", no FLUSH", "--model.no-flush"),
@@ -278,7 +275,8 @@ def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> T
     rows = {
         "lstm": Row(f"LSTM 3x400{said}", f"--model.rnn lstm {more}"),
         "hm": Row(f"{hm}{said}", f"{HM_STROKES} {STILL} {more}"),
-        "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} --detectors.slope 0.02 3 {more}"),
+        "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} {SLOPES} {more}"),
+        "hm-best": Row(f"{hm}, slope annealed, {SAID_BEST}{said}", f"{HM_STROKES} {SLOPES} {BEST} {more}"),
     }
     return Table(data, "iamondb", STROKES, rows, evaluations)
 
@@ -301,6 +299,11 @@ TABLES = {
             "step": Row(f"{HM}, step", f"{STILL} {GAIN}"),
             "step-annealed": Row(f"{HM}, step, slope annealed", GAIN),
             "held": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6", USUAL),
+            "held-best": Row(f"{HM}, step, slope annealed, rates held at 0.9, 0.6, {SAID_BEST}", f"{USUAL} {BEST}"),
+            "words-best": Row(
+                f"LN-HM-LSTM 768/1024/1024, step, slope annealed, word rates, {SAID_BEST}",
+                f"{hierarchy('768 1024 1024', 1024, BEST)} --train.skip-nonfinite",
+            ),
         },
     ),
     "ptb-long": long(),
