@@ -56,6 +56,7 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
     begun = run.exists()  # before its first checkpoint there is nothing to resume
     again = ["--resume"] if any(run.glob("last-*")) else ["--overwrite"] if begun else []
     log_path = run.with_name(f"{name}.log")
+    print(f"{into}: in training; progress is in {log_path}", file=sys.stderr, flush=True)
     with open(log_path, "a") as log:
         print("hmrnn", *arguments, "--out", f"runs/{table_name}/{name}", *again, file=log, flush=True)
         trained = subprocess.run(
@@ -166,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--path", nargs="+", help="files or folder of the corpus; not needed with --list")
-    parser.add_argument("--rows", nargs="+", help="rows to train (default: all)")
+    parser.add_argument("--rows", nargs="+", help="rows to train, by the names that --list prints (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="rows to train at the same time")
     parser.add_argument("--device", default="auto")
@@ -190,7 +191,9 @@ def main() -> None:
     wanted = [(options.table, name, seed) for seed in options.seeds for name in rows]
     if options.list:
         for table, name, seed in wanted:
-            arguments = command(TABLES[table], TABLES[table].rows[name], seed, options)
+            row = TABLES[table].rows[name]
+            arguments = command(TABLES[table], row, seed, options)
+            print(f"# {name}: {row.title} {recorded(HERE / table / f'{name}-seed{seed}')}")
             print("hmrnn", *arguments, "--out", Path(options.runs) / table / f"{name}-seed{seed}")
         return
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -262,7 +262,9 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
             assert not [what for what in tiny.differences(run, config) if matters(what, config)], run
     monkeypatch.setattr(sys, "argv", ["reproduce.py", "text8", "--list", "--seeds", "1"])
     script.main()
-    listed = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("# ln-lstm: LN-LSTM 3x1024 (recorded: 1.3760)"), printed[0]
+    listed = [shlex.split(line)[1:] for line in printed if not line.startswith("#")]
     expected = [(words, row) for words, (name, row) in zip(made, rows) if name == "text8"]
     assert listed == [[*words, "--out", f"runs/text8/{row}-seed1"] for words, row in expected]
     for arguments, message in (([], "--path is missing"), (["--path", "nowhere"], "there is no nowhere")):
@@ -302,7 +304,9 @@ def test_a_row_trained_again_stands_beside_the_recorded_one(
         arguments = ["text8", "--path", str(tmp_path), "--rows", "held", "--seeds", str(seed)]
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments])
         script.main()
-        assert capsys.readouterr().out == f"runs/results/text8/held-seed{seed}: 1.5000 {beside}\n"
+        said = capsys.readouterr()
+        assert said.out == f"runs/results/text8/held-seed{seed}: 1.5000 {beside}\n"
+        assert f"runs/text8/held-seed{seed}.log" in said.err  # where to look meanwhile
         script.main()
         assert "is there already" in capsys.readouterr().out
     assert again == ["", "--overwrite", "--resume"]

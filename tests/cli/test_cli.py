@@ -161,7 +161,7 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert validation.endswith("(best so far)")
     assert lines[-3].startswith("done: all 1 epochs are done; best validation ")
     assert lines[-2] == f"report: {out / 'report.html'}"
-    assert lines[-1] == f'try: hmrnn segment -m {out} "It was the best of times."'
+    assert re.fullmatch(rf"try: hmrnn segment -m {out} '[a-h ]+'", lines[-1])  # words of the story itself
     metrics = [line["event"] for line in read_metrics(out / "metrics.jsonl")]
     assert len(lines) == 3 + len(metrics) + 3
     # the defaults of the preset, the flags, and the name of the file for a run without --out
@@ -173,7 +173,7 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
 def test_a_network_without_detectors_is_tried_by_what_it_can_do(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = tiny.flags(tiny.config(epochs=1, length=10, batch_size=16, rnn="lstm"))
     assert tiny.hmrnn("train", "story.txt", "--out", "plain", *flags) == 0
-    assert capsys.readouterr().out.endswith('try: hmrnn generate -m plain "It was "\n')
+    assert capsys.readouterr().out.endswith("try: hmrnn generate -m plain\n")
 
 
 def test_bytes_are_counted_as_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ import tiny
 from hmrnn.cli import display, progress, terminal
 from hmrnn.cli.train import next_command
 from hmrnn.config import DataConfig
+from hmrnn.data import Corpus
+from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 
@@ -65,7 +67,12 @@ def test_the_command_to_try_suits_the_run() -> None:
     lines = dataclasses.replace(config, data=DataConfig(format="lines"))
     told = dataclasses.replace(lines, model=dataclasses.replace(config.model, classes=("New Zealand", "Norway")))
     numbers = dataclasses.replace(lines, model=dataclasses.replace(config.model, condition_numbers=2))
-    commands = [next_command(one, Path("runs/a")) for one in (config, lines, told, numbers)]
+    text = 'on über "die" Straße läuft die Katze und schläft'  # its first word is cut off
+    vocabulary = Vocabulary("characters", tuple(sorted(set(text))))
+    corpus = Corpus("katze", vocabulary, *[vocabulary.encode(text)] * 3, {})
+    commands = [next_command(one, Path("runs/a"), corpus) for one in (config, lines, told, numbers)]
     generate = "hmrnn generate -m runs/a --samples 5"
-    assert commands[0].startswith("hmrnn segment -m runs/a ")
+    assert commands[0] == "hmrnn segment -m runs/a 'über \"die\" Straße läuft die Katze und'"
+    unspaced = dataclasses.replace(corpus, valid=corpus.vocabulary.encode("Straße" * 9))
+    assert next_command(config, Path("runs/a"), unspaced).endswith(f" '{'Straße' * 6}Stra'")
     assert commands[1:] == [generate, f"{generate} --condition 'New Zealand'", f"{generate} --condition '0 0'"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Decision:
     def shown(self, start: int, end: int) -> str:
         """The steps from ``start`` to ``end`` for display: their symbols, or their positions if they are numbers."""
         if self.numbers:
-            return f"steps {start + 1} to {end}"
+            return f"step {end}" if end == start + 1 else f"steps {start + 1} to {end}"
         return "".join(self.segmentation.symbols[start:end])
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class Decision:
     def render(self, most: int = 5) -> str:
         """The answer, probabilities, the segments, and those that decided most, in lines."""
         lines = [f"answer  {shown_answer(self.answer)}"]
+        quoted: Callable[[str], str] = str if self.numbers else repr  # steps are no text
         if isinstance(self.probabilities, dict):
             ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
             lines.append("        " + ", ".join(f"{label} {p:.3f}" for label, p in ranked))
@@ -93,10 +95,10 @@ class Decision:
             lines.append("segments  " + "|".join(self.shown(a, b) for a, b in self.spans()))
         if not isinstance(self.probabilities, dict):
             each = zip(self.answer, self.probabilities, self.sources())
-            lines += [f"  {symbol}  {p:.3f}  from {source!r}" for symbol, p, source in each]
+            lines += [f"  {symbol}  {p:.3f}  from {quoted(source)}" for symbol, p, source in each]
         else:
             decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
-            lines += [f"  {part.weight:6.1%}  {part.text!r}" for part in decided if part.weight >= 0.001]
+            lines += [f"  {part.weight:6.1%}  {quoted(part.text)}" for part in decided if part.weight >= 0.001]
         return "\n".join(lines)
 
     def __str__(self) -> str:

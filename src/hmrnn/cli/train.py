@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import signal
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,8 +37,8 @@ CHANGEABLE = {
 }  # fmt: skip
 """The settings that --resume may change, as the updates already made do not depend on them."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
-NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": 'segment -m {} "It was the best of times."'}
-NEXT |= {"text without detectors": 'generate -m {} "It was "', "lines": "generate -m {} --samples 5"}
+NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": "segment -m {} {}"}
+NEXT |= {"text without detectors": "generate -m {}", "lines": "generate -m {} --samples 5"}
 """A command to try after training, by what the model reads."""
 
 
@@ -100,21 +101,28 @@ def run_to_end(
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
-            print(f"try: {next_command(run.config(), run.path)}")
+            print(f"try: {next_command(run.config(), run.path, corpus)}")
     return 0
 
 
-def next_command(config: Config, place: Path) -> str:
-    """A command to try after training."""
+def next_command(config: Config, place: Path, corpus: Data) -> str:
+    """A command to try after training; with words of the text itself, in whatever language it is."""
     m, kind = config.model, "text" if config.data.is_text else "strokes"
     if config.data.is_labelled or config.data.format == "lines":
         kind = config.data.format
     elif kind == "text" and m.rnn not in ("hm-lstm", "hrnn"):
         kind = "text without detectors"
-    words = ["hmrnn", NEXT[kind].format(shlex.quote(str(place)))]
+    example = shlex.quote(_words_of(corpus)) if isinstance(corpus, Corpus) else ""
+    words = ["hmrnn", NEXT[kind].format(shlex.quote(str(place)), example)]
     if m.conditioned:
         words += ["--condition", shlex.quote(m.classes[0] if m.classes else " ".join("0" * m.condition_numbers))]
     return " ".join(words)
+
+
+def _words_of(corpus: Corpus) -> str:
+    """About 40 characters of the validation part: whole words of it, where it has spaces."""
+    text = corpus.vocabulary.decode(corpus.valid[:200]).replace("\ufffd", " ")  # of bytes, the first may be cut
+    return textwrap.wrap(" ".join(text.split()[1:]) or text.strip(), 40)[0]
 
 
 def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:
