@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,15 @@ def test_what_is_no_whole_number_is_refused() -> None:
             positive("n", bad)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"^hidden_size must be a whole number of at least 1; got True$"):
         layer_sizes((4, True), 2)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_saved_state_is_loaded_as_weights_are(bidirectional: bool) -> None:
+    """torch.load reads nothing but weights by default, and a run that carries its state saves that, too."""
+    rnn, x, file = HMLSTM(3, 4, 2, bidirectional=bidirectional), torch.randn(5, 2, 3), io.BytesIO()
+    _, state = rnn(x)
+    torch.save({"state": state.detach()}, file)
+    file.seek(0)
+    loaded = torch.load(file)["state"]
+    assert type(loaded) is type(state)
+    assert rnn(x, loaded)[0].hidden[-1].equal(rnn(x, state)[0].hidden[-1])

@@ -15,6 +15,7 @@ from hmrnn.nn.baselines.two_way import TwoWay
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.output import Operation
+from hmrnn.nn.rates import search_biases
 from hmrnn.nn.sequences import ClassifierModel, TaggerModel
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.training import detectors
@@ -139,7 +140,7 @@ def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
         out = model.encode(x, torch.full((8,), 40)).out
         return out.boundaries.mean((0, 1)).flatten()
 
-    detectors.start_rates(model, measured, d.rates)
+    search_biases(model.rnn, measured, d.rates)
     torch.testing.assert_close(measured(), torch.tensor([0.3, 0.3]), atol=0.05, rtol=0)
 
 

@@ -20,11 +20,11 @@ from hmrnn.inference.evaluate import find
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
+from hmrnn.nn.rates import BELOW_ZERO
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.tasks.base import Loss, chances
 from hmrnn.training.averaging import decay
 from hmrnn.training.detectors import (
-    BELOW_ZERO,
     bound_feedback,
     control_rates,
     lacking_bias,

@@ -11,6 +11,8 @@ from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.gap import GapModel as GapModel
 from hmrnn.nn.heads import ReadOut as ReadOut
+from hmrnn.nn.rates import rate_loss as rate_loss
+from hmrnn.nn.rates import start_at_rates as start_at_rates
 from hmrnn.nn.readouts import SegmentStates as SegmentStates
 from hmrnn.nn.readouts import SequenceReadOut as SequenceReadOut
 from hmrnn.nn.readouts import segment_states as segment_states

@@ -37,6 +37,9 @@ class States(NamedTuple):
         return self.apply(lambda a: a.to(*args, **kwargs))
 
 
+torch.serialization.add_safe_globals([State, States])  # so that torch.load reads a state that was saved
+
+
 def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None, batch_first: bool = False) -> Tensor:
     """``a``, (T, B, ...), or (B, T, ...) with ``batch_first``, with the steps of each sequence in reverse order.
 

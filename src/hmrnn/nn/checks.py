@@ -45,6 +45,8 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
         if isinstance(x, PackedSequence):  # HMLSTM.forward unpacks it before this check
             raise InputError("x must be a tensor here; got a PackedSequence: pad it, and give lengths")
         raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
+    if x.is_nested:
+        raise InputError("x must not be a nested tensor; pad it with x.to_padded_tensor(0.0), and give lengths")
     shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
     shape += f", {rnn.input_size}" if embedding is None else ""
     wanted = shape.count(",") + 1
@@ -181,13 +183,18 @@ def _refuse(
 def check_state(rnn: Network, state: State, B: int) -> None:
     """Check shapes, dtypes and devices of a state of B sequences."""
     if not isinstance(state, State):
-        raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
+        raise InputError(
+            f"state must be None or an hmrnn.State, as a pass or rnn.initial_state(B) returns it; got "
+            f"{type(state).__name__}"
+        )
     sizes = {"h": rnn.hidden_sizes, "c": getattr(rnn, "cell_sizes", rnn.hidden_sizes)}
     for name, tensors in (("h", state.h), ("c", state.c)):
         expected = [(B, size) for size in sizes[name]]
         if [a.shape for a in tensors] != expected:
             shapes = [tuple(a.shape) for a in tensors]
-            raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}")
+            fits = [shape[-1:] for shape in shapes] == [shape[-1:] for shape in expected]
+            hint = "; a state belongs to its sequences: start others from None" if fits else ""
+            raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}{hint}")
     parameter = rnn.parameter
     for name, a in (("z", state.z), ("pending", state.pending)):
         if a is not None and a.shape != (B, rnn.num_boundaries):

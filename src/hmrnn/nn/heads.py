@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
+from hmrnn.nn.bidirectional import States
 from hmrnn.nn.checks import positive
+from hmrnn.nn.output import Output
+from hmrnn.ops import State
 
-Hidden = TypeVar("Hidden", Tensor, PackedSequence)
+Hidden: TypeAlias = Tensor | PackedSequence
 
 
 class ReadOut(nn.Module):
@@ -28,15 +31,16 @@ class ReadOut(nn.Module):
         output_size: size of the output, such as the number of classes.
         bias: whether the map has a bias.
 
-    Input: L tensors (..., H_l), the lowest layer first. ``out.hidden`` gives an output for every step, (T, B,
-    output_size), packed if it is packed; ``state.h`` gives one for the last step of each sequence, (B, output_size).
+    Input: what an HMLSTM returns. ``out`` gives an output for every step, (T, B, output_size), packed if it is packed;
+    ``state`` gives one for the last step of each sequence, (B, output_size); of two directions, for the step that each
+    read last. Or L tensors (..., H_l), the lowest layer first, such as ``out.hidden`` and ``state.h``.
 
     Example::
 
         >>> rnn = hmrnn.HMLSTM(10, (20, 30, 40))
         >>> read_out = hmrnn.nn.ReadOut(rnn.output_sizes, 5)
         >>> out, state = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
-        >>> read_out(out.hidden).shape, read_out(state.h).shape
+        >>> read_out(out).shape, read_out(state).shape
         (torch.Size([50, 4, 5]), torch.Size([4, 5]))
     """
 
@@ -45,11 +49,23 @@ class ReadOut(nn.Module):
         self.hidden_sizes = tuple(positive("hidden_sizes", size) for size in hidden_sizes)
         self.linear = nn.Linear(sum(self.hidden_sizes), positive("output_size", output_size), bias=bias)
 
-    def forward(self, hidden: Sequence[Hidden]) -> Hidden:
+    def forward(
+        self, out: Output | State | States | Sequence[Tensor] | Sequence[PackedSequence]
+    ) -> Tensor | PackedSequence:
+        hidden = _layers(out)
         packed = hidden[0] if len(hidden) and isinstance(hidden[0], PackedSequence) else None
         tensors = [h.data if isinstance(h, PackedSequence) else h for h in hidden]
         sizes = tuple(h.shape[-1] for h in tensors)
         if sizes != self.hidden_sizes:
             raise InputError(f"hidden must hold a tensor of each layer, of sizes {self.hidden_sizes}; got {sizes}")
         result = self.linear(torch.cat(tensors, dim=-1))
-        return cast(Hidden, result if packed is None else packed._replace(data=result))
+        return result if packed is None else packed._replace(data=result)
+
+
+def _layers(given: Any) -> Any:
+    """A tensor of each layer: those of an output or a state, else what was given."""
+    if isinstance(given, Output):
+        return given.hidden
+    if isinstance(given, States):
+        return [torch.cat(both, dim=-1) for both in zip(given.forward.h, given.reverse.h)]
+    return given.h if isinstance(given, State) else given

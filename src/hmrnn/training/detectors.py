@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,10 +20,6 @@ SILENT, ALWAYS = 0.002, 0.98
 CONTROLLED = 250
 """Updates in which rate control may still bring back a silent detector, so that it is not worth a warning: on 60,000
 characters of text the second one of the preset `text` fires at 0 to 0.006 up to update 200, and at 0.023 by 256."""
-WIDEST, BELOW_ZERO = 8.0, -0.05
-"""``start_rates`` searches biases from -WIDEST to WIDEST, or to BELOW_ZERO where a positive bias does harm."""
-
-
 GELU_SLOPE = 1.13
 """The largest slope of gelu, rounded up."""
 
@@ -36,29 +32,6 @@ def of_both_directions(d: DetectorConfig, rnn: Any) -> DetectorConfig:
 def count(rnn: Any) -> int:
     """The number of detectors, in both directions."""
     return len(rnn.detector_biases()) if rnn.num_boundaries else 0
-
-
-@torch.no_grad()
-def start_rates(model: Any, measured: Callable[[], Tensor], targets: Sequence[float]) -> None:
-    """Set the detectors' biases so that they fire at rates ``targets``; ``measured`` gives the present rates.
-
-    A detector's rate grows with its bias, so bisection finds the bias. The lowest detector comes first, as the input of
-    the others depends on it; of two directions, both at once. With layer norm, biases above the first detector stay
-    below zero, even if the rates are then lower: with a positive bias a detector fires while its layer is still all
-    zeros, where layer norm multiplies gradients by 316 at every step.
-    """
-    levels = model.rnn.num_boundaries
-    for level in range(levels):
-        alike = range(level, len(targets), levels)  # the detectors of this level, one per direction
-        low = dict.fromkeys(alike, -WIDEST)
-        high = dict.fromkeys(alike, BELOW_ZERO if level > 0 and model.rnn.layer_norm else WIDEST)
-        for _ in range(12):
-            middle = {l: (low[l] + high[l]) / 2 for l in alike}
-            for l in alike:
-                model.rnn.detector_biases()[l][-1] = middle[l]
-            rates = measured()
-            for l in alike:
-                (low if rates[l] < targets[l] else high)[l] = middle[l]
 
 
 def expect(model: nn.Module, rates: tuple[float, ...]) -> None:

@@ -17,6 +17,7 @@ from hmrnn.data.conditions import fitted
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.tasks.base import Validation
@@ -97,7 +98,7 @@ class Trainer:
         """Make the next update."""
         p, d = self.progress, self.detectors
         if p.step == 0 and d.start_at_rates:
-            detectors.start_rates(self.model, self._first_rates, d.rates)
+            search_biases(self.model.rnn, self._first_rates, d.rates)
         if p.chunk == 0:
             for a in states.named(self.state).values():
                 a.zero_()
