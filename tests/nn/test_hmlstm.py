@@ -376,7 +376,7 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
         (lambda r: r(X, changed(r, z=torch.zeros(B, 2).double())), r"state is torch.float64 but the parameters are"),
         (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), r"state is on meta but the parameters"),
         (lambda r: r(X, (X, X)), r"state must be .* as a pass or rnn.initial_state\(B\) returns it; got tuple$"),
-        (lambda r: r(X, r.initial_state(3)), r"state.h must .*; a state belongs to its sequences: start others from None$"),
+        (lambda r: r(X, r.initial_state(3)), r"state.h .*; a state belongs to its sequences: start others from None$"),
         (lambda r: r(torch.nested.as_nested_tensor([X[0]], layout=torch.jagged)), r"x must not be a nested tensor"),
         (lambda r: r(X, lengths=[1, 2, 3]), r"lengths must be 4 whole numbers, one per sequence; got shape \(3,\)"),
         (lambda r: r(X, lengths=[1.0] * 4), r"lengths must be 4 whole numbers, .* of torch.float32$"),
