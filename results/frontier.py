@@ -1,5 +1,7 @@
 """Draw docs/frontier.svg: bits per byte against multiply-adds and GPU time per byte, from the runs on enwik8.
 
+A point is the mean of its seeds.
+
 python results/frontier.py
 """
 
@@ -7,6 +9,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -28,15 +32,24 @@ Points = dict[str, dict[str, tuple[float, float]]]
 """For both networks, by their sizes: work per byte and validation bits."""
 
 
+def seeds(folder: Path, name: str) -> dict[str, Any]:
+    """A row, with the means of all its seeds."""
+    found = [json.loads(path.read_text()) for path in folder.glob(f"{name}-seed*/result.json")]
+    return {
+        "name": name,
+        "model": found[0]["model"],
+        "multiply_adds": fmean(result["test"]["multiply_adds"] for result in found),
+        "validation_bits": fmean(result["validation_bits"] for result in found),
+    }
+
+
 def points() -> tuple[Points, Points]:
     """With work as millions of multiply-adds, and as microseconds of an update on a GPU, where it was measured."""
     multiplied: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
     timed: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
     rows = json.loads((HERE / "enwik8-frontier" / "validation.json").read_text())["rows"]
-    for path in [*HERE.glob("enwik8-frontier/*/result.json"), *HERE.glob("enwik8-cell/pending-*/result.json")]:
-        result = json.loads(path.read_text())
-        name = path.parent.name.removesuffix("-seed1")
-        rows.append(result | {"name": name, "multiply_adds": result["test"]["multiply_adds"]})
+    for first in [*HERE.glob("enwik8-frontier/*-seed1"), *HERE.glob("enwik8-cell/pending-seed1")]:
+        rows.append(seeds(first.parent, first.name.removesuffix("-seed1")))
     speeds = json.loads((HERE / "bench" / "updates-h200.json").read_text())["rows"]
     for row in rows:
         network, size = row["model"].split(",")[0].split(" ")
@@ -67,8 +80,8 @@ def main() -> None:
         draw(left, multiplied, 1)
         draw(right, timed, -1)
         for (name, said), marker in zip(OTHERS.items(), "*XD"):
-            row = json.loads((HERE / "enwik8-cell" / f"{name}-seed1" / "result.json").read_text())
-            at = (row["test"]["multiply_adds"] / 1e6, row["validation_bits"])
+            row = seeds(HERE / "enwik8-cell", name)
+            at = (row["multiply_adds"] / 1e6, row["validation_bits"])
             left.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
         left.set(xscale="log", xlim=(0.8, 45), xlabel="multiply-adds per byte, millions")
         left.set_ylabel("validation, bits per byte")
