@@ -343,7 +343,7 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
                 f"{one.shape}"
             )
         if not np.isfinite(one).all():
-            raise InputError("a series must hold finite numbers; got NaN or infinity")
+            raise InputError("a series must hold finite numbers; got NaN or infinity; fill gaps, as by np.interp")
         if (largest := np.abs(one).max()) > 1e100:
             raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
         if one.shape[1] != series[0].shape[1]:

@@ -92,6 +92,11 @@ def make_corpus(
     if len(classes) < 2:
         what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
         raise InputError(f"{names.y.whole} must hold two or more classes; got only the {what} {classes[0]!r}")
+    if modality == "labels" and len(classes) == len(inputs) > 2 and any(map(_fractional, classes)):
+        raise InputError(
+            f"{names.y.whole} must hold classes, and every number in it is another; to predict measurements, give an "
+            "hmrnn.HMLSTM a hmrnn.nn.ReadOut of size 1"
+        )
     if spelled is None:
         spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
     weights = check_weights(sample_weight, len(inputs))
@@ -264,3 +269,7 @@ def _split(
             + ("" if name.item else ", or set validation_fraction to 0")
         )
     return train, np.sort(np.array(chosen, np.int64))
+
+
+def _fractional(label: Any) -> bool:
+    return isinstance(label, float) and not label.is_integer()

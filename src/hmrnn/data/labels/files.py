@@ -22,12 +22,15 @@ ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
 """The field of a JSON object, or the column, that holds the answer."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
+STEPS = "series"
+"""The column of a table with a row per step of a series: which series the row belongs to."""
 TOKEN, TAG = ("token", "tokens", "word", "words", "form"), ("tag", "tags", "label", "labels")
 """The names of columns of tokens and tags."""
 FORMATS = {
-    "labels": ".tsv or .csv with a text and a label per line, or .jsonl with text, tokens or series, and label",
-    "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, or .jsonl "
-    "with tokens or series, and tags",
+    "labels": ".tsv or .csv with a text and a label per line, or with a step of a series per line (columns series, "
+    "label and the channels), or .jsonl with text, tokens or series, and label",
+    "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, .csv with a "
+    "step of a series per line (columns series and tag), or .jsonl with tokens or series, and tags",
     "pairs": ".tsv or .csv with two texts per line, or .jsonl with source and target",
 }
 
@@ -103,10 +106,14 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
         return _json_lines(text, name, modality)
     if modality == "tags" and ending == ".conllu":
         return _conllu(text, name)
+    if modality != "pairs" and ending in (".tsv", ".csv"):
+        rows = _rows(text, name, ending, modality)
+        if STEPS in (named := [cell.strip().lower() for cell in rows[0]]):
+            return _steps(rows, named, name, modality)
     if modality == "tags" and ending in (".conll", ".bio", ".iob", ".tsv", ".txt"):
         return _conll(text, name)
     if ending in (".tsv", ".csv"):
-        return _table(text, name, modality, "\t" if ending == ".tsv" else ",")
+        return _table(_rows(text, name, ending, modality), name, modality)
     lines = [line for line in _lines(text) if line.strip()]
     if numbers:
         return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
@@ -204,9 +211,10 @@ def _conllu(text: str, name: str) -> Labelled:
                      name, "tags")  # fmt: skip
 
 
-def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled:
-    """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
-    how: Any = {"quoting": csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL, "delimiter": delimiter}
+def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[str]]:
+    """The rows of a table that are not empty."""
+    tabs = ending == ".tsv"
+    how: Any = {"quoting": csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL, "delimiter": "\t" if tabs else ","}
     usual = csv.field_size_limit(len(text) + 1)
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), **how) if row]
@@ -216,6 +224,62 @@ def _table(text: str, name: str, modality: Modality, delimiter: str) -> Labelled
         csv.field_size_limit(usual)
     if not rows:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+    return rows
+
+
+def _steps(rows: list[list[str]], named: list[str], name: str, modality: Modality) -> Labelled:
+    """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
+
+    Steps are in the order of their rows; a column ``time`` is left out.
+    """
+    allowed = TAG if modality == "tags" else TAG[2:3]
+    known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
+    if len(known) > 2 or named.count(STEPS) > 1:
+        raise InputError(f"{name} must have one column {STEPS} and one {allowed[0]}; got {', '.join(named)}")
+    place = named.index(STEPS)
+    answer = next((k for k in known if k != place), None)
+    channels = [k for k, column in enumerate(named) if k not in (place, answer) and column != "time"]
+    if not channels:
+        raise InputError(
+            f"{name} has a column {STEPS}, and so a row per step, but no column of numbers; a whole series fits "
+            "in a line of a .jsonl file"
+        )
+    series: dict[str, list[list[float]]] = {}
+    answers: dict[str, list[str]] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(named):
+            raise InputError(f"{name}, row {number} has {len(row)} columns, and the first has {len(named)}")
+        wrong = next((k for k in channels if not _is_number(row[k])), None)
+        if wrong is not None:
+            raise InputError(
+                f"{name}, row {number}: column {named[wrong]} must hold numbers; got {row[wrong]!r}; fill it or leave "
+                "the column out (only series, time and the answer may hold words)"
+            )
+        series.setdefault(row[place], []).append([float(row[k]) for k in channels])
+        if answer is not None and row[answer].strip():
+            answers.setdefault(row[place], []).append(row[answer])
+    if modality == "tags":
+        short = next((key for key in series if answers and len(answers.get(key, ())) != len(series[key])), None)
+        if short is not None:
+            raise InputError(f"{name}: series {short} needs a tag at every step, or none has any")
+        return _together(list(series.values()), [answers[key] for key in series if answers], name, modality)
+    several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
+    if several is not None:
+        first, second = list(dict.fromkeys(answers[several]))[:2]
+        raise InputError(f"{name}: series {several} must have one label; got {first} and {second}")
+    return _together(list(series.values()), [answers[key][0] for key in series if key in answers], name, modality)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _table(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
+    """A sequence and its answer per line; of more columns all but the last are a series. A first line may name them."""
     named = [cell.strip().lower() for cell in rows[0]]
     first, last, number = 0, len(named) - 1, 1  # number of the first row that is no header
     header = [named.index(cell) for cell in SEQUENCE if cell in named]

@@ -63,7 +63,12 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
-    if not isinstance(X, Iterable) or isinstance(X, Mapping | Set) or (hasattr(X, "columns") and whole is None):
+    if hasattr(X, "columns") and whole is None:
+        raise InputError(
+            f"a table as {name.whole} must hold numbers alone, a series per row; take these columns, or the one "
+            "with the texts"
+        )
+    if not isinstance(X, Iterable) or isinstance(X, Mapping | Set):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
     given = list(X if whole is None else whole)
     found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
@@ -108,7 +113,11 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
         raise InputError(f"{name} is empty; leave it out")
     array = array.astype(np.float64).reshape(len(array), -1)
     if not np.isfinite(array).all():
-        raise InputError(f"{name} must hold finite numbers; got NaN or infinity")
+        step = int(np.argmin(np.isfinite(array).all(axis=1)))
+        raise InputError(
+            f"{name} must hold finite numbers; got NaN or infinity at step {step + 1}; fill gaps (as by np.interp), "
+            "cut off padding, as lengths may differ, or leave the sequence out"
+        )
     if (largest := np.abs(array).max()) > _LARGEST:
         raise InputError(f"{name} must hold numbers of at most {_LARGEST:g} in size; got {largest:g}")
     return array
