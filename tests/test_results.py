@@ -147,6 +147,15 @@ def test_rates_and_decay_are_compared_by_what_was_measured() -> None:
             assert key not in measured
             measured[key] = f"{result['validation_bits']:.4f}"
     page = (RESULTS / "searches.md").read_text()
+    found = [json.loads((run / "result.json").read_text()) for run in runs]
+    for heading, figures in (
+        ("Regularisers", [one["validation_bits"] for one in found]),
+        ("Initial gains", [figure for one in found for figure in (one["validation_bits"], one["test"]["bits"])]),
+    ):
+        section = page.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+        said = set(re.findall(r"\b1\.\d{4}\b", section))
+        assert len(said) > 8
+        assert said <= {f"{figure:.4f}" for figure in figures}, heading
     table = re.findall(r"^\| (0\.00\d), (none|\d\.\d)(; less dropout)? \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
     assert len(table) == 11
     for rate, decay, less, *figures in table:
