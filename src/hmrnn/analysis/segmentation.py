@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hmrnn.analysis import render
 from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
 from hmrnn.analysis.render import joined, spans
 from hmrnn.errors import InputError
-from hmrnn.nn.output import Operation
+from hmrnn.nn.output import Operation, Output
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -113,6 +115,27 @@ class Segmentation:
         every = [getattr(self, name) for name in _ARRAYS]
         arrays: list[Any] = [None if array is None else array[part] for array in every]
         return Segmentation(self.symbols[part], *arrays)
+
+    @classmethod
+    def of(cls, out: Output, symbols: Iterable[str], sequence: int = 0, *, batch_first: bool = False) -> Segmentation:
+        """What a network of your own found in one sequence, from the output of its HMLSTM.
+
+        ``symbols`` has a string for each step, such as the characters of a text; steps beyond them are padding.
+        ``sequence`` is its place in the batch. Of two directions, boundaries and operations are the forward one's.
+        """
+        padded = [pad_packed_sequence(h, batch_first)[0] if isinstance(h, PackedSequence) else h for h in out.hidden]
+        batched, shown = padded[0].dim() == 3, tuple(symbols)
+
+        def part(a: Tensor) -> np.ndarray:
+            a = a[..., 0] if a.dim() == 3 + batched else a  # the last axis is the direction
+            a = a if not batched else a[sequence] if batch_first else a[:, sequence]
+            if len(a) < len(shown):
+                raise InputError(f"symbols must be at most one per step, {len(a)} in all; got {len(shown)}")
+            return a[: len(shown)].detach().float().cpu().numpy()
+
+        norms = np.stack([np.linalg.norm(part(h), axis=-1) for h in padded], axis=-1)
+        boundaries, probabilities, operations = map(part, (out.boundaries, out.probabilities, out.operations))
+        return cls(shown, boundaries > 0.5, probabilities, operations.astype(np.uint8), norms)
 
     @classmethod
     def join(cls, parts: Iterable[Segmentation]) -> Segmentation:
