@@ -41,12 +41,15 @@ def ask(port: int, text: str) -> tuple[float, float, int]:
     return first, whole, int(json.loads(last_line)["count"])
 
 
-def measure(port: int, length: int, repeats: int) -> dict[str, Any]:
-    """Medians. Every text begins elsewhere, so that the server remembers none; then one symbol is added to it."""
+def measure(port: int, length: int, starts: range) -> dict[str, Any]:
+    """Medians over texts that begin at ``starts``; then one symbol is added to each.
+
+    The server remembers how a text begins, so no two may begin at the same place.
+    """
     source = TEXT.read_text(encoding="utf-8")
-    source *= 1 + (length + repeats) // len(source)
+    source *= 1 + (length + starts.stop) // len(source)
     times: dict[str, list[float]] = {"first_s": [], "whole_s": [], "one_more_s": []}
-    for k in range(repeats):
+    for k in starts:
         text = source[k : k + length + 1]
         first, whole, count = ask(port, text[:-1])
         assert count == length, f"the answer is about {count} symbols of {length}"
@@ -84,7 +87,10 @@ def main() -> None:
             port = int(found.group(1))
             _until_it_listens(port)
             ask(port, TEXT.read_text(encoding="utf-8")[-30:])  # the first answer takes longer
-            measured = [measure(port, int(length), args.repeats) for length in args.lengths.split(",")]
+            measured = [
+                measure(port, int(length), range(k * args.repeats, (k + 1) * args.repeats))
+                for k, length in enumerate(args.lengths.split(","))
+            ]
         finally:
             server.terminate()
     header = ("symbols", "first part, ms", "all of it, ms", "a symbol more, ms")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch._dynamo.testing
 
 from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, Symbols, reference, single, single_layer, single_step, streaming
+from hmrnn.ops import Options, State, Symbols, reference, single, single_layer, single_plan, single_step, streaming
 from hmrnn.ops.sparse import forward as sparse
 from pairs import grid
 
@@ -57,19 +59,52 @@ def test_outputs_and_state_are_the_reference_s(products: str, case: Case, monkey
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-def test_inputs_are_left_alone_and_a_sequence_can_be_cut() -> None:
-    (x, weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True))
-    before = [a.clone() for a in (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))]
+@pytest.mark.parametrize("symbols", [0, 7])
+def test_inputs_are_left_alone_and_a_sequence_can_be_cut(symbols: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state carries the prepared weights; after some steps they are copied, and W·embedding is kept."""
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)
+    monkeypatch.setattr(single_plan, "SETTLED", 16)
+    (x, weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True, symbols=symbols))
+    given = [*x] if isinstance(x, Symbols) else [x]
+    given += [*state.h, *state.c, *(b for w in weights for b in w if b is not None)]
+    before = [a.clone() for a in given]
+    parts = [slice(0, 9), slice(9, 17), slice(17, 40)]
     with torch.no_grad():
-        whole = single.hmlstm(x, weights, state, options)
-        first = single.hmlstm(x[:17], weights, state, options)
-        second = single.hmlstm(x[17:], weights, first.state, options)
-    for a, b in zip(before, (x, *state.h, *state.c, *(b for w in weights for b in w if b is not None))):
-        assert torch.equal(a, b)
+        whole = reference.hmlstm(x, weights, state, options)
+        found = []
+        for part in parts:
+            here = Symbols(x.indices[part], x.embedding) if isinstance(x, Symbols) else x[part]
+            found.append(single.hmlstm(here, weights, state, options))
+            state = found[-1].state.detach()
+            assert state.cache is found[0].state.cache
+    assert all(map(torch.equal, given, before))
+    assert weights[1].U.data_ptr() != state.cache.prepared[1].U.columns.data_ptr()
     for l in range(3):
-        joined = torch.cat([first.hidden[l], second.hidden[l]])  # from products of other shapes, so not to the last bit
+        joined = torch.cat([part.hidden[l] for part in found])
         torch.testing.assert_close(joined, whole.hidden[l], rtol=0, atol=1e-12)
-    assert torch.equal(second.state.z, whole.state.z)
+    assert torch.equal(state.z, whole.state.z)
+
+
+@pytest.mark.parametrize("changed", ["weight", "embedding", "slope", "options"])
+def test_prepared_weights_are_made_anew_after_a_change(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_plan, "SETTLED", 4)
+    ((indices, embedding), weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True, symbols=7))
+    with torch.no_grad():
+        for _ in range(2):
+            state = single.hmlstm(Symbols(indices, embedding), weights, state, options).state
+        if changed in ("weight", "embedding"):
+            (embedding if changed == "embedding" else weights[0].U).mul_(1.5)
+        elif changed == "slope":
+            options = dataclasses.replace(options, slope=3.0)
+        else:
+            options = dataclasses.replace(options, zoneout=0.5)
+        found, expected = (
+            engine.hmlstm(Symbols(indices, embedding), weights, state, options) for engine in (single, reference)
+        )
+        step, wanted = (streaming.step(embedding[:1], weights, s, options) for s in (state, State(*state)))
+    torch.testing.assert_close(found.hidden, expected.hidden, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=1e-12)
+    torch.testing.assert_close(step.probabilities, wanted.probabilities, rtol=0, atol=1e-12)
 
 
 def test_extremes_stay_what_the_sparse_engine_makes_of_them() -> None:
@@ -185,9 +220,10 @@ def test_a_batch_of_one_is_refused_what_a_larger_one_is(B: int) -> None:
 def test_an_engine_that_is_named_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only "auto" reads one sequence in NumPy."""
     ran = []
-    for name, engine in (("single", single), ("sparse", sparse), ("reference", reference)):
-        run = engine.hmlstm
-        monkeypatch.setattr(engine, "hmlstm", lambda *a, name=name, run=run, **b: ran.append(name) or run(*a, **b))
+    engines = {"single": (single, "run"), "sparse": (sparse, "hmlstm"), "reference": (reference, "hmlstm")}
+    for name, (engine, function) in engines.items():
+        run = getattr(engine, function)
+        monkeypatch.setattr(engine, function, lambda *a, name=name, run=run, **b: ran.append(name) or run(*a, **b))
     x, outputs = torch.randn(6, 1, 3), []
     rnn = HMLSTM(3, 4, 3).eval()
     with torch.no_grad():

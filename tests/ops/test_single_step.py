@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hmrnn import HMLSTM, InputError, State
-from hmrnn.ops import single_step
+from hmrnn.ops import single_plan, single_step
 from pairs import grid
 
 OPTIONS = [
@@ -52,7 +52,10 @@ def stream(rnn: HMLSTM, x: Tensor, forced: Tensor | None = None) -> list[tuple[T
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("mode", ["plain", "inference"])
-def test_steps_are_the_forward_pass(options: dict[str, Any], mode: str, went_on: list[bool]) -> None:
+def test_steps_are_the_forward_pass(
+    options: dict[str, Any], mode: str, went_on: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_plan, "SETTLED", 15)
     rnn, x = network(**options), torch.randn(30, 1, 4, dtype=torch.float64)
     forced = torch.tensor([0, 1, torch.nan], dtype=torch.float64)[torch.randint(3, (30, 1, 2))]
     rnn.engine = "reference"

@@ -360,7 +360,7 @@ class HMLSTM(Sloped):
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def _tensors(self) -> list[Tensor]:
-        """The slope and the parameters, as :func:`hmrnn.ops.single_step.ordered` gives them.
+        """The slope and the parameters, as :func:`hmrnn.ops.single_plan.ordered` gives them.
 
         Parameters that are computed (parametrizations) are missing.
         """

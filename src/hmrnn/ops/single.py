@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
-from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.single_layer import Layer, Loop
+from hmrnn.ops.single_layer import Loop
+from hmrnn.ops.single_plan import plan_for
+from hmrnn.ops.streamed import Streamed
 
 
 def why_not(
@@ -78,14 +78,29 @@ def hmlstm(
     reason = why_not(inputs, weights, state, options, lengths, boundaries, noise)
     if reason is not None:
         raise InputError(f'the NumPy code cannot run this: {reason}; use engine="sparse"')
-    layers = [Layer(w, options.zoneout) for w in weights]
+    return run(inputs, weights, state, options, boundaries)
+
+
+def run(
+    inputs: Tensor | Symbols,
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    boundaries: Tensor | None,
+) -> Result:
+    """:func:`hmlstm` without its checks."""
+    plan = plan_for(weights, options, state)
+    products, rows = plan.read(inputs)
+    T = len(rows)
+    layers = plan.take(T)
     top = len(layers) - 1
     for layer, h, c in zip(layers, state.h, state.c):
         layer.load(layer.start(h, c))
-    products, rows = _read_input(layers[0], inputs)
-    T = len(rows)
-    places = [torch.empty(T, 1, layer.H, dtype=layer.h.dtype) for layer in layers]  # h where a layer moves
-    steps, moved, s_z, z = list(zip(*places)), [], [], []
+    places = [torch.empty(T + 1, layer.H, dtype=plan.dtype) for layer in layers]  # h before t = 0, and where it moves
+    writes: list[np.ndarray] = [place.numpy() for place in places]
+    for place, layer in zip(writes, layers):
+        place[0] = layer.h
+    moved, s_z, z = [], [], []
     forced: list[list[float]] = [[math.nan] * top] * T if boundaries is None else boundaries[:, 0].tolist()
     gates = state.pending if options.gate == "pending" and state.pending is not None else state.z
     slope = float(options.slope)
@@ -93,35 +108,24 @@ def hmlstm(
     loop.z, loop.gates = ([v > 0.5 for v in a[0].tolist()] for a in (state.z, gates))
     with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity pass on
         for t in range(T):
-            loop.advance(products[rows[t]], forced[t], slope, steps[t])
+            loop.advance(products[rows[t]], forced[t], slope)
+            for place, layer in zip(writes, layers):
+                if layer.moved:
+                    place[t + 1] = layer.h
             moved.append([layer.moved for layer in layers])
             s_z.append(loop.s_z)
             z.append(loop.z.copy())
 
     last_moves = np.maximum.accumulate(np.where(moved, np.arange(1, T + 1)[:, None], 0))  # (T, L), 0: before t = 0
-    hidden = [torch.cat([h[None], place])[torch.from_numpy(at)] for h, place, at in zip(state.h, places, last_moves.T)]
-    probabilities = hard_sigmoid(torch.tensor(s_z, dtype=places[0].dtype).reshape(T, top), options.slope)[:, None]
-    last = [torch.tensor([of], dtype=probabilities.dtype).reshape(1, top) for of in (loop.z, loop.gates)]
-    state = State(
-        tuple(layer.h.clone() for layer in layers),
-        tuple(torch.from_numpy(layer.c.copy())[None] for layer in layers),
+    hidden = [place[torch.from_numpy(at)][:, None] for place, at in zip(places, last_moves.T)]
+    probabilities = hard_sigmoid(torch.tensor(s_z, dtype=plan.dtype).reshape(T, top), options.slope)[:, None]
+    last = [torch.tensor([of], dtype=plan.dtype).reshape(1, top) for of in (loop.z, loop.gates)]
+    new = Streamed(
+        tuple(layer.as_tensor.clone() for layer in layers),
+        tuple(torch.from_numpy(layer.c[None].copy()) for layer in layers),
         *(last if options.gate == "pending" else last[:1]),
     )
-    found = torch.tensor(z, dtype=probabilities.dtype).reshape(T, 1, top)
-    return Result(tuple(hidden), found, probabilities, state)
-
-
-def _read_input(layer: Layer, inputs: Tensor | Symbols) -> tuple[np.ndarray, np.ndarray]:
-    """W·x (with layer norm normalised) of the distinct inputs, and for each step the row that it reads."""
-    if isinstance(inputs, Symbols):
-        occurring, rows = np.unique(inputs.indices[:, 0].numpy(), return_inverse=True)
-        x = F.embedding(torch.from_numpy(occurring), inputs.embedding.detach())
-    else:
-        x, rows = inputs[:, 0].detach(), np.arange(len(inputs))
-    products: np.ndarray = F.linear(x, layer.w.stacked().W.detach()).numpy()
-    if layer.W.norm is not None:
-        part = products[:, : 4 * layer.H]
-        with np.errstate(over="ignore", invalid="ignore"):
-            part -= part.mean(axis=1, keepdims=True)
-            part *= layer.W.norm.gain / np.sqrt(np.square(part).mean(axis=1, keepdims=True) + LAYER_NORM_EPS)
-    return products, rows
+    new.cache = plan
+    plan.free.append(layers)
+    found = torch.tensor(z, dtype=plan.dtype).reshape(T, 1, top)
+    return Result(tuple(hidden), found, probabilities, new)

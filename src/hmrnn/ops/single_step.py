@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.ops.interface import LayerWeights, Options, State, autocast_dtype
-from hmrnn.ops.single_layer import Layer, Loop, Memory
+from hmrnn.ops.interface import LayerWeights, Options, State
+from hmrnn.ops.single_layer import Loop, Memory
+from hmrnn.ops.single_plan import Plan, plan_for
 from hmrnn.ops.streamed import Streamed
 
 Stepped = tuple[Streamed, Tensor, Tensor]
@@ -69,13 +69,9 @@ def step(x: Tensor, weights: Sequence[LayerWeights], state: State, options: Opti
     """One time step, equations 2-9; ``x`` is (1, size)."""
     # in inference mode, too, new tensors must count their changes, by which products are known to be valid
     with torch.inference_mode(False):
-        known = state.cache if isinstance(state, Streamed) else None
-        plan = known.plan if isinstance(known, Stream) else None
-        tensors = ordered(weights, options)
-        if plan is None or not plan.fits(tensors, options.settings):
-            plan = _Plan(weights, options, tensors)
+        plan = plan_for(weights, options, state)
         state = state.apply(lambda a: a.clone() if a.is_inference() else a)
-        layers = plan.take()
+        layers = plan.take(0)
         memory = [layer.start(h, c) for layer, h, c in zip(layers, state.h, state.c)]
         plan.free.append(layers)
         return _advance(x.detach(), state, plan, memory, given)
@@ -118,77 +114,33 @@ def go_on(
         return _advance(x, state, stream.plan, stream.memory, given)
 
 
-def ordered(weights: Sequence[LayerWeights], options: Options) -> list[Tensor]:
-    """The tensors that steps depend on: the slope, all U, all W and so on."""
-    slope = [options.slope] if isinstance(options.slope, Tensor) else []
-    return slope + [a for of_name in zip(*weights) for a in of_name if a is not None]
-
-
-def _advance(x: Tensor, state: State, plan: _Plan, memory: Sequence[Memory], given: Given) -> Stepped:
-    layers, slope = plan.take(), plan.slope
+def _advance(x: Tensor, state: State, plan: Plan, memory: Sequence[Memory], given: Given) -> Stepped:
+    layers, slope = plan.take(1), plan.slope
     for layer, of_layer in zip(layers, memory):
         layer.load(of_layer)
     loop = Loop(layers, plan.options)
     loop.z, loop.gates = [v > 0.5 for v in given.z], [v > 0.5 for v in given.gates]
     with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity pass on
-        loop.advance(layers[0].W(x), given.forced, slope, [None] * len(layers))
-    h, c = list(state.h), list(state.c)
+        loop.advance(layers[0].read(x), given.forced, slope)
+    h, c, memory = list(state.h), list(state.c), list(memory)
     moved = tuple(layer.moved for layer in layers)
     for l, layer in enumerate(layers):
+        new_h = layer.h.copy() if moved[l] else memory[l].h
         if moved[l]:
-            h[l], c[l] = layer.h, torch.from_numpy(layer.c[None])
+            h[l], c[l] = torch.from_numpy(new_h[None]), torch.from_numpy(layer.c[None])
+        memory[l] = Memory(new_h, layer.c, layer.on_copy, layer.down, layer.down_rows)
     linear = [min(max((slope * s_z + 1) / 2, 0.0), 1.0) for s_z in loop.s_z]
     of_detectors = np.array([*loop.z, *linear, *loop.gates], layers[0].dtype).reshape(3, 1, loop.top)
     z, probabilities, pending = torch.from_numpy(of_detectors).unbind()
     new = Streamed(tuple(h), tuple(c), z, pending if loop.gate == "pending" else None)
-    new.cache = Stream(plan, [layer.save() for layer in layers], [a._version for a in h])
+    new.cache = Stream(plan, memory, [a._version for a in h])
     plan.free.append(layers)
     return new, plan.changed(moved), probabilities
-
-
-class _Plan:
-    """The layers of a network, made ready for steps, and what they were made from."""
-
-    def __init__(self, weights: Sequence[LayerWeights], options: Options, tensors: list[Tensor]) -> None:
-        self.weights, self.options, self.settings, self.tensors = list(weights), options, options.settings, tensors
-        self.slope, self.lower = float(options.slope), autocast_dtype(weights[0].b.device)
-        self.input_size, self.dtype = weights[0].W.shape[1], weights[0].b.dtype
-        # changes of tensors that were made in inference mode are not counted: then there is nothing to reuse
-        self.reusable = not any(a.is_inference() for a in tensors)
-        self.addresses = [a.data_ptr() for a in tensors]
-        self.versions = [a._version for a in tensors] if self.reusable else []
-        self.free: list[list[Layer]] = []  # threads that run at once take different ones
-        self.patterns: dict[tuple[bool, ...], np.ndarray] = {}
-
-    def fits(self, tensors: list[Tensor], settings: tuple[object, ...]) -> bool:
-        """Whether the layers are those of ``tensors``, unchanged, and of ``settings``."""
-        return (
-            self.reusable
-            and len(tensors) == len(self.tensors)
-            and all(map(operator.is_, tensors, self.tensors))
-            and [a.data_ptr() for a in tensors] == self.addresses
-            and [a._version for a in tensors] == self.versions
-            and settings == self.settings
-            and (torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None) == self.lower
-        )
-
-    def take(self) -> list[Layer]:
-        """Layers that no other thread uses, until they are appended to ``free``."""
-        try:
-            return self.free.pop()
-        except IndexError:
-            return [Layer(w, self.options.zoneout, self.lower) for w in self.weights]
-
-    def changed(self, moved: tuple[bool, ...]) -> Tensor:
-        """(1, L) bool."""
-        if moved not in self.patterns:
-            self.patterns[moved] = np.array([moved])
-        return torch.from_numpy(self.patterns[moved].copy())
 
 
 class Stream(NamedTuple):
     """What a :class:`Streamed` state of one sequence carries to the next step."""
 
-    plan: _Plan
+    plan: Plan
     memory: list[Memory]
     versions: list[int]  # of h

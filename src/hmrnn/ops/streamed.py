@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,12 +14,19 @@ from hmrnn.ops.interface import LayerWeights, State
 class Streamed(State):
     """The state after a streaming step, with products that are valid until its tensors or the weights change.
 
-    A state made from it, for example by ``_replace``, ``detach`` or a copy, has no products. Changes are detected by
-    autograd's version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
+    A state made from it, for example by ``_replace`` or a copy, has no products. Changes are detected by autograd's
+    version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
     """
 
     cache: Any = None
-    """:class:`Products`, or what :mod:`hmrnn.ops.single` keeps of a single sequence."""
+    """:class:`Products`; or a ``Plan`` of :mod:`hmrnn.ops.single_plan`, alone or with the products of one sequence."""
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> State:
+        """The state with ``function`` applied to each tensor; of the cache the plan stays, as it depends on none."""
+        new = Streamed(*super().apply(function))
+        if not isinstance(self.cache, Products):
+            new.cache = getattr(self.cache, "plan", self.cache)
+        return new
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Streamed, tuple(self)

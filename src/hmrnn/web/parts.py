@@ -41,7 +41,8 @@ from hmrnn.web.work import Slices
 
 SLICE = 0.04  # seconds of work that a slice is aimed at
 MOST_CHUNKS = 16  # chunks in a slice: those in the memory take no time
-CHUNK = 64  # symbols that are read together; as many are read again when a symbol is typed at the end
+CHUNK = 64  # symbols between cuts; as many are read again when a symbol is typed at the end
+PASS = 2  # chunks that are read in one pass of the network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,18 +186,29 @@ def read(model: TextModel, reading: Reading, memory: Memory, condition: str | No
     digest = hashlib.blake2b(f"{condition} {told.clock}".encode())
     chunk = _primed(model, told, memory, digest.digest())
     read = np.concatenate([[0], reading.counts.cumsum()])  # of the indices, before each symbol
-    for start, end in _cuts(reading):
-        symbols = reading.symbols[start:end]
-        here = reading.indices[read[start] : read[end]].astype(np.int64)
-        after = reading.indices[read[end] :][: model.late].astype(np.int64)
-        digest.update(here.tobytes() + after.tobytes() + "\0".join(symbols).encode("utf-8", "surrogatepass"))
-        known = memory.get(digest.digest())
-        chunk = known or _read_chunk(
-            model, here, symbols, reading.counts[start:end], start, chunk,
-            told.after(first + int(read[start]), time_of), after,
-        )  # fmt: skip
-        if known is None and len(here) >= CHUNK:
-            memory.put(digest.digest(), chunk)
+    cuts, keys = _cuts(reading), [digest.digest()]
+    for start, end in itertools.pairwise(cuts):
+        digest.update(reading.indices[read[start] : read[end]].astype(np.int64).tobytes())
+        digest.update(reading.indices[read[end] :][: model.late].astype(np.int64).tobytes())
+        digest.update("\0".join(reading.symbols[start:end]).encode("utf-8", "surrogatepass"))
+        keys.append(digest.digest())
+    at, last = 0, len(cuts) - 1
+    while at < last:
+        for to in range(min(at + PASS, last), at, -1):
+            known = memory.get(keys[at] + keys[to])
+            if known is not None:
+                break
+        else:
+            to = max(at + 1, min(at + PASS, last - 1))  # the last chunk is read alone, as a symbol may be added to it
+            start, end = cuts[at], cuts[to]
+            here, after = reading.indices[read[start] : read[end]], reading.indices[read[end] :][: model.late]
+            known = _read_chunk(
+                model, here.astype(np.int64), reading.symbols[start:end], reading.counts[start:end], start, chunk,
+                told.after(first + int(read[start]), time_of), after.astype(np.int64),
+            )  # fmt: skip
+            if len(here) >= CHUNK:
+                memory.put(keys[at] + keys[to], known)
+        chunk, at = known, to
         yield chunk
 
 
@@ -212,12 +224,12 @@ def _primed(model: TextModel, told: Told, memory: Memory, key: bytes) -> Chunk |
     return known
 
 
-def _cuts(reading: Reading) -> list[tuple[int, int]]:
-    """The start and end of each chunk in the symbols of the text: each is read as about CHUNK symbols, at least one."""
+def _cuts(reading: Reading) -> list[int]:
+    """Where the chunks of a text begin and end, in its symbols: each is read as about CHUNK symbols, at least one."""
     read = reading.counts.cumsum()
     ends = np.unique(np.searchsorted(read, np.arange(CHUNK, read[-1], CHUNK)) + 1)
     ends = ends[read[ends - 1] < read[-1]]
-    return list(itertools.pairwise([0, *ends.tolist(), len(read)]))
+    return [0, *ends.tolist(), len(read)]
 
 
 @torch.inference_mode()
