@@ -20,6 +20,7 @@ _words = DetectorConfig(
     pull_to="entropy",
     pull_weight=0.3,
     pull_margin=1.0,
+    on_copy="hold",
 )
 # rates of the best results on text: reached before the first update, then held by a prior
 _held = DetectorConfig(rates=(0.9, 0.6), start_at_rates=True, rate_weight=0.2)
