@@ -2,6 +2,7 @@
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
+python results/table.py ptb-search # prints a table that is on no page: ptb-search, ptb-gains or ptb-regularisers
 """
 
 from __future__ import annotations
@@ -274,9 +275,12 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    unknown = set(sys.argv[1:]) - {"--check"}
-    if unknown:
-        raise SystemExit(f"usage: python results/table.py [--check]; got {' '.join(sorted(unknown))}")
+    asked = sys.argv[1:]
+    if len(asked) == 1 and asked[0] in TABLES:
+        print(TABLES[asked[0]](HERE / asked[0].split()[0]))
+        return
+    if asked not in ([], ["--check"]):
+        raise SystemExit(f"usage: python results/table.py [--check | {' | '.join(TABLES)}]; got {' '.join(asked)}")
     for page in (HERE / "README.md", HERE / "rows.md"):
         before = page.read_text()
         after = filled(before)

@@ -20,9 +20,15 @@ pytestmark = tiny.needs_results
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def test_the_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables_are_those_of_the_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["table.py", "--check"])
-    tiny.script(RESULTS / "table.py").main()  # or it exits, and says which page is out of date
+    script = tiny.script(RESULTS / "table.py")
+    script.main()  # or it exits, and says which page is out of date
+    monkeypatch.setattr(sys, "argv", ["table.py", "ptb-search"])  # on no page
+    script.main()
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith("| LN-")]) == 31
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*/result.json")), ids=lambda path: path.parent.name)

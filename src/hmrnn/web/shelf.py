@@ -70,7 +70,8 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
         same = sum(entry.name == wanted or entry.name.startswith(f"{wanted} (") for entry in entries)
         model = load(source, device=device)
         if model.reads.modality in LABEL_FORMATS:
-            raise InputError(f"{source} is a model of {model.reads.modality}, which the page cannot show; hmrnn predict --explain does")
+            kind = model.reads.modality
+            raise InputError(f"{source} is a model of {kind}, which the page cannot show; use hmrnn predict --explain")
         entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, model))
     return Shelf(tuple(entries))
 
