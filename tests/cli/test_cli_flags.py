@@ -37,7 +37,7 @@ def test_rates_of_the_preset_follow_the_network(work: Path, flags: list[object],
     ("target", "flags", "name"),
     [
         ("story.txt", "--model.rnn lstm --detectors.estimator sample", "detectors.estimator"),
-        ("story.txt", "--model.rnn gru --detectors.on-copy hold", "detectors.on_copy"),
+        ("story.txt", "--model.rnn gru --detectors.on-copy evaluate", "detectors.on_copy"),
         ("story.txt", "--model.num-layers 1 --detectors.slope 0.1 5", "detectors.slope"),
         ("story.txt", "--model.rnn hrnn --detectors.rates 0.5 0.1", "detectors.rates"),
         ("story.txt", "--model.rnn gru --regularise.zoneout 0.1", "regularise.zoneout"),
