@@ -75,7 +75,7 @@ def test_inputs_are_left_alone_and_a_sequence_can_be_cut(symbols: int, monkeypat
         for part in parts:
             here = Symbols(x.indices[part], x.embedding) if isinstance(x, Symbols) else x[part]
             found.append(single.hmlstm(here, weights, state, options))
-            state = found[-1].state.detach()
+            state = found[-1].state.apply(torch.clone)
             assert state.cache is found[0].state.cache
     assert all(map(torch.equal, given, before))
     assert weights[1].U.data_ptr() != state.cache.prepared[1].U.columns.data_ptr()
@@ -85,7 +85,7 @@ def test_inputs_are_left_alone_and_a_sequence_can_be_cut(symbols: int, monkeypat
     assert torch.equal(state.z, whole.state.z)
 
 
-@pytest.mark.parametrize("changed", ["weight", "embedding", "slope", "options"])
+@pytest.mark.parametrize("changed", ["weight", "embedding", "slope", "options", "data"])
 def test_prepared_weights_are_made_anew_after_a_change(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single_plan, "SETTLED", 4)
     ((indices, embedding), weights, state, options), _ = call(Case(T=40, B=1, layer_norm=True, symbols=7))
@@ -94,6 +94,9 @@ def test_prepared_weights_are_made_anew_after_a_change(changed: str, monkeypatch
             state = single.hmlstm(Symbols(indices, embedding), weights, state, options).state
         if changed in ("weight", "embedding"):
             (embedding if changed == "embedding" else weights[0].U).mul_(1.5)
+        elif changed == "data":  # which no version counter notices
+            weights[0].U.data.mul_(1.5)
+            state = state.detach()
         elif changed == "slope":
             options = dataclasses.replace(options, slope=3.0)
         else:

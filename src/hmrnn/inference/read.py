@@ -66,7 +66,7 @@ def read(
         autocast = torch.autocast(chunk.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
         with evaluating(model), torch.inference_mode(not gradient), torch.set_grad_enabled(gradient), autocast:
             prediction, output, after = model.predict(chunk, state, told=told)
-        before, state = state, after.detach()
+        before, state = state, after.detach() if gradient else after
         told = told.after(len(chunk), model.config.time)
         yield Read(prediction, output, before, state)
 

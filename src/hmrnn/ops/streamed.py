@@ -14,8 +14,8 @@ from hmrnn.ops.interface import LayerWeights, State
 class Streamed(State):
     """The state after a streaming step, with products that are valid until its tensors or the weights change.
 
-    A state made from it, for example by ``_replace`` or a copy, has no products. Changes are detected by autograd's
-    version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
+    A state made from it, for example by ``_replace``, ``detach`` or a copy, has no products. Changes are detected by
+    autograd's version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
     """
 
     cache: Any = None
@@ -27,6 +27,10 @@ class Streamed(State):
         if not isinstance(self.cache, Products):
             new.cache = getattr(self.cache, "plan", self.cache)
         return new
+
+    def detach(self) -> State:
+        """The same values alone: nothing is remembered."""
+        return State(*self).detach()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Streamed, tuple(self)
