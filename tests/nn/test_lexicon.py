@@ -36,6 +36,12 @@ def test_the_words_of_a_text_are_found():
     assert np.mean([len(word) for word in WORDS]) < found.mean < 6
 
 
+def test_a_word_costs_the_square_of_its_content(monkeypatch):
+    monkeypatch.setattr(lexicon, "_CONTENT", 2.0)
+    lattice = lexicon._Lattice(torch.tensor([[0], [1], [1], [0], [lexicon.NONE]]), np.zeros((3, 3), np.int8))
+    torch.testing.assert_close(lattice.penalty, (lattice.lengths.double() * np.log(2) / 2.0) ** 2)
+
+
 def test_a_text_without_line_ends_is_cut_into_pieces():
     assert {spell(word) for word in learn(lines=False).words[: len(WORDS)]} == set(WORDS)
 

@@ -1,7 +1,8 @@
 """A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols,
-each given the one before it in the word, as they follow each other in other new words.
+each given the one before it in the word, as they follow each other in other new words. A word costs the square of its
+content, its length times the entropy of a symbol: frequent words that often follow each other would be one word else.
 Collapsed variational inference (CVB0) finds the expected counts. The count of a word that a place sees leaves out all
 places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
@@ -32,6 +33,7 @@ COLUMN = 200
 _SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
 _BLOCKS = 20
 _STRENGTH = 100.0  # of the prior, in words
+_CONTENT = 20.0  # nats of a word's symbols that cost one nat; twice as many cost four
 _SPELLING = 4.0  # counts per sign that smooth those of pairs: a large alphabet has too few pairs to learn from
 _CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
 _ANYWHERE = 0.25  # probability of an end after every symbol
@@ -118,10 +120,11 @@ class _Lattice:
         table[:-1, :-1] = torch.from_numpy(rules)
         rule = table[inside, following[:, 1:]]
         broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
-        self.penalty = BROKEN * broken[self.present].double()
         self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
         self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
         self.frequency /= self.frequency.sum()
+        entropy = torch.special.entr(self.frequency).sum()
+        self.penalty = BROKEN * broken[self.present].double() + (self.lengths * entropy / _CONTENT) ** 2
         self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
         self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
         keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
