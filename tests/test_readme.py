@@ -114,7 +114,7 @@ def inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_readme_runs(place: Path) -> None:
     assert {path.name for path in (place / "runs").iterdir()} == {"book"}
-    for name in ("segments.png", "figure4.png", "curves.png"):
+    for name in ("segments.png", "figure4.png"):
         assert (place / name).read_bytes().startswith(b"\x89PNG")
 
 
