@@ -106,6 +106,7 @@ class Step:
     def __init__(self, B: int, H: int, norm: bool, rates: tuple[float, float, bool], mode: str) -> None:
         torch.manual_seed(0)
         self.rnn, self.mode = HMLSTM(INPUT, H, 3, layer_norm=norm, flush=rates[2]).cuda(), mode
+        self.rnn.rates = rates[:2]
         self.x, self.forced = torch.randn(T, B, INPUT, device="cuda"), forced(B, *rates[:2]).cuda()
         self.gradient = [torch.randn(T, B, H, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
         self.options = dataclasses.replace(self.rnn.options(), straight_through=True)

@@ -11,6 +11,11 @@ from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.layer import Spec
 
 interpreted = pytest.mark.usefixtures("interpreter")
+SPEC = Spec(
+    steps=3, batch=2, sizes=(4, 4, 4), input_size=3, symbols=0, norm=False, dtype=torch.float32, boundary="step",
+    on_copy="evaluate", forced=False, straight_through=False, noise=False, zoneout=0.0, masks=False, seen=False,
+    lengths=False, training=True, input_gradient=False, precision="", device=torch.device("cuda", 0),
+)  # fmt: skip
 TOLERANCE = 2e-5  # float32 against float64, ‖difference‖ / ‖expected‖
 
 

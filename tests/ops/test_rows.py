@@ -10,13 +10,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from against_reference import Case, evaluate, expected, make, worst
+from against_reference import Case, Engine, evaluate, expected, make, worst
 from hmrnn import InputError
+from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, choose_engine
+from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda import choice, rows
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.ops.cuda import rows
 from hmrnn.ops.cuda.layer import Spec
-from interpreted import TOLERANCE, check, interpreted, poisoned
+from interpreted import SPEC, TOLERANCE, check, interpreted, poisoned
 
 pytest.importorskip("triton", reason="Triton is not installed")
 CASES = [
@@ -76,6 +78,58 @@ def test_rows_that_copy_have_no_products(monkeypatch: pytest.MonkeyPatch) -> Non
         assert layer.base[-1] == moved.sum()
         written = ~layer.products.isnan().all(1)
         assert written.sum() == given.case.B + moved.sum()
+
+
+def with_rates(*rates: float) -> Engine:
+    return lambda x, weights, state, options, **given: cuda.hmlstm_rows(
+        x, weights, state, dataclasses.replace(options, rates=rates), **given
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_logs_with_too_little_room_are_enlarged(layer_norm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call has room for one event and runs again before its backward pass; later ones have more."""
+    cuda.forget()
+    specs: list[Spec] = []
+    forward = rows.RowsPlan.forward
+    monkeypatch.setattr(rows.RowsPlan, "forward", lambda plan: [specs.append(plan.spec), forward(plan)])
+    case = Case(flush=False, T=2, B=3, layer_norm=layer_norm, forced="all", straight_through=True, sizes=(3, 4))
+    check(case, with_rates(0.0))
+    assert [spec.room for spec in specs] == [(1,), (5,)]  # four events of six rows
+    later = cuda_cache.on(torch.device("cpu")).lend(dataclasses.replace(specs[0], room=(), batch=100), moving=(0.0,))
+    assert later.plan.spec.room == (156,)
+    cuda.forget()
+
+
+@interpreted
+def test_a_second_backward_pass_finds_the_outputs_again() -> None:
+    """The first one has overwritten them with their gradients."""
+    torch.manual_seed(0)
+    rnn = HMLSTM(3, 4, 2, flush=False)
+    x, forced = torch.randn(2, 1, 3), torch.ones(2, 1, 1)
+    out = cuda.hmlstm_rows(x, rnn.layers(), rnn.initial_state(1), rnn.options(), boundaries=forced)
+    loss = out.hidden[1].sum() + out.hidden[0].square().sum()
+    first, second = (torch.autograd.grad(loss, list(rnn.parameters()), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) and a.abs().sum() > 0 for a, b in zip(first, second))
+
+
+def test_at_word_rates_it_takes_less_memory_than_the_dense_engine() -> None:
+    """Buffers, outputs and gradients of a training step of 512×1024, counted; none of the memory is touched."""
+    T, B, H, half = 100, 512, 1024, torch.bfloat16
+    spec = dataclasses.replace(
+        SPEC, steps=T, batch=B, sizes=(H, H, H), input_size=128, dtype=half, forced=True, straight_through=True,
+        flush=False, device=torch.device("cpu"),
+    )  # fmt: skip
+    moving = choice.moving((0.19, 0.045), flush=False)
+    found = [
+        cuda_cache.new_plan(spec).nbytes,
+        cuda_cache.new_plan(dataclasses.replace(spec, rows=True, room=choice.room(moving, T * B))).nbytes,
+    ]
+    others = 3 * T * B * H * half.itemsize + 4 * (7 * 4 * H * H + 4 * H * 128)
+    dense, compact = ((nbytes + others) / 2**20 for nbytes in found)
+    assert 2700 < dense < 2800
+    assert compact < 0.7 * dense
 
 
 @interpreted
@@ -190,8 +244,11 @@ ON_A_GPU += [dataclasses.replace(case, layer_norm=True, gain=0.2) for case in ON
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("case", ON_A_GPU, ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)], ids=str)
+@pytest.mark.parametrize("rates", [(), (0.1, 0.1)], ids=["room for all", "too little room"])
 @pytest.mark.usefixtures("ieee")
-def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu(
+    case: Case, dtype: torch.dtype, tolerance: float, rates: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Launched, captured and replayed, every time with other inputs than just before."""
     monkeypatch.setattr(Spec, "new", poisoned)
     cuda.forget()
@@ -199,6 +256,6 @@ def test_on_a_gpu(case: Case, dtype: torch.dtype, tolerance: float, monkeypatch:
         case = dataclasses.replace(case, detector=0.05)
     problems = [make(case, dtype, "cuda", seed) for seed in range(2)]
     wanted = [expected(given) for given in problems]
-    for call in (0, 1, 0):
-        error, name = worst(evaluate(cuda.hmlstm_rows, problems[call], dtype), wanted[call])
+    for call in (0, 1, 0, 1):
+        error, name = worst(evaluate(with_rates(*rates), problems[call], dtype), wanted[call])
         assert error < tolerance, f"{name}: {error}"

@@ -242,7 +242,7 @@ OF_OPS = [
       "scale * (df - mean - xf * k), scale * (di",
       "scale * (df - mean), scale * (di"),
     M("rows-choice-flush", "ops/cuda/choice.py", "test_engines",
-      "below + (1 - below) * above if flush else below",
+      "below + (1 - below) * own if flush else below",
       "below"),
     M("rows-choice-top", "ops/cuda/choice.py", "test_engines",
       "(*rates[1:], 0.0)",

@@ -157,7 +157,8 @@ class Options:
     """Whether the gradient of a forced boundary goes to the detector, as if it had chosen the boundary. If False, it
     goes to the tensor of forced boundaries."""
     rates: tuple[float, ...] = ()
-    """Boundary rates to expect, if known. They change no result; the fastest engine on a GPU depends on them."""
+    """Boundary rates to expect, if known. They change no result; on a GPU the fastest engine and the memory that
+    "cuda-rows" takes depend on them."""
 
     @property
     def of_the_paper(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from hmrnn.ops.cuda import choice
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import Lanes, Plan
 from hmrnn.ops.cuda.rows import RowsPlan, Streams
@@ -145,13 +146,19 @@ def new_plan(
     return RowsPlan(spec, Streams(streams, background)) if spec.rows else Plan(spec, Lanes(streams, background))
 
 
+def _family(spec: Spec) -> Spec:
+    """The same for sequences of any length and number."""
+    return dataclasses.replace(spec, steps=0, batch=0, room=())
+
+
 class Lease:
     """An instance lent to one call; returned after its backward pass, or when no backward pass can follow."""
 
-    def __init__(self, instance: Instance, owner: Device) -> None:
+    def __init__(self, instance: Instance, owner: Device, moving: Sequence[float] = ()) -> None:
         self.held: list[Instance] = [instance]
-        self.owner = owner
+        self.owner, self.moving = owner, moving
         self.logs_overwritten = False  # by a backward pass: before another one the forward pass must run again
+        self._events: tuple[torch.Tensor, torch.cuda.Event | None] | None = None  # on their way to the host
 
     @property
     def plan(self) -> Plan:
@@ -160,10 +167,31 @@ class Lease:
     def forward(self) -> None:
         self.held[0].capture()
         self.held[0].run("forward")
+        plan = self.plan
+        if plan.spec.room and isinstance(plan, RowsPlan):
+            self._events = plan.events().to("cpu", non_blocking=True), None
+            if self.owner.device.type == "cuda":
+                self._events = self._events[0], torch.cuda.Event()
+                self._events[1].record()
 
-    def backward(self) -> None:
+    def restore(self) -> None:
+        """Prepare the logs for a backward pass: run the forward pass again if they are overwritten or were too small.
+
+        To know whether they were, this waits for the forward pass.
+        """
         if self.logs_overwritten:
             self.held[0].run("forward")
+        while self._events is not None:
+            (found, arrived), self._events = self._events, None
+            if arrived is not None:
+                arrived.synchronize()
+            events = found.tolist()
+            if any(n > room for n, room in zip(events, self.plan.spec.room)):
+                self.held[0] = self.owner.enlarged(self.held[0], events, self.moving)
+                self.forward()
+
+    def backward(self) -> None:
+        """Run the backward pass; ``restore`` must have run, and gradients been loaded since."""
         self.logs_overwritten = True
         self.held[0].run("backward")
 
@@ -191,6 +219,7 @@ class Device:
         self._met: dict[Spec, None] = {}  # shapes of earlier calls, the latest last
         self._lock = threading.RLock()
         self._last: torch.cuda.Event | None = None  # the end of the last call
+        self._moved: dict[Spec, tuple[float, ...]] = {}  # shares of rows that moved and for which logs had no room
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -210,11 +239,36 @@ class Device:
                     self._last = torch.cuda.Event()
                     self._last.record(here)
 
-    def lend(self, spec: Spec, often: bool = False) -> Lease:
-        """An instance for ``spec``; it is captured if ``often`` or if the shape was used before."""
+    def _with_room(self, spec: Spec, moving: Sequence[float]) -> Spec:
+        """``spec`` with logs for the share of the rows that is expected to move, or has moved, in each layer."""
+        shares = [*map(max, moving, self._moved.get(_family(spec), moving))]
+        return dataclasses.replace(spec, room=choice.room(shares, spec.steps * spec.batch))
+
+    def enlarged(self, old: Instance, events: Sequence[int], moving: Sequence[float]) -> Instance:
+        """An instance with the inputs of ``old``, which is not kept, and with room for ``events``, as further ones."""
+        spec = old.plan.spec
+        shares, family = [n / (spec.steps * spec.batch) for n in events], _family(spec)
+        self._moved[family] = tuple(map(max, shares, self._moved.get(family, shares)))
+        new = Instance(new_plan(self._with_room(spec, moving)), [])
+        new.plan.take(old.plan)
+        if self.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # another stream may get the memory
+        for instance in [old, *(one for one in self.idle if one.plan.spec == spec)]:
+            self.streams += instance.streams
+        self.idle = [one for one in self.idle if one.plan.spec != spec]
+        return new
+
+    def lend(self, spec: Spec, often: bool = False, moving: Sequence[float] = ()) -> Lease:
+        """An instance for ``spec``; it is captured if ``often`` or if the shape was used before.
+
+        ``moving``: the shares of the rows that are expected to move; its logs have room for few more. Inside a capture
+        of the caller's, where nobody could look whether that was enough, they have room for all.
+        """
         wanted = Streams.number(len(spec.sizes)) if spec.rows else (len(spec.sizes) + 1) // 2
+        if moving and not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            spec = self._with_room(spec, moving)
         if self.device.type != "cuda":
-            return Lease(Instance(new_plan(spec), []), self)
+            return Lease(Instance(new_plan(spec), []), self, moving)
         if torch.cuda.is_current_stream_capturing():
             while len(self._side) < wanted:
                 self._side.append(torch.cuda.Stream(self.device, priority=-1))
@@ -223,16 +277,16 @@ class Device:
         self._make_room()
         for i, instance in reversed(list(enumerate(self.idle))):
             if instance.plan.spec == spec:
-                return Lease(self.idle.pop(i), self)
+                return Lease(self.idle.pop(i), self, moving)
         if _uncaptured.get():
-            return Lease(Instance(new_plan(spec), []), self)
+            return Lease(Instance(new_plan(spec), []), self, moving)
         often = often or spec in self._met
         self._met.pop(spec, None)
         self._met[spec] = None
         if not often or not self._enough_streams(wanted):
-            return Lease(Instance(new_plan(spec), []), self)
+            return Lease(Instance(new_plan(spec), []), self, moving)
         streams = [self.streams.pop() for _ in range(wanted)]
-        return Lease(Instance(new_plan(spec, streams[1:], self._background), streams), self)
+        return Lease(Instance(new_plan(spec, streams[1:], self._background), streams), self, moving)
 
     @functools.cached_property
     def _background(self) -> torch.cuda.Stream:
@@ -264,6 +318,7 @@ class Device:
             while self.idle:
                 self.streams += self.idle.pop().streams
             self._met.clear()
+            self._moved.clear()
 
 
 _devices: dict[torch.device, Device] = {}

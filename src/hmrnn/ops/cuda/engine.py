@@ -26,6 +26,7 @@ from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda.cache import Device, Lease
 from hmrnn.ops.cuda.cache import forget as forget
 from hmrnn.ops.cuda.choice import least_batch as least_batch
+from hmrnn.ops.cuda.choice import moving as moving_shares
 from hmrnn.ops.cuda.gradients import source_gradient, weight_gradients
 from hmrnn.ops.cuda.layer import Spec
 from hmrnn.ops.cuda.plan import unflattened
@@ -75,6 +76,7 @@ class Call:
     noise: Tensor | None
     kept: Sequence[Tensor] | None
     seen: Sequence[Tensor] | None
+    moving: tuple[float, ...]  # the shares of rows that logs have room for; (): for all
 
     def run(self, lease: Lease, tensors: Sequence[Tensor | None]) -> Result:
         source, state, forced, weights = self.unflatten(tensors)
@@ -98,7 +100,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         with call.device.turn():
-            lease = call.device.lend(call.spec)
+            lease = call.device.lend(call.spec, moving=call.moving)
             result = call.run(lease, tensors)
         ctx.call, ctx.lease = call, lease
         ctx.dtypes = [None if a is None else a.dtype for a in tensors]
@@ -123,6 +125,7 @@ class _Recurrence(torch.autograd.Function):
         source, _, _, weights = call.unflatten(wanted)
         fields = LayerWeights._fields
         with call.device.turn():
+            lease.restore()
             lease.plan.load_gradients(grads)
             lease.backward()
             plan = lease.plan
@@ -202,7 +205,9 @@ def hmlstm(
         rows=rows and len(weights) > 1,  # a single layer never copies
     )
     steered = options.slope, options.temperature
-    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen)
+    known = spec.rows and training and len(options.rates) == spec.detectors
+    moving = moving_shares(options.rates, options.flush) if known else ()
+    call = Call(spec, cuda_cache.on(device), *steered, indices, lengths, noise, kept, seen, moving)
     if not training:
         return _without_gradient(call, tensors)
     return unflattened(_Recurrence.apply(call, *tensors), len(weights))

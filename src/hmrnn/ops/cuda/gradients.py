@@ -68,7 +68,7 @@ class LayerGradients:
         if self.spec.norm:
             assert layer.c_log is not None
             self._column_sums(layer.d_hidden.flatten(0, 1), "d_c", None)
-            self._column_sums(layer.c_log[1:].flatten(0, 1), "d_c·x̂", None)
+            self._cell_sums(layer.c_log)
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients by name. Overwrites logs of other layers, so all layers must have been constructed before."""
@@ -100,7 +100,7 @@ class LayerGradients:
         D1 = torch.empty_like(layer.D1, dtype=torch.float32)
         for name, read in layer.reads.items():
             gate, now = self._gate(name), int(name == "W")
-            a = plan.x if read is None else plan.layers[read].h[now : now + T]
+            a = plan.x if read is None else plan.layers[read].source(now)[0]
             left = d if gate is None else (d * gate[:T, :, 0].flatten()[:, None]).to(d.dtype)
             D1[:, layer.unit_span(name)] = product(left.t(), a.flatten(0, 1), D1.new_empty(layer.units, a.shape[-1]))
         self.found |= {"D1": D1, "d1": d.float().sum(0), "D2": (ds_z @ F.gelu(hidden))[None], "d2": ds_z.sum()[None]}
@@ -108,6 +108,10 @@ class LayerGradients:
     def _gate_sums(self) -> None:
         """Sum the gradient of the gates."""
         self._column_sums(self.layer.ds.flatten(0, 1), "b", self.layer.stats)
+
+    def _cell_sums(self, c_log: Tensor) -> None:
+        """Sum what the backward pass has left in the log of c."""
+        self._column_sums(c_log[1:].flatten(0, 1), "d_c·x̂", None)
 
     def _column_sums(
         self, d: Tensor, key: str, stats: Tensor | None, total: Tensor | None = None, place: Tensor | None = None
@@ -136,20 +140,17 @@ class LayerGradients:
         plan, layer, spec = self.plan, self.layer, self.spec
         read, now = layer.reads[name], int(name == "W")
         gate, event = self._gate(name), self._event(name)
-        weighted = gram_left = seen = None
+        weighted = gram_left = seen = source = None
         if read is None:
             a = plan.x
             if spec.norm:
                 weighted, gram_left = torch.empty_like(a), torch.empty_like(a)
         else:
             other = plan.layers[read]
-            a = other.h[now : now + spec.steps]
+            a, source = other.source(now)
             seen = other.seen if name == "W" else None
-            if spec.norm or gate is not None or seen is not None or event is not None:
-                weighted, gram_left = (
-                    other.d_hidden,
-                    other.c_log if spec.norm else None,
-                )  # logs that are no longer needed
+            if spec.norm or any(given is not None for given in (gate, seen, event, source)):
+                weighted, gram_left = other.d_hidden, other.scratch(spec) if spec.norm else None
         arguments: dict[str, Any] = {"d_detector": None, "stats": None}
         if not layer.top and not layer.units:
             arguments["d_detector"] = plan.d_s_z[:, :, layer.l :]
@@ -158,8 +159,8 @@ class LayerGradients:
         width = layer.input_sizes[name]
         if weighted is not None or arguments["d_detector"] is not None:
             self.kernels.weigh[(-(-width // TILE["BLOCK"]), spec.chunks)](
-                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, event=event, weighted=weighted,
-                gram_left=gram_left,
+                a, self.rows, gate, spec.detectors, seen=seen, B=spec.batch, source=source, event=event,
+                weighted=weighted, gram_left=gram_left,
                 sums=self.sums[:, self.at[f"detector {name}"]], means=self.sums[:, self.at[f"means {name}"]],
                 sums_row=self.sums.stride(0), WIDTH=width, **arguments, **TILE,
             )  # fmt: skip

@@ -23,6 +23,7 @@ from hmrnn.ops.cuda.kernels_common import (
     share_kept,
     shares,
     sigmoid,
+    state_row,
     store4,
     store_dot,
     sum2,
@@ -41,16 +42,13 @@ def block(width: int, per_thread: int | None = None) -> dict[str, int]:
 
 
 @triton.jit
-def _store_state(h_new, c_new, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H: tl.constexpr):
-    """Store h and c after step t."""
+def _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H: tl.constexpr):
+    """Store h and c after step t, but for the event log and the log of c."""
     step = t.to(tl.int64)
-    at = ((step + 1) * B + b) * H
     tl.store(c + (((step + 1) % 2) * B + b) * H + cols, c_new, mask=mask)
-    tl.store(h + at + cols, h_new, mask=mask)
+    tl.store(hidden + (step * B + b) * H + cols, h_new, mask=mask)
     if seen is not None:
         tl.store(h_seen + b * H + cols, h_new * load(seen + b * H, cols, mask), mask=mask)
-    if c_log is not None:
-        tl.store(c_log + at + cols, c_new, mask=mask)
 
 
 @triton.jit
@@ -94,9 +92,10 @@ def cell_forward(
     kept,  # (T, B, H) zoneout: 1 for units that keep their c; None: all keep the share ZONEOUT
     seen,  # (B, H) factors of h for the gates of the layer above; None: all 1
     h_seen,  # (B, H) output: h · seen
-    h,  # (T+1, B, H): step t reads row t and writes row t+1
+    h,  # (T+1, B, H): step t reads row t and writes row t+1; with an event log (·, H), one row per event
+    hidden,  # (T, B, H) output: h after each step; without an event log rows 1 to T of ``h``
     c,  # (2, B, H) float32: step t reads c[t % 2] and writes the other
-    c_log,  # (T+1, B, H)
+    c_log,  # as h
     s, s_row,  # (T, B, ·) log of the gates' pre-activations for the backward pass
     z,  # (T+1, B, D)
     gate,  # (T+1, B, D) of the top-down input: z itself, or pending gates; None: always open
@@ -151,7 +150,7 @@ def cell_forward(
 
     # (4): the gates; everything is loaded before the first store, to wait for memory once
     c_old = load(c + ((step % 2) * B + b) * H, cols, mask)
-    h_old = load(h + row * H, cols, mask)
+    h_old = load(h + state_row(event, row) * H, cols, mask)
     row_u, row_v, row_w = u_z, v_z, w_z
     if u_z is not None:
         row_u = load(u_z, cols, mask)
@@ -161,7 +160,7 @@ def cell_forward(
         row_w = load(w_z, cols, mask)
     if event is not None and gain_U is None:  # with layer norm, rows that copy have moments  # noqa: SIM102
         if alpha == 0.0:
-            _store_state(h_old, c_old, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H)
+            _store_state(h_old, c_old, seen, h_seen, hidden, c, t, b, B, cols, mask, H)
             _store_dots(h_old, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
             return
     if gain_U is None:
@@ -231,7 +230,14 @@ def cell_forward(
         c_new, h_new = tl.where(live, c_new, c_old), tl.where(live, h_new, h_old)
     stored = h_new.to(h.dtype.element_ty)
     h_new = tl.where(mask, stored.to(tl.float32), 0.0)
-    _store_state(h_new, c_new, seen, h_seen, h, c, c_log, t, b, B, cols, mask, H)
+    _store_state(h_new, c_new, seen, h_seen, hidden, c, t, b, B, cols, mask, H)
+    log = state_row(event, row + B) * H
+    if event is not None:
+        if s is None:
+            tl.debug_barrier()  # a row of the log may be overwritten, see detect
+        tl.store(h + log + cols, h_new, mask=read)
+    if c_log is not None:
+        tl.store(c_log + log + cols, c_new, mask=read)
     _store_dots(h_new, row_u, row_v, row_w, dot_own, dot_above, dot_below, row, B, LAYER, D)
 
 

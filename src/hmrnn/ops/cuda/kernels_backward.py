@@ -23,6 +23,7 @@ from hmrnn.ops.cuda.kernels_common import (
     share_kept,
     shares,
     sigmoid,
+    state_row,
     store4,
     sum2,
     sum4,
@@ -46,7 +47,7 @@ def cell_backward(
     slope, noise, forced, lengths, kept, seen,
     temperature,  # of "gumbel" only
     h,
-    c_log,  # with layer norm row t+1 is overwritten by d·x̂, where d is the gradient of the normalised c
+    c_log,  # with layer norm c after step t is overwritten by d·x̂, where d is the gradient of the normalised c
     z, gate, s_z, probability, dot_above, dot_below, stats,
     u_z, v_z, w_z,  # the detectors' rows that read this h: of this layer, the layer below and the layer above
     d_s_z,  # (T+1, B, D) gradients of the detectors' pre-activations
@@ -127,8 +128,8 @@ def cell_backward(
                 pf, pi, po, pg = load4(above_at, cols, only(copied, gate_V != 0.0), H)
                 f, i, o, g = f + gate_V * pf, i + gate_V * pi, o + gate_V * po, g + gate_V * pg
     f, i, o, g = sigmoid(f), sigmoid(i), sigmoid(o), tanh(g)
-    c_old = load(c_log + row * H, cols, mask)
-    h_old = load(h + row * H, cols, mask)
+    before, after = state_row(event, row) * H, state_row(event, row + B) * H
+    c_old, h_old = load(c_log + before, cols, mask), load(h + before, cols, mask)
     share = share_kept(kept, row, cols, mask, H, ZONEOUT)
     c_new = share * c_old + (1 - share) * (alpha * i * g + (beta * f + gamma) * c_old)
     if gain_c is not None:
@@ -152,7 +153,7 @@ def cell_backward(
         dh += load(unit_U + b * unit_U_row, cols, mask)
     h_new = h_old
     if (not NORM) or (unit_V is not None) or (unit_W is not None):
-        h_new = load(h + (row + B) * H, cols, mask)
+        h_new = load(h + after, cols, mask)
     nothing = tl.zeros((BLOCK,), tl.float32)
     by_V, by_W = nothing, nothing  # their sums are gradients of gates: of V in the layer below and W in that above
     if via_V is not None:
@@ -221,7 +222,7 @@ def cell_backward(
         d_c_new = tl.where(live, d_c_new, 0.0)
         tl.debug_barrier()
         tl.store(d_hidden + row * H + cols, d_c_new, mask=mask)
-        tl.store(c_log + (row + B) * H + cols, d_c_new * x_c, mask=mask)
+        tl.store(c_log + after + cols, d_c_new * x_c, mask=moved)
         d_x = d_c_new * load(gain_c, cols, mask)
         total_c, along_c = sum2(d_x, d_x * x_c)
         d_c_new = scale_c * (d_x - total_c / H - x_c * (along_c / H))

@@ -159,6 +159,14 @@ def boundary(
 
 
 @triton.jit
+def state_row(event, row):
+    """The row of the logs of h and c that is valid before ``row`` of the (T, B) rows: ``event`` has it, if given."""
+    if event is not None:
+        row = tl.load(event + row).to(tl.int64)
+    return row
+
+
+@triton.jit
 def row_before(product, product_row, product_step, event, step, b, B):
     """The address of a product with h one step ago: of step ``step``, or where ``event`` is given in that log."""
     if event is not None:

@@ -18,8 +18,9 @@ def _tile(rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def weigh(
-    a, rows,  # (rows, WIDTH) what a matrix was multiplied with
+    a, rows,  # (·, WIDTH) what a matrix was multiplied with, and number of rows
     gate, gate_step, d_detector,  # its gate, and the gradient of the detector's pre-activation
+    source,  # (rows,) the row of ``a`` for each of them; None: they are in order
     seen, B,  # (B, WIDTH) factors of a for the gates, not for the detector; None: all 1
     event,  # (T+2, B) rows of an event log: outputs are in its order, without the rows that copy; None: all rows
     stats,  # of its contribution, with layer norm
@@ -43,7 +44,10 @@ def weigh(
             logged = tl.load(event + r + B, mask=across, other=0)
             written = keep & (logged != tl.load(event + r, mask=across, other=0))[:, None]
             into = (logged - B).to(tl.int64)[:, None] * WIDTH + cols[None, :]
-        value = tl.load(a + at, mask=keep, other=0.0).to(tl.float32)
+        read = at
+        if source is not None:
+            read = tl.load(source + r, mask=across, other=0).to(tl.int64)[:, None] * WIDTH + cols[None, :]
+        value = tl.load(a + read, mask=keep, other=0.0).to(tl.float32)
         gated = value
         if gate is not None:
             gated = value * tl.load(gate + r * gate_step, mask=across, other=0.0)[:, None]

@@ -33,7 +33,7 @@ def detect(
     counts,  # output (T, 2): how many move, and how many of them read
     base,  # (T+1,) output: events of the layer above before each step
     event,  # (T+2, B) output: the row in the log of the layer above that is valid before each step
-    place,  # (T · B,) output: t · B + b of each event; None if the log has only one row per sequence
+    place, room,  # (room,) output: t · B + b of each event; None and 0: the log has only one row per sequence
     H: tl.constexpr,
     LAYER: tl.constexpr,
     D: tl.constexpr,
@@ -80,8 +80,9 @@ def detect(
     if place is not None:
         begin = tl.load(base + step)
         tl.store(base + step + 1, begin + n)
-        tl.store(place + begin + rank, at.to(tl.int32), mask=moved)
-        index = B + begin + rank  # the first B rows of the log are those of the initial state
+        fits = begin + rank < room
+        tl.store(place + begin + rank, at.to(tl.int32), mask=moved & fits)
+        index = tl.where(fits, B + begin + rank, b)  # the first B rows of the log are those of the initial state
     before = tl.load(event + at, mask=inside, other=0)
     tl.store(event + at + B, tl.where(moved, index, before), mask=inside)
 
@@ -122,7 +123,8 @@ def list_readers(
 def multiply_rows(
     t, B,
     rows, counts,  # the list of rows; None: all rows
-    base,  # events before each step, whose rows in the log are in the order of the list; None: the log has B rows
+    base, room,  # events before each step, whose rows in the log are in the order of the list, and how many fit in;
+    # the others, and all if base is None, have row b
     left, left_step, left_row, left_part,  # (PARTS, ·, K) at step t; by row, or by row of the log if LEFT_LOGGED
     matrix, matrix_row, matrix_column, matrix_part,  # (PARTS, K, N)
     out, out_row, out_part,  # (PARTS, ·, N); by row, or by row of the log if OUT_LOGGED
@@ -151,6 +153,7 @@ def multiply_rows(
         logged = row
         if base is not None:
             logged = first + tl.minimum(slot, n - 1)
+            logged = tl.where(logged < B + room, logged, row)
         at, into = row, row
         if LEFT_LOGGED:
             at = logged

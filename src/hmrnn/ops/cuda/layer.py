@@ -48,6 +48,7 @@ class Spec:
     copy: bool = True
     hidden: int = 0  # units of the detectors' hidden layer; 0: none
     rows: bool = False  # whether products leave out the rows that copy, see hmrnn.ops.cuda.rows
+    room: tuple[int, ...] = ()  # of the event log of each layer above the first, in events; (): for every row
 
     @property
     def detectors(self) -> int:
@@ -136,7 +137,8 @@ class Layer:
                 columns += aligned(spec.hidden)
         self.readers = new(columns, self.H).zero_()
         self._add_products(spec, columns)
-        self.h = new(T + 1, B, self.H)
+        self.c_log: Tensor | None = None
+        self._add_states(spec)
         self.c = new(2, B, self.H, dtype=f32)  # step t reads c[t % 2] and writes the other
         self.c_start = new(B, self.H, dtype=f32)
 
@@ -163,7 +165,6 @@ class Layer:
         self.h_seen = new(B, self.H) if masked else None  # h of the last step times ``seen``
         self.kept = new(T, B, self.H, dtype=torch.uint8) if spec.masks else None
         self.s: Tensor | None = None  # (T, B, ·) without layer norm: the gates' pre-activations
-        self.c_log: Tensor | None = None
         self.stats: Tensor | None = None  # (T, B, STATS) with layer norm
         if spec.training:
             self._add_backward(spec)
@@ -173,6 +174,14 @@ class Layer:
         kept = spec.norm and spec.training
         self.products = spec.new(spec.steps + 1 if kept else 1, spec.batch, columns)
         self.product_step = spec.batch * columns if kept else 0
+
+    def _add_states(self, spec: Spec) -> None:
+        """Create the log of h and, for the backward pass, that of c and the gradient of ``hidden``."""
+        T, B, new = spec.steps, spec.batch, spec.new
+        self.h = new(T + 1, B, self.H)
+        self.h_start, self.hidden = self.h[0], self.h[1:]  # hidden: h after each step, whatever the form of the log
+        if spec.training:
+            self.c_log, self.d_hidden = new(T + 1, B, self.H), new(T, B, self.H)
 
     def _add_gates(self, spec: Spec) -> None:
         """Create ``ds``, the log of the gradient of the gates, and without layer norm ``s``."""
@@ -201,22 +210,35 @@ class Layer:
             slots, width = 1, sum(widths)
             places = [(0, sum(widths[:i])) for i in range(len(names))]
         self._add_gates(spec)
-        self.matrix = new(slots * parts, self.gates // parts, width).zero_()
         self.back = new(slots * parts, B, width)
-        self.blocks: dict[str, Tensor] = {}
         self.via: dict[str, Tensor] = {}
         self.places = dict(zip(names, places))  # the slot of each matrix in ``matrix`` and ``back``, and its column
         for name, (slot, column) in zip(names, places):
-            span = slice(column, column + self.input_sizes[name])
-            self.blocks[name] = self.matrix[slot : slot + parts].view(self.gates, width)[:, span]
-            self.via[name] = self.back[slot : slot + parts, :, span]
+            self.via[name] = self.back[slot : slot + parts, :, column : column + self.input_sizes[name]]
+        self.blocks: dict[str, Tensor] = {}
+        self._add_matrix(spec, slots, width)
         if self.D1 is not None:
             self.unit_log = new(T, B, self.units, dtype=f32)
             self.d_units = new(T, B, self.units)
             self.unit_back = new(B, self.D1.shape[1])  # the gradient of what the detector read
-        self.c_log = new(T + 1, B, self.H)
-        self.d_hidden = new(T, B, self.H)
         self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
+
+    def _add_matrix(self, spec: Spec, slots: int, width: int) -> None:
+        """Create the right operand of the backward product; ``blocks`` are its parts that hold V, W and U."""
+        parts = spec.parts
+        self.matrix = spec.new(slots * parts, self.gates // parts, width).zero_()
+        for name, (slot, column) in self.places.items():
+            block = self.matrix[slot : slot + parts].view(self.gates, width)
+            self.blocks[name] = block[:, column : column + self.input_sizes[name]]
+
+    def source(self, now: int) -> tuple[Tensor, Tensor | None]:
+        """h before (``now`` = 0) or after (1) each step, and the row of each in it; None: they are all in order."""
+        return self.h[now : len(self.h) - 1 + now], None
+
+    def scratch(self, spec: Spec) -> Tensor:
+        """(T or more, B, H): memory for the weight gradients, with layer norm: a log that is no longer needed."""
+        assert self.c_log is not None
+        return self.c_log
 
     def multiply(self, t: int) -> None:
         """Multiply h after step t with all matrices that read it; with dropout, W above reads ``h_seen``."""

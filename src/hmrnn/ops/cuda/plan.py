@@ -125,7 +125,8 @@ class Plan:
         self._forwards = [
             self._common(layer)
             | self._units(layer)
-            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "DECIDES": not spec.rows}
+            | {"c": layer.c, "dot_own": self.dot_own, "h_seen": layer.h_seen, "hidden": layer.hidden}
+            | {"DECIDES": not spec.rows}
             for layer in self.layers
         ]
         self._backwards: list[dict[str, Any]] = []
@@ -226,6 +227,17 @@ class Plan:
             "DETACHED": self.spec.boundary == "reinforce", "PARTS": parts,
         }  # fmt: skip
 
+    def take(self, other: Plan) -> None:
+        """Copy weights and inputs from a plan that differs in the room of its logs only."""
+        self.live = other.live
+        for mine, theirs in zip((self, *self.layers), (other, *other.layers)):
+            fields = [(vars(mine), vars(theirs))]
+            fields += [(a, vars(theirs)[name]) for name, a in vars(mine).items() if isinstance(a, dict)]
+            for into, given in fields:
+                for name, a in into.items():
+                    if isinstance(a, Tensor) and a.shape == given[name].shape:
+                        a.copy_(given[name])
+
     def load_weights(self, weights: Sequence[LayerWeights]) -> None:
         pairs: Pairs = [(self.W_x, weights[0].W[: self.layers[0].gates])]
         for layer, w in zip(self.layers, weights):
@@ -257,7 +269,7 @@ class Plan:
         else:
             pairs.append((self.x, source if self.live is None else source.masked_fill(~self.live[..., None], 0)))
         for layer, h, c in zip(self.layers, state.h, state.c):
-            pairs += [(layer.h[0], h), (layer.c_start, c)]
+            pairs += [(layer.h_start, h), (layer.c_start, c)]
         if kept is not None:
             pairs += [(layer.kept, mask) for layer, mask in zip(self.layers, kept) if layer.kept is not None]
         if seen is not None:
@@ -300,7 +312,7 @@ class Plan:
 
     def _start_products(self, layer: Layer) -> None:
         """Launch the products with the initial h."""
-        torch.mm(layer.h[0], layer.readers.t(), out=layer.products[0])
+        torch.mm(layer.h_start, layer.readers.t(), out=layer.products[0])
 
     def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         with self.lanes.stage(layer.l):
@@ -310,8 +322,8 @@ class Plan:
     def result(self) -> Result:
         """Copies of the results of the forward pass."""
         end, layers = self.spec.steps, self.layers
-        logs = [*(layer.h[1:] for layer in layers), self.z[1:], self.probability]
-        ends = [*(layer.h[end] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
+        logs = [*(layer.hidden for layer in layers), self.z[1:], self.probability]
+        ends = [*(layer.hidden[-1] for layer in layers), *(layer.c[end % 2] for layer in layers), self.z[end]]
         ends += [] if self.pending is None else [self.pending[end]]
         masked = [] if self.live is None else [log * self.live[..., None] for log in logs]
         plain = ends if masked else logs + ends

@@ -21,7 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda.layer import Layer, Spec, aligned
+from hmrnn.ops.cuda.layer import Layer, Spec, aligned, copy_all
 from hmrnn.ops.cuda.plan import Lanes, Plan
 from hmrnn.ops.interface import Options
 
@@ -71,7 +71,8 @@ class RowsLayer(Layer):
     def _add_products(self, spec: Spec, columns: int) -> None:
         T, B, i32 = spec.steps, spec.batch, torch.int32
         self.event: Tensor | None = None
-        self.place: Tensor | None = None  # (T · B,) t · B + b of each event, without the initial states
+        self.room = 0  # for events in the log, beside the initial states
+        self.place: Tensor | None = None  # t · B + b of each event, without the initial states
         self.counts = spec.new(T, 2, dtype=i32)  # rows that move, and those of them that read the layer above
         self.listed = spec.new(T, B, dtype=i32)
         self.base = spec.new(T + 1, dtype=i32).zero_()  # events before each step
@@ -82,12 +83,32 @@ class RowsLayer(Layer):
             self.products = spec.new(T + 1 if kept else 1, B, self.logged)
             self.product_step = B * self.logged if kept else 0
         else:
-            rows = (T + 1) * B if spec.training else B
             self.event = spec.new(T + 2, B, dtype=i32)
             self.event[0] = torch.arange(B, device=spec.device)
-            self.place = spec.new(T * B, dtype=i32) if spec.training else None
-            self.products = spec.new(rows, aligned(self.gates) + self.logged)
+            if spec.training:
+                self.room = spec.room[self.l - 1] if spec.room else T * B
+                self.place = spec.new(self.room, dtype=i32)
+            self.products = spec.new(B + self.room, aligned(self.gates) + self.logged)
         self.first_logged = first
+
+    def _add_states(self, spec: Spec) -> None:
+        if self.l == 0:
+            super()._add_states(spec)
+            return
+        self.h = spec.new(spec.batch + self.room, self.H)
+        self.h_start = spec.new(spec.batch, self.H)
+        # the backward pass reads h in the log alone, so that gradients can have the memory of all steps
+        self.hidden = self.d_hidden = spec.new(spec.steps, spec.batch, self.H)
+        self.c_log = spec.new(*self.h.shape) if spec.training else None
+
+    def _add_matrix(self, spec: Spec, slots: int, width: int) -> None:
+        """Nothing: a product for each matrix reads it where the forward pass does."""
+
+    def source(self, now: int) -> tuple[Tensor, Tensor | None]:
+        return super().source(now) if self.event is None else (self.h, self.event[now:])
+
+    def scratch(self, spec: Spec) -> Tensor:
+        return super().scratch(spec) if self.l == 0 else spec.new(*self.d_hidden.shape)
 
     def _add_gates(self, spec: Spec) -> None:
         if self.l == 0:
@@ -222,7 +243,7 @@ class RowsPlan(Plan):
         names += ["dot_below", "above", "B", "H", "LAYER", "D", "SOFT", "HOLD", "FLUSH", "PENDING"]
         return {name: common[name] for name in names} | {
             "dot_own": self.dot_own, "rows": above.listed, "counts": above.counts, "base": above.base,
-            "event": above.event, "place": above.place, "READS_ABOVE": "V" in above.reads,
+            "event": above.event, "place": above.place, "room": above.room, "READS_ABOVE": "V" in above.reads,
             **self.kernels.block(self.spec.batch),
         }  # fmt: skip
 
@@ -236,7 +257,7 @@ class RowsPlan(Plan):
         tiles = -(-self.spec.batch // config["BM"]) * -(-N // config["BN"]) * parts
         self.kernels_rows.multiply_rows[(min(tiles, PROGRAMS),)](
             t, self.spec.batch, None if all_rows else layer.listed, layer.counts,
-            None if layer.place is None else layer.base,
+            None if layer.place is None else layer.base, layer.room,
             left, left_step, left.stride(1), left.stride(0),
             matrix, matrix.stride(1), matrix.stride(2), matrix.stride(0), out, out.stride(1), out.stride(0),
             K=K, N=N, PARTS=parts, EVEN=K % config["BK"] == 0, READERS=readers, LEFT_LOGGED=left_logged,
@@ -246,7 +267,7 @@ class RowsPlan(Plan):
     def _start_products(self, layer: Layer) -> None:
         layer = cast("RowsLayer", layer)
         view = layer.products[0] if layer.l == 0 else layer.products[: self.spec.batch, aligned(layer.gates) :]
-        torch.mm(layer.h[0], layer.readers[layer.first_logged :].t(), out=view)
+        torch.mm(layer.h_start, layer.readers[layer.first_logged :].t(), out=view)
 
     def _forward_stage(self, t: int, layer: Layer, arguments: dict[str, Any]) -> None:
         layer, lanes, l = cast("RowsLayer", layer), self.lanes, layer.l
@@ -280,25 +301,31 @@ class RowsPlan(Plan):
         if layer.l == 0:
             out = out[t + 1 if layer.product_step else 0]
             if in_triton(self.spec):
-                self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], all_rows=True)
+                self._multiply("forward", t, layer, layer.hidden, step, matrix[None], out[None], all_rows=True)
             else:
-                torch.mm(layer.h[t + 1], matrix, out=out)
+                torch.mm(layer.hidden[t], matrix, out=out)
             return
-        self._multiply("forward", t, layer, layer.h[1:], step, matrix[None], out[None], out_logged=True)
+        self._multiply("forward", t, layer, layer.hidden, step, matrix[None], out[None], out_logged=True)
 
     def _multiply_below(self, t: int, layer: RowsLayer) -> None:
         """Multiply W with h of the layer below."""
         below = self.layers[layer.l - 1]
-        left, step = below.h[1:], self.spec.batch * below.H
+        left, step = below.hidden, self.spec.batch * below.H
         if below.h_seen is not None:
             left, step = below.h_seen[None], 0
         W = layer.packed("W", self.layers).t()
         self._multiply("forward", t, layer, left, step, W[None], layer.view("W")[None], out_logged=True)
 
     def forward(self) -> None:
+        copy_all((layer.h[: self.spec.batch], layer.h_start) for layer in self.layers[1:])
         super().forward()
         if self.spec.training:
             self._list_readers()
+
+    def events(self) -> Tensor:
+        """How many events each layer above the first had. If that is more than its log has room for, results are right
+        all the same, but the backward pass must not run."""
+        return torch.stack([layer.base[-1] for layer in self.layers[1:]])
 
     def _list_readers(self) -> None:
         """Launch what lists the rows that read the layer above, for the backward pass."""
@@ -340,7 +367,8 @@ class RowsPlan(Plan):
         spec, (slot, column) = self.spec, layer.places[name]
         slots = slice(slot, slot + spec.parts)
         span = slots, slice(None), slice(column, column + layer.input_sizes[name])
-        matrix, out, logged = layer.matrix[span], layer.back[span], layer.l > 0 and not spec.norm
+        matrix = layer.packed(name, self.layers).unflatten(0, (spec.parts, -1))
+        out, logged = layer.back[span], layer.l > 0 and not spec.norm
         given = layer.ds.unflatten(1, (spec.parts, -1)).transpose(0, 1) if logged else layer.gradient_at(spec, t)[slots]
         all_rows = layer.l == 0 and name == "U"
         if all_rows and not in_triton(spec):

@@ -23,6 +23,12 @@ class RowsGradients(LayerGradients):
         total = self.layer.base[self.spec.steps :]
         self._column_sums(ds, "b", self.layer.stats, total, self.layer.place)
 
+    def _cell_sums(self, c_log: Tensor) -> None:
+        if self.layer.l == 0:
+            super()._cell_sums(c_log)
+        else:
+            self._column_sums(c_log[self.spec.batch :], "d_c·x̂", None, self.layer.base[self.spec.steps :])
+
     def _event(self, name: str) -> Tensor | None:
         return None if name == "V" else self.layer.event
 
