@@ -127,7 +127,7 @@ def captured(work: Callable[[], object]) -> Callable[[], object]:
         work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with cuda_cache.capturing(graph):
+    with cuda_cache.watched(), cuda_cache.capturing(graph):  # boundaries are forced, so the room is enough
         work()
     return graph.replay
 

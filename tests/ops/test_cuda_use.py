@@ -252,7 +252,10 @@ PULLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("detectors", [{}, PULLED], ids=["free", "pulled"])
+TOO_LOW = {"engine": "cuda-rows", "rates": (0.02, 0.01)}  # logs have room for fewer events than there are
+
+
+@pytest.mark.parametrize("detectors", [{}, PULLED, TOO_LOW], ids=["free", "pulled", "too little room"])
 def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, Any]) -> None:
     """Embedding, output, loss, clipping, Adam and decay around the engine, in one graph of the trainer's."""
     config = tiny.config(weight_decay=0.5, average=0.9, accumulate=2, epochs=9, layer_norm=True, **detectors)
@@ -264,6 +267,7 @@ def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, An
             trainer.captured = None
         for _ in range(12):
             trainer.step()
+        assert trainer.watch.counts.tolist() == [12, 0, 0, 0]
         found.append([p.detach() for p in trainer.model.parameters()])
     for a, b in zip(*found):
         assert (a - b).norm() <= 1e-2 * b.norm()

@@ -150,18 +150,18 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
                 INPUT, case.hidden, LAYERS, layer_norm=case.layer_norm, engine="auto" if mode == "stream" else engine,
                 **CELLS.get(name, {}),
             ).to(case.device)  # fmt: skip
+            rnn.rates = rates
             z = forced_boundaries(case, rates)
             work = _stream_work(rnn, x, z) if mode == "stream" else _hm_work(rnn, x, z, mode, case, engine)
             shown = f"hmrnn {engine}, {name} ({rates[0]:g}, {rates[1]:g})"
-            if mode == "train" and engine == _auto(rnn, rates, case):
+            if mode == "train" and engine == _auto(rnn, case):
                 shown += " = auto"
             yield shown, (work, _hm_cost(case, mode, z, rnn.flush))
 
 
-def _auto(rnn: HMLSTM, rates: tuple[float, ...], case: Case) -> str:
-    """The engine that "auto" chooses for a training step if it knows the boundary rates."""
-    options = dataclasses.replace(rnn.options(), rates=rates)
-    sizes, dtype = rnn.hidden_sizes, _dtype(case.precision)
+def _auto(rnn: HMLSTM, case: Case) -> str:
+    """The engine that "auto" chooses for a training step."""
+    options, sizes, dtype = rnn.options(), rnn.hidden_sizes, _dtype(case.precision)
     chosen = ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
     return "dense products" if chosen == "sparse" and small.suits(rnn.layers(), options, case.batch) else chosen
 

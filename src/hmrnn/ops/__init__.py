@@ -128,7 +128,7 @@ def hmlstm(
             (:mod:`hmrnn.ops.single`), dense products for small layers in small batches
             (:mod:`hmrnn.ops.small`); or the reference if given boundaries or the state's z lie between 0 and 1.
             "cuda-rows" is "cuda" without products for rows that copy: faster in large batches at low rates, slower in
-            others, and with larger buffers.
+            others. With ``options.rates`` it takes less memory than "cuda", without them more.
     """
     if seen is not None and any(a.requires_grad for a in seen):
         raise InputError("seen must not require a gradient: no engine computes one; detach it")

@@ -22,6 +22,7 @@ class _Kind:
     calls: int = 0
     static: Batch = ()
     graph: torch.cuda.CUDAGraph | None = None
+    watched: cuda_cache.Watched = dataclasses.field(default_factory=cuda_cache.Watched)
 
 
 class CapturedUpdate:
@@ -30,6 +31,9 @@ class CapturedUpdate:
     The first WARM_UP batches of a kind run without a graph, the next is captured, and further ones replay the graph.
     ``update`` may change only tensors that keep their memory. The graphs never run at the same time and keep nothing
     outside those tensors, so they share one memory pool.
+
+    If logs of the engine had too little room (:class:`hmrnn.ops.cuda.cache.Watched`), ``update`` must change nothing.
+    It is then run again, with the same random numbers and without a graph, and the next batch is captured anew.
     """
 
     WARM_UP = 3
@@ -54,11 +58,18 @@ class CapturedUpdate:
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
             known.graph = torch.cuda.CUDAGraph()
-            with cuda_cache.capturing(known.graph, pool=self.pool, stream=self.stream):
+            capturing = cuda_cache.capturing(known.graph, pool=self.pool, stream=self.stream)
+            with cuda_cache.watched() as known.watched, capturing:
                 self.update(known.static)
         for static, now in zip(known.static, batch):
             static.copy_(now)
+        drawn = torch.cuda.get_rng_state() if known.watched.calls else None
         known.graph.replay()
+        if drawn is not None and known.watched.lacked():
+            torch.cuda.set_rng_state(drawn)
+            known.graph = None
+            with cuda_cache.uncaptured():
+                self._run(batch)
 
     def _run(self, batch: Batch) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -19,6 +19,7 @@ from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
+from hmrnn.ops.cuda.cache import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
@@ -154,7 +155,7 @@ class Trainer:
         if loss.active is not None:  # with padding, parts and processes hold different numbers of steps
             steps = mean(steps, self.world).clamp(min=1)
         sums = torch.cat([value, fired / steps])
-        good, norm = self.watch.note(sums[0], self.world)
+        good, norm = self.watch.note(sums[0], self.world, enough_room())
         if self.device.type == "cpu" and not good:
             return
         sums = torch.where(good, sums, torch.zeros_like(sums))

@@ -47,6 +47,45 @@ def uncaptured() -> Iterator[None]:
         _uncaptured.reset(token)
 
 
+class Watched:
+    """The calls in a capture of a caller who looks after each replay whether their logs had room for all events."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Device, Spec, torch.Tensor]] = []  # with their numbers of events
+
+    def enough(self) -> torch.Tensor | None:
+        """Whether there was room so far, on the device; otherwise gradients are wrong. None: there always is."""
+        pairs = [(n, room) for _, spec, events in self.calls for n, room in zip(events, spec.room)]
+        return torch.stack([n <= room for n, room in pairs]).all() if pairs else None
+
+    def lacked(self) -> bool:
+        """Whether there was too little room in the last replay; if so, later calls have more. Waits for the device."""
+        lacking = False
+        for device, spec, events in self.calls:
+            lacking = device.lacked(spec, events.tolist()) or lacking
+        return lacking
+
+
+_watched = contextvars.ContextVar[Watched | None]("watched", default=None)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watched]:
+    """Inside, calls that a caller captures have logs with limited room. The caller must look whether it was enough."""
+    calls = Watched()
+    token = _watched.set(calls)
+    try:
+        yield calls
+    finally:
+        _watched.reset(token)
+
+
+def enough_room() -> torch.Tensor | None:
+    """See :meth:`Watched.enough`; None outside :func:`watched`, too."""
+    calls = _watched.get()
+    return None if calls is None else calls.enough()
+
+
 class _Captures:
     """Number of captures in progress in all threads, and whether garbage collection was enabled before the first."""
 
@@ -168,11 +207,16 @@ class Lease:
         self.held[0].capture()
         self.held[0].run("forward")
         plan = self.plan
-        if plan.spec.room and isinstance(plan, RowsPlan):
-            self._events = plan.events().to("cpu", non_blocking=True), None
-            if self.owner.device.type == "cuda":
-                self._events = self._events[0], torch.cuda.Event()
-                self._events[1].record()
+        if not plan.spec.room or not isinstance(plan, RowsPlan):
+            return
+        calls = _watched.get()
+        if calls is not None and self.owner.captured_by_caller():
+            calls.calls.append((self.owner, plan.spec, plan.events()))
+            return
+        self._events = plan.events().to("cpu", non_blocking=True), None
+        if self.owner.device.type == "cuda":
+            self._events = self._events[0], torch.cuda.Event()
+            self._events[1].record()
 
     def restore(self) -> None:
         """Prepare the logs for a backward pass: run the forward pass again if they are overwritten or were too small.
@@ -185,9 +229,8 @@ class Lease:
             (found, arrived), self._events = self._events, None
             if arrived is not None:
                 arrived.synchronize()
-            events = found.tolist()
-            if any(n > room for n, room in zip(events, self.plan.spec.room)):
-                self.held[0] = self.owner.enlarged(self.held[0], events, self.moving)
+            if self.owner.lacked(self.plan.spec, found.tolist()):
+                self.held[0] = self.owner.enlarged(self.held[0], self.moving)
                 self.forward()
 
     def backward(self) -> None:
@@ -221,6 +264,9 @@ class Device:
         self._last: torch.cuda.Event | None = None  # the end of the last call
         self._moved: dict[Spec, tuple[float, ...]] = {}  # shares of rows that moved and for which logs had no room
 
+    def captured_by_caller(self) -> bool:
+        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Run one call at a time, in order, from any thread and stream: calls reuse each other's buffers."""
@@ -231,11 +277,11 @@ class Device:
                 return
             with torch.cuda.device(self.device):
                 here = torch.cuda.current_stream()
-                captured_by_caller = torch.cuda.is_current_stream_capturing()
-                if self._last is not None and not captured_by_caller:
+                captured = self.captured_by_caller()
+                if self._last is not None and not captured:
                     here.wait_event(self._last)
                 yield
-                if not captured_by_caller:
+                if not captured:
                     self._last = torch.cuda.Event()
                     self._last.record(here)
 
@@ -244,11 +290,17 @@ class Device:
         shares = [*map(max, moving, self._moved.get(_family(spec), moving))]
         return dataclasses.replace(spec, room=choice.room(shares, spec.steps * spec.batch))
 
-    def enlarged(self, old: Instance, events: Sequence[int], moving: Sequence[float]) -> Instance:
-        """An instance with the inputs of ``old``, which is not kept, and with room for ``events``, as further ones."""
-        spec = old.plan.spec
+    def lacked(self, spec: Spec, events: Sequence[int]) -> bool:
+        """Whether logs had too little room for ``events``; if so, later calls have more."""
+        if all(n <= room for n, room in zip(events, spec.room)):
+            return False
         shares, family = [n / (spec.steps * spec.batch) for n in events], _family(spec)
         self._moved[family] = tuple(map(max, shares, self._moved.get(family, shares)))
+        return True
+
+    def enlarged(self, old: Instance, moving: Sequence[float]) -> Instance:
+        """An instance with the inputs of ``old`` and more room; ``old`` is not kept."""
+        spec = old.plan.spec
         new = Instance(new_plan(self._with_room(spec, moving)), [])
         new.plan.take(old.plan)
         if self.device.type == "cuda":
@@ -262,14 +314,14 @@ class Device:
         """An instance for ``spec``; it is captured if ``often`` or if the shape was used before.
 
         ``moving``: the shares of the rows that are expected to move; its logs have room for few more. Inside a capture
-        of the caller's, where nobody could look whether that was enough, they have room for all.
+        of the caller's they have room for all, unless the caller looks whether there was enough: see :func:`watched`.
         """
         wanted = Streams.number(len(spec.sizes)) if spec.rows else (len(spec.sizes) + 1) // 2
-        if moving and not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        if moving and not (self.captured_by_caller() and _watched.get() is None):
             spec = self._with_room(spec, moving)
         if self.device.type != "cuda":
             return Lease(Instance(new_plan(spec), []), self, moving)
-        if torch.cuda.is_current_stream_capturing():
+        if self.captured_by_caller():
             while len(self._side) < wanted:
                 self._side.append(torch.cuda.Stream(self.device, priority=-1))
             background, *side = self._side[:wanted]

@@ -42,7 +42,8 @@ def weigh(
         into, written = at, keep
         if event is not None:
             logged = tl.load(event + r + B, mask=across, other=0)
-            written = keep & (logged != tl.load(event + r, mask=across, other=0))[:, None]
+            moved = (logged != tl.load(event + r, mask=across, other=0)) & (logged >= B)  # the others had no room
+            written = keep & moved[:, None]
             into = (logged - B).to(tl.int64)[:, None] * WIDTH + cols[None, :]
         read = at
         if source is not None:

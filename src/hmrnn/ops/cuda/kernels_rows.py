@@ -23,7 +23,7 @@ def _list(step, B, b, moved, reads, rows, counts):
     return rank, n
 
 
-@triton.jit(do_not_specialize=["t"])
+@triton.jit(do_not_specialize=["t", "room"])
 def detect(
     t,
     B,
@@ -119,7 +119,7 @@ def list_readers(
         tl.store(log + begin + i, tl.load(event + at + B + b, mask=i < n, other=0), mask=i < n)
 
 
-@triton.jit(do_not_specialize=["t"])
+@triton.jit(do_not_specialize=["t", "room"])
 def multiply_rows(
     t, B,
     rows, counts,  # the list of rows; None: all rows

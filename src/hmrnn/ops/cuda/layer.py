@@ -221,7 +221,7 @@ class Layer:
             self.unit_log = new(T, B, self.units, dtype=f32)
             self.d_units = new(T, B, self.units)
             self.unit_back = new(B, self.D1.shape[1])  # the gradient of what the detector read
-        self.d_h, self.d_c = new(B, self.H, dtype=f32), new(B, self.H, dtype=f32)
+        self.d_h, self.d_c = self.c  # which the backward pass does not read
 
     def _add_matrix(self, spec: Spec, slots: int, width: int) -> None:
         """Create the right operand of the backward product; ``blocks`` are its parts that hold V, W and U."""

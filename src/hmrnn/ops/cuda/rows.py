@@ -2,9 +2,13 @@
 
 In the dense plan every h is multiplied at every step with all matrices that read it. Here a layer above the first has
 an event log: a row for each step and sequence at which the layer moves, and one for each initial state. It holds the
-products of the new h with U of the layer itself and V of the layer below, which stand still until the next event, and
-W·h of the layer below, later replaced by the gates' pre-activations and their gradient. ``event[t, b]`` is the row of
-the log that is valid before step t; a row that copies keeps its index.
+new h and c, the products of h with U of the layer itself and V of the layer below, which stand still until the next
+event, and W·h of the layer below, later replaced by the gates' pre-activations and their gradient. ``event[t, b]`` is
+the row of the log that is valid before step t; a row that copies keeps its index.
+
+The log may have room for fewer events than there are. An event without room takes the row of its sequence's initial
+state, so that the results of the forward pass are right all the same. The backward pass then needs a forward pass with
+more room, see :meth:`hmrnn.ops.cuda.cache.Lease.restore`.
 
 Lists of the rows that move are made on the device (:mod:`hmrnn.ops.cuda.kernels_rows`), so that products can leave out
 the others. In the backward pass a row that copies needs no product either: its gates, which only the gradient of z
@@ -76,6 +80,7 @@ class RowsLayer(Layer):
         self.counts = spec.new(T, 2, dtype=i32)  # rows that move, and those of them that read the layer above
         self.listed = spec.new(T, B, dtype=i32)
         self.base = spec.new(T + 1, dtype=i32).zero_()  # events before each step
+        self.logged_events = spec.new(1, dtype=i32)  # those that had room in the log
         first = self.columns.get(("V", self.l - 1), self.columns["U", self.l])  # of readers; V and U lie side by side
         self.logged = columns - first
         if self.l == 0:
@@ -335,6 +340,8 @@ class RowsPlan(Plan):
             TOP_DOWN="V" in first.reads, **self.kernels.block(self.spec.batch),
         )  # fmt: skip
         for layer in self.layers:
+            if layer.l > 0:
+                torch.clamp(layer.base[-1:], max=layer.room, out=layer.logged_events)
             if "V" in layer.reads:
                 torch.cumsum(layer.counts[:, 1], 0, dtype=torch.int32, out=layer.readers_ends)
                 self.kernels_rows.list_readers[(self.spec.steps,)](

@@ -20,14 +20,14 @@ class RowsGradients(LayerGradients):
             super()._gate_sums()
             return
         ds = self.layer.ds[self.spec.batch :]
-        total = self.layer.base[self.spec.steps :]
+        total = self.layer.logged_events
         self._column_sums(ds, "b", self.layer.stats, total, self.layer.place)
 
     def _cell_sums(self, c_log: Tensor) -> None:
         if self.layer.l == 0:
             super()._cell_sums(c_log)
         else:
-            self._column_sums(c_log[self.spec.batch :], "d_c·x̂", None, self.layer.base[self.spec.steps :])
+            self._column_sums(c_log[self.spec.batch :], "d_c·x̂", None, self.layer.logged_events)
 
     def _event(self, name: str) -> Tensor | None:
         return None if name == "V" else self.layer.event
@@ -39,7 +39,7 @@ class RowsGradients(LayerGradients):
         """
         layer, plan, end = self.layer, self.plan, self.spec.steps
         index: tuple[Tensor | None, Tensor | None] = (None, None)
-        total = layer.base[end:]
+        total = layer.logged_events
         if name == "V":
             index, total = (layer.readers_place, layer.readers_place), layer.readers_ends[end - 1 :]
         if left is None:
