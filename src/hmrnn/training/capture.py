@@ -67,7 +67,9 @@ class CapturedUpdate:
         known.graph.replay()
         if drawn is not None and known.watched.lacked():
             torch.cuda.set_rng_state(drawn)
-            known.graph = None
+            known.graph, known.watched = None, cuda_cache.Watched()
+            if all(kind.graph is None for kind in self.kinds.values()):
+                self.pool = torch.cuda.graph_pool_handle()  # torch refuses a pool whose last graph is gone
             with cuda_cache.uncaptured():
                 self._run(batch)
 
