@@ -55,6 +55,7 @@ def test_operations_are_numbered() -> None:
         hmrnn.nn.SequenceReadOut,
         hmrnn.nn.Stack,
         hmrnn.nn.TreeReadOut,
+        hmrnn.nn.rate_loss,
         hmrnn.nn.ridge_regression,
         hmrnn.nn.segment_states,
     ],
