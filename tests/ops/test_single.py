@@ -110,6 +110,18 @@ def test_prepared_weights_are_made_anew_after_a_change(changed: str, monkeypatch
     torch.testing.assert_close(step.probabilities, wanted.probabilities, rtol=0, atol=1e-12)
 
 
+def test_a_state_of_inference_mode_goes_on_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes and steps, which write into the same buffers."""
+    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)
+    (x, weights, state, options), _ = call(Case(T=6, B=1))
+    with torch.inference_mode():
+        state = single.hmlstm(x, weights, state, options).state
+        stepped = streaming.step(x[0], weights, state, options).state
+    with torch.no_grad():
+        found, expected = (engine.hmlstm(x, weights, stepped, options) for engine in (single, reference))
+    torch.testing.assert_close(found.hidden, expected.hidden, rtol=0, atol=1e-12)
+
+
 def test_extremes_stay_what_the_sparse_engine_makes_of_them() -> None:
     (x, weights, state, options), _ = call(Case(T=6, B=1), torch.float32)
     x[2], x[4] = 1e30, torch.nan

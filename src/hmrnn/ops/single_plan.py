@@ -63,7 +63,8 @@ class Plan:
         try:
             return self.free.pop()
         except IndexError:
-            return [Layer(of_layer, self.options.zoneout) for of_layer in self.prepared]
+            with torch.inference_mode(False):  # outside that mode, too, products are written into these layers
+                return [Layer(of_layer, self.options.zoneout) for of_layer in self.prepared]
 
     def changed(self, moved: tuple[bool, ...]) -> Tensor:
         """(1, L) bool."""
@@ -82,9 +83,10 @@ class Plan:
             occurring, rows = np.unique(indices.numpy(), return_inverse=True)
             return first.first(F.embedding(torch.from_numpy(occurring), embedding.detach())), rows.tolist()
         made_from = (embedding, embedding.data_ptr(), embedding._version)
-        if self.table is None or self.table[0] is not embedding or self.table[1:3] != made_from[1:]:
-            self.table = (*made_from, first.first(embedding.detach()))
-        return self.table[3], indices.tolist()
+        table = self.table  # another thread may replace it
+        if table is None or table[0] is not embedding or table[1:3] != made_from[1:]:
+            self.table = table = (*made_from, first.first(embedding.detach()))
+        return table[3], indices.tolist()
 
 
 def ordered(weights: Sequence[LayerWeights], options: Options) -> list[Tensor]:

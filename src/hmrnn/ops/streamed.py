@@ -33,7 +33,7 @@ class Streamed(State):
         return State(*self).detach()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Streamed, tuple(self)
+        return State, tuple(self)  # which torch.load reads
 
 
 class Products(NamedTuple):
