@@ -108,8 +108,8 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
         return _conllu(text, name)
     if modality != "pairs" and ending in (".tsv", ".csv"):
         rows = _rows(text, name, ending, modality)
-        if STEPS in (named := [cell.strip().lower() for cell in rows[0]]):
-            return _steps(rows, named, name, modality)
+        if _has_steps(rows, may_be_tokens=modality == "tags" and ending == ".tsv"):
+            return _steps(rows, name, modality)
     if modality == "tags" and ending in (".conll", ".bio", ".iob", ".tsv", ".txt"):
         return _conll(text, name)
     if ending in (".tsv", ".csv"):
@@ -227,11 +227,28 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
     return rows
 
 
-def _steps(rows: list[list[str]], named: list[str], name: str, modality: Modality) -> Labelled:
+def _has_steps(rows: list[list[str]], may_be_tokens: bool) -> bool:
+    """Whether a table has a row per step of a series: its first row names a column STEPS, and none of texts.
+
+    If the rows ``may_be_tokens`` and their tags, "series" may be the first token.
+    """
+    named = [cell.strip().lower() for cell in rows[0]]
+    if STEPS not in named or "text" in named:
+        return False
+    return not may_be_tokens or any(cell in TAG for cell in named) or any(_is_number(c) for r in rows[1:2] for c in r)
+
+
+def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
     """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
 
     Steps are in the order of their rows; a column ``time`` is left out.
     """
+    named = [cell.strip().lower() for cell in rows[0]]
+    if "" in named:
+        raise InputError(
+            f"{name}: column {named.index('') + 1} has no name; give it one, or leave it out if it counts the rows, "
+            "as by DataFrame.to_csv(index=False)"
+        )
     allowed = TAG if modality == "tags" else TAG[2:3]
     known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
     if len(known) > 2 or named.count(STEPS) > 1:
@@ -255,9 +272,12 @@ def _steps(rows: list[list[str]], named: list[str], name: str, modality: Modalit
                 f"{name}, row {number}: column {named[wrong]} must hold numbers; got {row[wrong]!r}; fill it or leave "
                 "the column out (only series, time and the answer may hold words)"
             )
-        series.setdefault(row[place], []).append([float(row[k]) for k in channels])
+        key = row[place].strip()
+        if not key:
+            raise InputError(f"{name}, row {number} does not say to which series it belongs")
+        series.setdefault(key, []).append([float(row[k]) for k in channels])
         if answer is not None and row[answer].strip():
-            answers.setdefault(row[place], []).append(row[answer])
+            answers.setdefault(key, []).append(row[answer].strip())
     if modality == "tags":
         short = next((key for key in series if answers and len(answers.get(key, ())) != len(series[key])), None)
         if short is not None:
