@@ -75,4 +75,8 @@ def test_the_command_to_try_suits_the_run() -> None:
     assert commands[0] == "hmrnn segment -m runs/a 'über \"die\" Straße läuft die Katze und'"
     unspaced = dataclasses.replace(corpus, valid=corpus.vocabulary.encode("Straße" * 9))
     assert next_command(config, Path("runs/a"), unspaced).endswith(f" '{'Straße' * 6}Stra'")
+    for odd, shown in (("  \n ", "TEXT"), ("a -m \x1b[31mb\x00c d", "'m [31mb c d'")):
+        vocabulary = Vocabulary("characters", tuple(sorted(set(odd))))
+        found = dataclasses.replace(corpus, vocabulary=vocabulary, valid=vocabulary.encode(odd))
+        assert next_command(config, Path("runs/a"), found) == f"hmrnn segment -m runs/a {shown}"
     assert commands[1:] == [generate, f"{generate} --condition 'New Zealand'", f"{generate} --condition '0 0'"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import signal
 import textwrap
@@ -120,9 +121,13 @@ def next_command(config: Config, place: Path, corpus: Data) -> str:
 
 
 def _words_of(corpus: Corpus) -> str:
-    """About 40 characters of the validation part: whole words of it, where it has spaces."""
-    text = corpus.vocabulary.decode(corpus.valid[:200]).replace("\ufffd", " ")  # of bytes, the first may be cut
-    return textwrap.wrap(" ".join(text.split()[1:]) or text.strip(), 40)[0]
+    """About 40 characters of the validation part: whole words of it, where it has spaces; TEXT if it begins with none.
+
+    Control characters could command the terminal, and a dash in front would be that of a flag.
+    """
+    text = corpus.vocabulary.decode(corpus.valid[:200])
+    words = re.sub("[\ufffd\x00-\x1f\x7f-\x9f]", " ", text).split()  # of bytes, the first may be cut
+    return next(iter(textwrap.wrap(" ".join(words[1:] or words).lstrip("- "), 40)), "TEXT")
 
 
 def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:

@@ -19,7 +19,8 @@ WIDEST, BELOW_ZERO = 8.0, -0.05
 def rate_loss(out: Output, rates: Sequence[float], lengths: Lengths = None) -> Tensor:
     """Σ (rate - target)² over the detectors: added to the loss of a task, it keeps them from falling silent.
 
-    Its gradient reaches the detectors through z. The presets of ``hmrnn train`` that hold rates have a weight of 0.2.
+    Its gradient reaches the detectors through z; with ``boundary="reinforce"`` z has none. The presets of ``hmrnn
+    train`` that hold rates have a weight of 0.2.
 
     Args:
         out: the output of an HMLSTM for sequences with a batch dimension.
