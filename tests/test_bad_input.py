@@ -155,9 +155,12 @@ TRAINING: dict[str, tuple[str, str]] = {
     "another preset": ("train demo --out runs/story --resume", "the run in runs/story reads text, not demo"),
     "demo over a run": (
         "demo --out runs/story",
-        "runs/story holds another run, which is no demo; choose another --out",
+        "runs/story holds another run, no demo of this version; choose another --out",
     ),
-    "a fresh demo over a run": ("demo --fresh --out runs/story", "runs/story holds another run, which is no demo"),
+    "a fresh demo over a run": (
+        "demo --fresh --out runs/story",
+        "runs/story holds another run, no demo of this version",
+    ),
     "data twice": (
         "train story.txt --data.path story.txt",
         "the data was given twice: story.txt and --data.path story",

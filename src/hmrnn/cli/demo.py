@@ -56,7 +56,7 @@ def _train(config: Config, run: RunDirectory, fresh: bool, again: str) -> int:
     """Train, resume an interrupted run, or find it finished; exit status."""
     presets = [PRESETS["demo"], DEMO_OF_MANUAL, PRESETS["handwritten"]]
     if run.holds_run and run.config() not in [*presets, *map(_quick, presets)]:
-        raise InputError(f"{run.path} holds another run, which is no demo; choose another --out, or remove it")
+        raise InputError(f"{run.path} holds another run, no demo of this version; choose another --out, or remove it")
     if not run.holds_run or fresh:
         return run_to_end(config, run, overwrite=fresh, again=again)
     if run.config() != config:
