@@ -46,6 +46,8 @@ def test_of_two_directions_each_one_ends_where_it_read_last() -> None:
 
 def test_other_layers_are_refused() -> None:
     read_out = ReadOut(SIZES, 2)
+    with pytest.raises(InputError, match="not both"):
+        read_out(HMLSTM(5, SIZES)(torch.randn(2, 1, 5)))  # type: ignore[arg-type]
     for hidden, got in (((), r"\(\)"), ((torch.zeros(1, 6),), r"\(6,\)")):
         with pytest.raises(InputError, match=rf"a tensor of each layer, of sizes \(6, 4, 3\); got {got}"):
             read_out(hidden)

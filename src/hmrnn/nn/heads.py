@@ -31,9 +31,9 @@ class ReadOut(nn.Module):
         output_size: size of the output, such as the number of classes.
         bias: whether the map has a bias.
 
-    Input: what an HMLSTM returns. ``out`` gives an output for every step, (T, B, output_size), packed if it is packed;
-    ``state`` gives one for the last step of each sequence, (B, output_size); of two directions, for the step that each
-    read last. Or L tensors (..., H_l), the lowest layer first, such as ``out.hidden`` and ``state.h``.
+    Input: one of the two that an HMLSTM returns. ``out`` gives an output for every step, (T, B, output_size), packed if
+    it is packed; ``state`` gives one for the last step of each sequence, (B, output_size); of two directions, for the
+    step that each read last. Or L tensors (..., H_l), the lowest layer first, such as ``out.hidden`` and ``state.h``.
 
     Example::
 
@@ -68,4 +68,6 @@ def _layers(given: Any) -> Any:
         return given.hidden
     if isinstance(given, States):
         return [torch.cat(both, dim=-1) for both in zip(given.forward.h, given.reverse.h)]
+    if isinstance(given, tuple) and any(isinstance(a, Output) for a in given):
+        raise InputError("give out or state, not both: out, state = rnn(x)")
     return given.h if isinstance(given, State) else given
