@@ -276,7 +276,10 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
     return levels[0].f1, levels[1].precision
 
 
-@pytest.mark.parametrize(("kind", "margin"), [("rise", 0.0), ("uncertainty", 0.5), ("entropy", 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "margin"),
+    [("rise", 0.0), pytest.param("uncertainty", 0.5, marks=pytest.mark.slow), ("entropy", 0.5)],
+)
 def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
     f1, precision = where_words_end(
         120,
