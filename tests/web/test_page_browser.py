@@ -92,6 +92,7 @@ def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     expect(page.locator("#read-other")).to_have_value("")
 
 
+@pytest.mark.slow
 def test_the_bundled_models_can_be_compared(visit: Open) -> None:
     with Server(open_shelf(ExploreArguments().model), Limits()).running() as bundled:
         page = visit(server=bundled)
@@ -149,6 +150,7 @@ def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) 
     expect(shown(page)).to_have_count(written)
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path) -> None:
     with Server(open_shelf([runs / "small"]), Limits()).running() as server:
         page = visit("#tab=draw", server)
@@ -202,6 +204,7 @@ def test_a_condition_is_asked_for_where_the_model_has_one(visit: Open, tmp_path:
         page.context.close()
 
 
+@pytest.mark.slow
 def test_two_models_have_a_condition_each(visit: Open, tmp_path: Path) -> None:
     save(tmp_path / "one", CHARACTERS, 1, classes=("a", "b"))
     save(tmp_path / "two", CHARACTERS, 2, classes=("c", "d"))
@@ -263,6 +266,7 @@ def test_text_never_becomes_html(visit: Open) -> None:
     assert page.locator(".panel img").count() == 0
 
 
+@pytest.mark.slow
 def test_two_visitors_at_once(visit: Open) -> None:
     first, second = visit("#tab=write&n=120&s=1&v=0"), visit()
     first.click("#go")
@@ -365,6 +369,7 @@ def test_a_screen_reader_finds_its_way(visit: Open) -> None:
     assert all(y + height <= below for (y, height), (below, _) in itertools.pairwise(boxes))
 
 
+@pytest.mark.slow
 def test_a_seed_that_javascript_cannot_count_to_is_not_sent(visit: Open) -> None:
     for tab, field, button in (("write", "#seed", "#go"), ("draw", "#draw-seed", "#compose")):
         page = visit(f"#tab={tab}&n=5&o=5&v=0")

@@ -100,7 +100,7 @@ def test_a_drawing_is_coded_exactly(visit: Open) -> None:
         assert page.evaluate(back, wrong) is None, wrong
 
 
-@pytest.mark.parametrize("code", ["%00", "AB!", "____", "A"])
+@pytest.mark.parametrize("code", ["AB!", *(pytest.param(c, marks=pytest.mark.slow) for c in ("%00", "____", "A"))])
 def test_a_link_with_a_broken_drawing_says_so(visit: Open, code: str) -> None:
     page = visit(f"#tab=draw&z={code}")
     expect(page.locator("#draw-problem")).to_contain_text("the drawing in the link cannot be read")
