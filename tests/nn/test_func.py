@@ -140,7 +140,7 @@ def test_the_reference_is_one_graph() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.torch.jit.trace:DeprecationWarning")
-@pytest.mark.parametrize("batch", [1, B])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), B])
 def test_auto_is_followed_by_export_and_by_trace(batch: int) -> None:
     """Without a gradient, too, where NumPy would read one sequence."""
     top = Top(HMLSTM(INPUT, (5, 6), 2).double().requires_grad_(False))

@@ -253,7 +253,11 @@ def test_only_operations_that_a_model_can_do_are_named(tmp_path: Path, flush: bo
         assert_same(written, shelf[0].model.segment(written.text))
 
 
-@pytest.mark.parametrize("told", [{"time": "elapsed"}, {"time": "left", "condition": "both"}], ids=str)
+@pytest.mark.parametrize(
+    "told",
+    [pytest.param({"time": "elapsed"}, marks=pytest.mark.slow), {"time": "left", "condition": "both"}],
+    ids=str,
+)
 def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dict[str, Any]) -> None:
     """Text of several chunks and strokes, as the library reads and writes them; lines end by themselves."""
     save(tmp_path / "lines", CHARACTERS, 1, "lines", classes=("a", "b"), **told)

@@ -63,6 +63,7 @@ def test_a_link_carries_a_drawing(visit: Open) -> None:
     expect(page).not_to_have_url(re.compile("z="))
 
 
+@pytest.mark.slow
 def test_a_drawing_goes_on_on_a_smaller_screen(visit: Open) -> None:
     """There it is made to fit, and what is added has a link of its own."""
     wide = [{"x": 700 + 20 * k, "y": 100 + 15 * (k % 3), "up": k % 10 // 9} for k in range(20)]
