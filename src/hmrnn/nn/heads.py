@@ -49,9 +49,7 @@ class ReadOut(nn.Module):
         self.hidden_sizes = tuple(positive("hidden_sizes", size) for size in hidden_sizes)
         self.linear = nn.Linear(sum(self.hidden_sizes), positive("output_size", output_size), bias=bias)
 
-    def forward(
-        self, out: Output | State | States | Sequence[Tensor] | Sequence[PackedSequence]
-    ) -> Tensor | PackedSequence:
+    def forward(self, out: Output | State | States | Sequence[Hidden]) -> Hidden:
         hidden = _layers(out)
         packed = hidden[0] if len(hidden) and isinstance(hidden[0], PackedSequence) else None
         tensors = [h.data if isinstance(h, PackedSequence) else h for h in hidden]

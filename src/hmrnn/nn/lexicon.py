@@ -2,7 +2,7 @@
 
 A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols,
 each given the one before it in the word, as they follow each other in other new words. A word costs the square of its
-content, its length times the entropy of a symbol: frequent words that often follow each other would be one word else.
+content, its length times the entropy of a symbol; without it, frequent words that often follow each other become one.
 Collapsed variational inference (CVB0) finds the expected counts. The count of a word that a place sees leaves out all
 places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
 same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
