@@ -18,14 +18,10 @@ from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.rates import distance
 from hmrnn.presets import PRESETS
 from hmrnn.training import detectors
-from hmrnn.training.detectors import (
-    advice,
-    bound_feedback,
-    condition,
-    rate_prior,
-)
+from hmrnn.training.detectors import advice, bound_feedback, condition
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
@@ -49,7 +45,7 @@ def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
     out, _ = rnn(torch.randn(1, 4, 2, dtype=torch.float64))
     rates = out.boundaries.mean((0, 1))
     assert rates.tolist() == [1.0, 0.0]
-    loss = rate_prior(rates, (0.3, 0.1), 5.0)
+    loss = 5.0 * distance(rates, (0.3, 0.1))
     assert loss.item() == pytest.approx(5 * (0.7**2 + 0.1**2))
     loss.backward()
     assert rnn.b[0].grad is not None

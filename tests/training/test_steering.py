@@ -20,17 +20,11 @@ from hmrnn.inference.evaluate import find
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
-from hmrnn.nn.rates import BELOW_ZERO
+from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.tasks.base import Loss, chances
 from hmrnn.training.averaging import decay
-from hmrnn.training.detectors import (
-    bound_feedback,
-    control_rates,
-    lacking_bias,
-    rate_prior,
-    surprise_pull,
-)
+from hmrnn.training.detectors import bound_feedback, control_rates, lacking_bias, surprise_pull
 from hmrnn.training.rundir import RunDirectory
 
 
@@ -203,7 +197,7 @@ def test_what_an_update_does_for_detectors_asks_for_no_number(boundary: Boundary
         z, other, good = torch.rand(5, 4, 2), torch.rand(5, 4), torch.ones((), dtype=torch.bool)
         reading = Loss(z.sum(), z, rnn.initial_state(4), other > 0.5, other, other, z)
         surprise_pull(reading, (0.3, 0.1), 1, kind, 0.5)
-        rate_prior(reading.rates(), (0.3, 0.1), 0.5)
+        0.5 * distance(reading.rates(), (0.3, 0.1))
         control_rates(rnn, lacking_bias(reading, (0.3, 0.1), rnn), torch.tensor(0.05), good)
         bound_feedback(rnn, 0.3, 0.5, good)
         decay(rnn, good * 0.1)

@@ -36,8 +36,12 @@ def rate_loss(out: Output, rates: Sequence[float], lengths: Lengths = None) -> T
         >>> loss = out.hidden[0].pow(2).mean() + 0.2 * hmrnn.nn.rate_loss(out, (0.5, 0.25))
     """
     found = _rates(out, lengths)
-    targets = found.new_tensor(_checked(rates, found.shape[0]))
-    return (found - (targets[:, None] if found.dim() == 2 else targets)).pow(2).sum()
+    return distance(found, _checked(rates, found.shape[0]))
+
+
+def distance(rates: Tensor, targets: Sequence[float | Tensor]) -> Tensor:
+    """Σ (rate - target)²; ``rates`` has a row per target: one rate, or those of two directions."""
+    return sum(((rate - target) ** 2 for rate, target in zip(rates, targets)), start=rates.new_zeros(())).sum()
 
 
 def start_at_rates(rnn: Any, rates: Sequence[float], x: Tensor | PackedSequence, lengths: Lengths = None) -> None:

@@ -13,6 +13,7 @@ from hmrnn.analysis.baselines import entropy_rise, uncertainty
 from hmrnn.config import DetectorConfig, PullTo
 from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.rates import distance
 from hmrnn.tasks.base import Loss
 
 SILENT, ALWAYS = 0.002, 0.98
@@ -69,7 +70,7 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
 
 def pull(loss: Loss, rates: Tensor, d: DetectorConfig) -> Tensor:
     """What the detectors' targets add to the loss."""
-    total = rate_prior(rates, targets(loss, d), d.rate_weight)
+    total = d.rate_weight * distance(rates, targets(loss, d))
     if d.pull_weight > 0 and d.pull_to == "segments":
         total = total + d.pull_weight * segment_pull(loss, d.pull_delay, d.pull_margin)
     elif d.pull_weight > 0:
@@ -100,11 +101,6 @@ def segment_pull(loss: Loss, delay: int, margin: float = 0.0) -> Tensor:
         error = loss.chances[delay:, :, 0].detach() - (0.1 + 0.8 * wanted)
         errors = errors + margin * (error**2 + 2 * error * (z - z.detach()))
     return errors.mean()
-
-
-def rate_prior(rates: Tensor, targets: Sequence[float | Tensor], weight: float) -> Tensor:
-    """A loss that pulls rates (detectors,) to their targets; its gradient reaches the detectors through z."""
-    return weight * sum(((rates[l] - target) ** 2 for l, target in enumerate(targets)), start=rates.new_zeros(()))
 
 
 def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo = "rise", margin: float = 0.0) -> Tensor:
