@@ -30,7 +30,9 @@ from torch import Tensor, nn  # noqa: E402
 from hmrnn.nn.hmlstm import HMLSTM  # noqa: E402
 from hmrnn.ops.cuda import cache as cuda_cache  # noqa: E402
 from hmrnn.ops.cuda import engine as cuda  # noqa: E402
+from hmrnn.ops.cuda.captures import capturing  # noqa: E402
 from hmrnn.ops.cuda.gradients import weight_gradients  # noqa: E402
+from hmrnn.ops.cuda.room import watched  # noqa: E402
 from hmrnn.ops.cuda.rows_gradients import RowsGradients  # noqa: E402
 
 SHAPES = [(64, 512), (128, 1024), (512, 1024)]
@@ -127,7 +129,7 @@ def captured(work: Callable[[], object]) -> Callable[[], object]:
         work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with cuda_cache.watched(), cuda_cache.capturing(graph):  # boundaries are forced, so the room is enough
+    with watched(), capturing(graph):  # boundaries are forced, so the room is enough
         work()
     return graph.replay
 

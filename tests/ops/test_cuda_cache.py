@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda.cache import Device, Instance, Lease
+from hmrnn.ops.cuda import captures
+from hmrnn.ops.cuda.cache import Device, Lease
+from hmrnn.ops.cuda.captures import Instance
 from hmrnn.ops.cuda.layer import Spec
 from interpreted import SPEC
 
@@ -62,7 +64,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
         graph.launch = launch
         return graph
 
-    monkeypatch.setattr(cuda_cache, "Plan", Plan)
+    monkeypatch.setattr(captures, "Plan", Plan)
     monkeypatch.setattr(Instance, "_captured", captured)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
@@ -147,7 +149,7 @@ def test_no_more_is_kept_than_said(device: Device) -> None:
 
 def test_long_sequences_do_not_fill_the_memory(device: Device) -> None:
     """A quarter of it is for plans that nobody uses, and each of these takes a fifth."""
-    steps = int(2e8 / (1000 + 3 * cuda_cache.STAGE_BYTES))
+    steps = int(2e8 / (1000 + 3 * captures.STAGE_BYTES))
     for length in range(steps, steps + 4):
         train(device, length)
         last = train(device, length)
@@ -193,7 +195,7 @@ def test_inside_a_capture_of_the_callers_nothing_is_taken_or_kept(
 
 
 def test_where_the_caller_says_so_nothing_is_captured_or_remembered(device: Device) -> None:
-    with cuda_cache.uncaptured():
+    with captures.uncaptured():
         instances = [train(device, 3) for _ in range(3)]
     assert not any(instance.graphs for instance in instances)
     assert not device.idle
@@ -220,10 +222,10 @@ def test_graphs_that_load_weights_are_few_and_fit_their_place(device: Device, mo
 
     train(device, 3)
     instance = train(device, 3)
-    weights = [[(Weight(str(i)),)] for i in range(cuda_cache.LOADS + 2)]
+    weights = [[(Weight(str(i)),)] for i in range(captures.LOADS + 2)]
     for w in [w for w in weights for _ in range(4)] + weights[::-1]:
         loaded.clear()
         instance.load_weights(w)  # type: ignore[arg-type]
         assert loaded
         assert set(loaded) == {w[0][0].name}
-    assert len(instance.loads) == cuda_cache.LOADS
+    assert len(instance.loads) == captures.LOADS

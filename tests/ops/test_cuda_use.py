@@ -18,6 +18,7 @@ from hmrnn import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Result, State, reference
 from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda import captures
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.trainer import Trainer
@@ -122,7 +123,7 @@ def test_weights_and_slope_change_between_replays() -> None:
 
 def test_weights_that_move_in_memory() -> None:
     """Graphs load the weights of a few places; here there are more, each met often enough to be captured, and back."""
-    networks, (x,) = [network() for _ in range(cuda_cache.LOADS + 2)], inputs(1)
+    networks, (x,) = [network() for _ in range(captures.LOADS + 2)], inputs(1)
     for i, rnn in enumerate(networks):
         with torch.no_grad():
             rnn.U[0].mul_(1 + i)
@@ -271,7 +272,7 @@ def test_a_captured_training_update_is_that_which_is_run(detectors: dict[str, An
                 cuda.forget()
             trainer.step()
         assert trainer.watch.counts.tolist() == [12, 0, 0, 0]
-        assert any(device._moved for device in cuda_cache._devices.values()) is (detectors is TOO_LOW)
+        assert any(device.room.moved for device in cuda_cache._devices.values()) is (detectors is TOO_LOW)
         found.append([p.detach() for p in trainer.model.parameters()])
     for a, b in zip(*found):
         assert (a - b).norm() <= 1e-2 * b.norm()

@@ -15,7 +15,7 @@ from hmrnn import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, choose_engine
 from hmrnn.ops.cuda import cache as cuda_cache
-from hmrnn.ops.cuda import choice, rows
+from hmrnn.ops.cuda import captures, choice, room, rows
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.layer import Spec
 from interpreted import SPEC, TOLERANCE, check, interpreted, poisoned
@@ -129,8 +129,8 @@ def test_at_word_rates_it_takes_less_memory_than_the_dense_engine() -> None:
     )  # fmt: skip
     moving = choice.moving((0.19, 0.045), flush=False)
     found = [
-        cuda_cache.new_plan(spec).nbytes,
-        cuda_cache.new_plan(dataclasses.replace(spec, rows=True, room=choice.room(moving, T * B))).nbytes,
+        captures.new_plan(spec).nbytes,
+        captures.new_plan(dataclasses.replace(spec, rows=True, room=room.size(moving, T * B))).nbytes,
     ]
     others = 3 * T * B * H * half.itemsize + 4 * (7 * 4 * H * H + 4 * H * 128)
     dense, compact = ((nbytes + others) / 2**20 for nbytes in found)

@@ -16,7 +16,7 @@ from torch import Tensor
 import tiny
 import tiny_strokes
 from hmrnn.config import Config
-from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda import captures, room
 from hmrnn.training import capture
 from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.trainer import Trainer
@@ -104,7 +104,7 @@ def test_engines_capture_no_parts_of_updates_that_will_be_captured(
     seen = []
 
     def look(batch: Batch) -> None:
-        seen.append(cuda_cache._uncaptured.get())
+        seen.append(captures.UNCAPTURED.get())
         recorder.update(batch)
 
     monkeypatch.setattr(capture, "LIMIT", 1)
@@ -125,7 +125,7 @@ def test_no_garbage_is_collected_while_a_graph_is_captured(recorder: Recorder, c
     def update(batch: Batch) -> None:
         graph = recorder.capturing
         if graph is not None:
-            with cuda_cache.capturing(Graph(), pool=Pool(), stream=Stream()):  # type: ignore[arg-type]
+            with captures.capturing(Graph(), pool=Pool(), stream=Stream()):  # type: ignore[arg-type]
                 pass
             recorder.capturing = graph
         before = sum(generation["collections"] for generation in gc.get_stats())
@@ -160,7 +160,7 @@ def test_an_update_whose_logs_had_too_little_room_runs_again_and_is_captured_ane
     device = SimpleNamespace(lacked=lambda spec, events: next(answers))
 
     def update(batch: Batch) -> None:
-        watched = cuda_cache._watched.get()
+        watched = room.WATCHED.get()
         assert (watched is None) is (recorder.capturing is None)
         if watched is not None:
             watched.calls.append((device, None, torch.zeros(1)))  # type: ignore[arg-type]

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from hmrnn import __version__, ops
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import small
-from hmrnn.ops.cuda import cache as cuda_cache
 from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.cuda.captures import capturing
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033), "no FLUSH": (0.19, 0.045)}
 """Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
@@ -276,7 +276,7 @@ def captured(work: Work) -> Work:
             work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with cuda_cache.capturing(graph):
+        with capturing(graph):
             work()
         graphs.append(graph)
 

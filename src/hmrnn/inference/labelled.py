@@ -19,7 +19,7 @@ from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.output import Output, changes
 from hmrnn.nn.sequences import SequenceModel, flat_directions
-from hmrnn.ops.cuda.cache import uncaptured
+from hmrnn.ops.cuda.captures import uncaptured
 
 Work = tuple[tuple[float, ...], tuple[float, ...], float]
 """Boundary rates, shares of the steps at which each layer moved, multiply-adds per step."""

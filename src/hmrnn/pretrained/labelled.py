@@ -19,7 +19,7 @@ from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, on_steps
 from hmrnn.nn.transducer import TransducerModel
-from hmrnn.ops.cuda.cache import uncaptured
+from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
 
 T = TypeVar("T")

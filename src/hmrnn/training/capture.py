@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hmrnn.ops.cuda import cache as cuda_cache
+from hmrnn.ops.cuda import captures, room
 
 Batch = tuple[Tensor, ...]
 LIMIT = 32
@@ -22,7 +22,7 @@ class _Kind:
     calls: int = 0
     static: Batch = ()
     graph: torch.cuda.CUDAGraph | None = None
-    watched: cuda_cache.Watched = dataclasses.field(default_factory=cuda_cache.Watched)
+    watched: room.Watched = dataclasses.field(default_factory=room.Watched)
 
 
 class CapturedUpdate:
@@ -32,7 +32,7 @@ class CapturedUpdate:
     ``update`` may change only tensors that keep their memory. The graphs never run at the same time and keep nothing
     outside those tensors, so they share one memory pool.
 
-    If logs of the engine had too little room (:class:`hmrnn.ops.cuda.cache.Watched`), ``update`` must change nothing.
+    If logs of the engine had too little room (:class:`hmrnn.ops.cuda.room.Watched`), ``update`` must change nothing.
     It is then run again, with the same random numbers and without a graph, and the next batch is captured anew.
     """
 
@@ -52,14 +52,14 @@ class CapturedUpdate:
         known = self.kinds.setdefault(key, _Kind())
         if known.graph is None and known.calls < self.WARM_UP:
             known.calls += 1
-            with cuda_cache.uncaptured():  # captures of the engine itself would stay in memory unused
+            with captures.uncaptured():  # captures of the engine itself would stay in memory unused
                 self._run(batch)
             return
         if known.graph is None:
             known.static = tuple(a.clone() for a in batch)
             known.graph = torch.cuda.CUDAGraph()
-            capturing = cuda_cache.capturing(known.graph, pool=self.pool, stream=self.stream)
-            with cuda_cache.watched() as known.watched, capturing:
+            capture = captures.capturing(known.graph, pool=self.pool, stream=self.stream)
+            with room.watched() as known.watched, capture:
                 self.update(known.static)
         for static, now in zip(known.static, batch):
             static.copy_(now)
@@ -67,10 +67,10 @@ class CapturedUpdate:
         known.graph.replay()
         if drawn is not None and known.watched.lacked():
             torch.cuda.set_rng_state(drawn)
-            known.graph, known.watched = None, cuda_cache.Watched()
+            known.graph, known.watched = None, room.Watched()
             if all(kind.graph is None for kind in self.kinds.values()):
                 self.pool = torch.cuda.graph_pool_handle()  # torch refuses a pool whose last graph is gone
-            with cuda_cache.uncaptured():
+            with captures.uncaptured():
                 self._run(batch)
 
     def _run(self, batch: Batch) -> None:

@@ -19,7 +19,7 @@ from hmrnn.nn.bidirectional import one_way
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
-from hmrnn.ops.cuda.cache import enough_room
+from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
