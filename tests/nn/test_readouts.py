@@ -77,12 +77,9 @@ def test_packed_and_batch_first_outputs_have_the_same_segments() -> None:
         packed, _ = rnn(pack_padded_sequence(given, torch.tensor(LENGTHS), batch_first))
         turned = given[order] if batch_first else given[:, order]
         mixed, _ = rnn(pack_padded_sequence(turned, torch.tensor(LENGTHS)[order], batch_first, enforce_sorted=False))
-        for found in (
-            segment_states(padded, 1, LENGTHS, batch_first=batch_first),
-            segment_states(packed, 1, batch_first=batch_first),
-        ):
+        for found in (segment_states(padded, 1, LENGTHS), segment_states(packed, 1)):
             assert all(torch.equal(got, expected) for got, expected in zip(found, want, strict=True))
-        found = segment_states(mixed, 1, batch_first=batch_first)
+        found = segment_states(mixed, 1)
         torch.testing.assert_close(found.states, want.states[:, order], rtol=0, atol=1e-12)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from hmrnn import HMLSTM, InputError, Segmentation
 from hmrnn.nn import TreeReadOut
@@ -18,7 +19,8 @@ T, SIZES, LENGTHS = 12, (6, 4, 3), [12, 7, 1]
 def test_it_is_the_recursion_over_the_tree() -> None:
     rnn = HMLSTM(5, SIZES, 3).double()
     forced = torch.rand(T, 3, 2) < torch.tensor([0.5, 0.3])
-    out, _ = rnn(torch.randn(T, 3, 5, dtype=torch.float64), lengths=LENGTHS, boundaries=forced)
+    x = torch.randn(T, 3, 5, dtype=torch.float64)
+    out, _ = rnn(x, lengths=LENGTHS, boundaries=forced)
     read_out = TreeReadOut(rnn.output_sizes, 4, 2).double()
     found = read_out(out, LENGTHS)
 
@@ -45,6 +47,14 @@ def test_it_is_the_recursion_over_the_tree() -> None:
 
         torch.testing.assert_close(found[b], read_out.linear(value(tree)[0]))
     found.sum().backward()
+    rnn.batch_first = True
+    x, forced = x.transpose(0, 1), forced.transpose(0, 1)
+    packed = pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    for out, lengths in (
+        (rnn(x, lengths=LENGTHS, boundaries=forced)[0], LENGTHS),
+        (rnn(packed, boundaries=forced)[0], None),
+    ):
+        torch.testing.assert_close(read_out(out, lengths), found)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
 
 
@@ -54,5 +64,5 @@ def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"^a tree needs boundaries \(T, B, L-1\) of a network of one direction"):
         read_out(both)
     other, _ = HMLSTM(5, 6, 2)(torch.randn(T, 2, 5))
-    with pytest.raises(InputError, match=r"^the layers must be tensors of the sizes \(6, 4, 3\), rnn.output_sizes$"):
+    with pytest.raises(InputError, match=r"^the layers must have the sizes \(6, 4, 3\), rnn.output_sizes$"):
         read_out(other)

@@ -7,12 +7,11 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hmrnn.analysis import render
 from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
@@ -117,23 +116,24 @@ class Segmentation:
         return Segmentation(self.symbols[part], *arrays)
 
     @classmethod
-    def of(cls, out: Output, symbols: Iterable[str], sequence: int = 0, *, batch_first: bool = False) -> Segmentation:
+    def of(cls, out: Output, symbols: Iterable[str], sequence: int = 0) -> Segmentation:
         """What a network of your own found in one sequence, from the output of its HMLSTM.
 
         ``symbols`` has a string for each step, such as the characters of a text; steps beyond them are padding.
         ``sequence`` is its place in the batch. Of two directions, boundaries and operations are the forward one's.
         """
-        padded = [pad_packed_sequence(h, batch_first)[0] if isinstance(h, PackedSequence) else h for h in out.hidden]
-        batched, shown = padded[0].dim() == 3, tuple(symbols)
+        out, _ = out.time_first()
+        hidden, shown = cast(tuple[Tensor, ...], out.hidden), tuple(symbols)
+        batched = hidden[0].dim() == 3
 
         def part(a: Tensor) -> np.ndarray:
             a = a[..., 0] if a.dim() == 3 + batched else a  # the last axis is the direction
-            a = a if not batched else a[sequence] if batch_first else a[:, sequence]
+            a = a[:, sequence] if batched else a
             if len(a) < len(shown):
                 raise InputError(f"symbols must be at most one per step, {len(a)} in all; got {len(shown)}")
             return a[: len(shown)].detach().float().cpu().numpy()
 
-        norms = np.stack([np.linalg.norm(part(h), axis=-1) for h in padded], axis=-1)
+        norms = np.stack([np.linalg.norm(part(h), axis=-1) for h in hidden], axis=-1)
         boundaries, probabilities, operations = map(part, (out.boundaries, out.probabilities, out.operations))
         return cls(shown, boundaries > 0.5, probabilities, operations.astype(np.uint8), norms)
 

@@ -199,7 +199,8 @@ class BidirectionalHMLSTM(HMLSTM):
         )
         if packed is not None:
             hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
-        return Output(hidden, *(joined(n) for n in ("boundaries", "probabilities", "operations"))), States(end, start)
+        others = (joined(name) for name in ("boundaries", "probabilities", "operations"))
+        return type(out)(hidden, *others), States(end, start)
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
         raise InputError(

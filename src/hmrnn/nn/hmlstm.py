@@ -14,7 +14,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
-from hmrnn.nn.output import Output, operations, pack_like, unpack
+from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Symbols, single_step, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
@@ -291,7 +291,7 @@ class HMLSTM(Sloped):
         done = operations(result.boundaries, state.z, active, flush=self.flush, copy=self.copy)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
         if self.batch_first:
-            out = Output(
+            out = BatchFirst(
                 tuple(h.transpose(0, 1) for h in result.hidden),
                 *(a.transpose(0, 1) for a in (out.boundaries, out.probabilities, out.operations)),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,8 @@ class Operation(enum.IntEnum):
 class Output:
     """The output of HMLSTM for a sequence; with ``batch_first`` T and B are swapped. ``repr`` shows its shapes."""
 
+    batch_first: ClassVar[bool] = False
+    """Whether T and B are swapped, which read-outs and ``Segmentation.of`` look at."""
     hidden: tuple[Tensor, ...] | tuple[PackedSequence, ...]
     """L tensors (T, B, H_l), the lowest layer first; zeros in the padding. Packed if the input was.
 
@@ -44,12 +46,31 @@ class Output:
             "hmrnn.nn.ReadOut makes one output of all of them"
         )
 
+    def time_first(self, lengths: Lengths = None) -> tuple[Output, Lengths]:
+        """This output padded, with T before B, and its lengths: those of a packed one, else those given."""
+        hidden: list[Tensor] = []
+        for h in self.hidden:
+            if isinstance(h, PackedSequence):
+                h, lengths = pad_packed_sequence(h)
+                hidden.append(h)
+            else:
+                hidden.append(h.transpose(0, 1) if self.batch_first else h)
+        others = (self.boundaries, self.probabilities, self.operations)
+        return Output(tuple(hidden), *(a.transpose(0, 1) if self.batch_first else a for a in others)), lengths
+
     def __repr__(self) -> str:
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return f"Output({', '.join(f'{name}={shapes(value)}' for name, value in fields)})"
 
 
-torch.export.register_dataclass(Output)  # so that it may be what an exported module returns
+class BatchFirst(Output):
+    """The output of a network with ``batch_first``: B before T in everything that it holds."""
+
+    batch_first: ClassVar[bool] = True
+
+
+for kind in (Output, BatchFirst):
+    torch.export.register_dataclass(kind)  # so that it may be what an exported module returns
 
 
 def operations(

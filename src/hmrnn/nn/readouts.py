@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
 from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, readable
-from hmrnn.nn.output import Output
+from hmrnn.nn.output import Lengths, Output
 
 Pool = Literal["last", "mean", "max", "attention"]
 POOLS: tuple[str, ...] = get_args(Pool)
@@ -35,9 +34,7 @@ class SegmentStates(NamedTuple):
         return torch.arange(len(self.ends), device=self.ends.device)[:, None] < self.counts
 
 
-def segment_states(
-    out: Output, level: int | None = 1, lengths: Tensor | Sequence[int] | None = None, *, batch_first: bool = False
-) -> SegmentStates:
+def segment_states(out: Output, level: int | None = 1, lengths: Lengths = None) -> SegmentStates:
     """The states of the segments of a level.
 
     A segment of level l ends where the detector of layer l fires, and at the end of the sequence. Its state is h of all
@@ -49,7 +46,6 @@ def segment_states(
         out: the output of a network for sequences with a batch dimension.
         level: 0: every step is a segment; from 1: a level of the hierarchy; None: the whole sequence is one.
         lengths: (B,) as given to the network; not needed if ``out.hidden`` is packed.
-        batch_first: whether ``out`` is (B, T, ...).
 
     Example::
 
@@ -58,13 +54,11 @@ def segment_states(
         >>> words.states.shape[1:], words.mask.sum(0).equal(words.counts), words.ends.amax(0).tolist()
         (torch.Size([4, 50]), True, [49, 19, 29, 6])
     """
-    hidden, lengths = _padded(out, lengths, batch_first)
-    boundaries = out.boundaries
+    out, lengths = out.time_first(lengths)
+    hidden, boundaries = cast(tuple[Tensor, ...], out.hidden), out.boundaries
     both = boundaries.dim() == hidden[0].dim() + 1
     if hidden[0].dim() != 3:
         raise InputError(f"segments need a batch dimension; got hidden of shape {tuple(hidden[0].shape)}")
-    if batch_first:
-        hidden, boundaries = [h.transpose(0, 1) for h in hidden], boundaries.transpose(0, 1)
     T, B, levels = boundaries.shape[:3]
     if level is not None and not 0 <= not_negative("level", level) <= levels:
         raise InputError(f"level must lie between 0 (steps) and {levels}, the number of detectors; got {level}")
@@ -89,18 +83,6 @@ def segment_states(
     return SegmentStates(torch.cat(parts, dim=-1).masked_fill(~mask[..., None], 0), starts, ends, counts)
 
 
-def _padded(
-    out: Output, lengths: Tensor | Sequence[int] | None, batch_first: bool
-) -> tuple[list[Tensor], Tensor | Sequence[int] | None]:
-    """h of each layer, padded, and the lengths."""
-    hidden: list[Tensor] = []
-    for h in out.hidden:
-        if isinstance(h, PackedSequence):
-            h, lengths = pad_packed_sequence(h, batch_first=batch_first)
-        hidden.append(h)
-    return hidden, lengths
-
-
 class SequenceReadOut(nn.Module):
     """One output per sequence: h of all layers, pooled over its steps or over the segments of a level; a linear map.
 
@@ -112,7 +94,6 @@ class SequenceReadOut(nn.Module):
         level: what is pooled: 0 for steps, l for the segments of level l, which :func:`segment_states` describes.
             Not for "last".
         bias: whether the linear map has a bias.
-        batch_first: whether the network's output is (B, T, ...).
 
     Inputs: out, the network's output; lengths as given to the network (not needed if ``out.hidden`` is packed).
 
@@ -135,7 +116,6 @@ class SequenceReadOut(nn.Module):
         pool: Pool = "last",
         level: int = 0,
         bias: bool = True,
-        batch_first: bool = False,
     ) -> None:
         super().__init__()
         self.sizes = tuple(positive("sizes", size) for size in sizes)
@@ -143,22 +123,19 @@ class SequenceReadOut(nn.Module):
         self.level = not_negative("level", level)
         if pool == "last" and level > 0:
             raise InputError(f'pool "last" is the state at the end of the sequence, so level must be 0; got {level}')
-        self.batch_first = batch_first
         self.attention = Attention(sum(self.sizes)) if pool == "attention" else None
         self.linear = nn.Linear(sum(self.sizes), positive("output_size", output_size), bias=bias)
 
-    def forward(self, out: Output, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+    def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
         return self.linear(self.pooled(out, lengths)[0])
 
-    def pooled(
-        self, out: Output, lengths: Tensor | Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor, SegmentStates]:
+    def pooled(self, out: Output, lengths: Lengths = None) -> tuple[Tensor, Tensor, SegmentStates]:
         """The pooled vectors (B, D), the weight of each segment in them (B, S), and the segments.
 
         Weights sum to 1 and are 0 in the padding. "max": the share of the units whose largest value is there.
         """
         level = None if self.pool == "last" else self.level
-        found = segment_states(out, level, lengths, batch_first=self.batch_first)
+        found = segment_states(out, level, lengths)
         states, mask = found.states, found.mask
         if states.shape[-1] != sum(self.sizes):
             sizes = [h.data.shape[-1] for h in out.hidden]

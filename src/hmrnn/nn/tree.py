@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_lengths, positive
-from hmrnn.nn.output import Output
+from hmrnn.nn.output import Lengths, Output
 
 
 class TreeReadOut(nn.Module):
@@ -30,7 +31,9 @@ class TreeReadOut(nn.Module):
         size: size of h and c of a node.
         output_size: size of the output, such as the number of classes.
 
-    Inputs: out, the network's output (T, B, ...), and lengths as given to the network. Output: (B, output_size).
+    Inputs: out, the network's output; lengths as given to the network (not needed if ``out.hidden`` is packed).
+
+    Output: (B, output_size).
 
     Example::
 
@@ -49,13 +52,14 @@ class TreeReadOut(nn.Module):
         self.forget = nn.Linear(self.size, self.size)  # F and d
         self.linear = nn.Linear(self.size, positive("output_size", output_size))
 
-    def forward(self, out: Output, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+    def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
+        out, lengths = out.time_first(lengths)
         z = out.boundaries
         if z.dim() != 3 or z.shape[-1] == 0:
             raise InputError("a tree needs boundaries (T, B, L-1) of a network of one direction with detectors")
-        hidden: list[Tensor] = [h for h in out.hidden if isinstance(h, Tensor)]
+        hidden = cast(tuple[Tensor, ...], out.hidden)
         if tuple(h.shape[-1] for h in hidden) != self.sizes:
-            raise InputError(f"the layers must be tensors of the sizes {self.sizes}, rnn.output_sizes")
+            raise InputError(f"the layers must have the sizes {self.sizes}, rnn.output_sizes")
         T, B, levels = z.shape
         given = check_lengths(lengths, T, B, z.device)
         last = torch.full((B,), T - 1, device=z.device) if given is None else given - 1
