@@ -1,4 +1,4 @@
-"""Checks of numbers that the sections of a config share; each names a section and its settings, separated by spaces."""
+"""Checks of values that the sections of a config share; most name a section and its settings, separated by spaces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hmrnn.errors import InputError
 
@@ -41,3 +42,42 @@ def finite(part: str, section: Any) -> None:
         for value in _values(section, field.name):
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"{part}.{field.name} must be finite; got {value}")
+
+
+def typed(part: str, section: Any) -> None:
+    """Raise InputError unless every value is of the type of its setting: a run with another could not be read again."""
+    of_section: Any = type(section)
+    for name, kind in _types(of_section).items():
+        value = getattr(section, name)
+        if not _is(value, kind):
+            raise InputError(f"{part}.{name} must be {_described(kind)}; got {value!r}")
+
+
+_types = functools.cache(get_type_hints)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    arguments, origin = get_args(kind), get_origin(kind)
+    if origin is Literal:
+        return any(value == each and type(value) is type(each) for each in arguments)
+    if origin is UnionType:
+        return any(_is(value, each) for each in arguments)
+    if origin is tuple:
+        kinds = [arguments[0]] * len(value) if isinstance(value, tuple) and arguments[-1] is ... else arguments
+        return type(value) is tuple and len(value) == len(kinds) and all(map(_is, value, kinds))
+    return type(value) is kind or (kind is float and type(value) is int)  # JSON takes no number of NumPy's
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "True or False", type(None): "None"}
+
+
+def _described(kind: Any) -> str:
+    arguments, origin = get_args(kind), get_origin(kind)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is UnionType:
+        return " or ".join(map(_described, arguments))
+    if origin is tuple:
+        count = "" if arguments[-1] is ... else f"{len(arguments)} "
+        return f"a tuple of {count}{_described(arguments[0]).removeprefix('a ')}s"
+    return _NAMES[kind]

@@ -27,6 +27,8 @@ class Config:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work, alone or together with the others."""
+        for name in SECTIONS:
+            checks.typed(name, getattr(self, name))
         m, d, r = self.model, self.detectors, self.regularise
         if m.rnn != "hm-lstm" or m.num_layers == 1:
             for name in ("rates", "bias", "start_at_rates", "rate_control", "pull_weight"):
