@@ -19,7 +19,7 @@ from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_o
 from hmrnn.ops import LayerWeights, Options, State, Symbols, single_step, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.streamed import Streamed
+from hmrnn.ops.single_plan import Streamed
 
 
 class HMLSTM(Sloped):

@@ -162,7 +162,7 @@ def _on_cpu(
         return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
     if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
         return sparse.hmlstm(inputs, weights, state, options, **given)
-    return single.run(inputs, weights, state, options, boundaries)
+    return single.hmlstm(inputs, weights, state, options, boundaries)
 
 
 @torch._disable_dynamo  # the first call imports the compiler, which takes seconds: call it only if compiling

@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.errors import InputError
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
 from hmrnn.ops.single_layer import Loop
-from hmrnn.ops.single_plan import plan_for
-from hmrnn.ops.streamed import Streamed
+from hmrnn.ops.single_plan import Streamed, plan_for
 
 
 def why_not(
@@ -36,32 +34,17 @@ def why_not(
     """Why :func:`hmlstm` cannot take these arguments; None if it can."""
     x = inputs.indices if isinstance(inputs, Symbols) else inputs
     source = inputs.embedding if isinstance(inputs, Symbols) else inputs
-    given = [
-        source,
-        *state.h,
-        *state.c,
-        state.z,
-        state.pending,
-        boundaries,
-        options.slope,
-        *(a for w in weights for a in w),
-    ]
+    states = (*state.h, *state.c, state.z, state.pending)
+    given = [source, *states, boundaries, options.slope, *(a for w in weights for a in w)]
     if x.shape[1] != 1 or lengths is not None:
         return "it takes one sequence without padding"
     if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or source.dtype not in (torch.float32, torch.float64):
         return "it runs on a CPU in float32 or float64, without autocast"
     if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in given):
         return "it has no gradients"
-    if not all(_binary(z) for z in (state.z, state.pending, boundaries) if z is not None):
-        return "it takes boundaries of 0 and 1 only"
     if options.boundary == "soft" or (noise is not None and options.boundary in DRAWN):
         return "it has neither soft nor sampled boundaries"
     return None
-
-
-def _binary(z: Tensor) -> bool:
-    """Whether all values are 0, 1 or NaN (not forced)."""
-    return bool(((z == 0) | (z == 1) | z.isnan()).all())
 
 
 def hmlstm(
@@ -69,26 +52,9 @@ def hmlstm(
     weights: Sequence[LayerWeights],
     state: State,
     options: Options,
-    *,
-    lengths: Tensor | None = None,
     boundaries: Tensor | None = None,  # (T, 1, L-1), NaN: not forced
-    noise: Tensor | None = None,
 ) -> Result:
-    """Run the sequence; see :func:`hmrnn.ops.hmlstm`."""
-    reason = why_not(inputs, weights, state, options, lengths, boundaries, noise)
-    if reason is not None:
-        raise InputError(f'the NumPy code cannot run this: {reason}; use engine="sparse"')
-    return run(inputs, weights, state, options, boundaries)
-
-
-def run(
-    inputs: Tensor | Symbols,
-    weights: Sequence[LayerWeights],
-    state: State,
-    options: Options,
-    boundaries: Tensor | None,
-) -> Result:
-    """:func:`hmlstm` without its checks."""
+    """Run the sequence; see :func:`hmrnn.ops.hmlstm`. :func:`why_not` must be None, and all boundaries 0 or 1."""
     plan = plan_for(weights, options, state)
     products, rows = plan.read(inputs)
     T = len(rows)

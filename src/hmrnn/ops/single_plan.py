@@ -6,7 +6,8 @@ A state that comes from :mod:`hmrnn.ops.single` or :mod:`hmrnn.ops.single_step` 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +16,36 @@ from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights, Options, State, Symbols, autocast_dtype
 from hmrnn.ops.single_layer import Layer, Prepared
-from hmrnn.ops.streamed import Streamed
 
 SETTLED = 256
 """Steps after which a plan makes copies that save time in all that follow."""
 
 TABLE = 1 << 22
 """Elements up to which W·embedding + b of all symbols is kept."""
+
+
+class Streamed(State):
+    """The state of one sequence after a pass or a step, with what the next one can use again.
+
+    A state made from it by ``_replace``, ``detach`` or a copy has none of that. Changes of tensors are detected by
+    autograd's version counters, which do not count changes by ``.data``, NumPy, a fused optimizer or a CUDA graph.
+    """
+
+    cache: Any = None
+    """A :class:`Plan`, or after a step a ``Stream`` of :mod:`hmrnn.ops.single_step`."""
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> State:
+        """The state with ``function`` applied to each tensor; the plan stays, as it depends on none."""
+        new = Streamed(*super().apply(function))
+        new.cache = getattr(self.cache, "plan", self.cache)
+        return new
+
+    def detach(self) -> State:
+        """The same values alone: nothing is remembered."""
+        return State(*self).detach()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, tuple(self)  # which torch.load reads
 
 
 class Plan:

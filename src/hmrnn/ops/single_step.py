@@ -17,8 +17,7 @@ from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.single_layer import Loop, Memory
-from hmrnn.ops.single_plan import Plan, plan_for
-from hmrnn.ops.streamed import Streamed
+from hmrnn.ops.single_plan import Plan, Streamed, plan_for
 
 Stepped = tuple[Streamed, Tensor, Tensor]
 """The new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""

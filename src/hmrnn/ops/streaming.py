@@ -13,7 +13,6 @@ from hmrnn.ops import single_step
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import next_gate, normalise, squash_cell
-from hmrnn.ops.streamed import remembered, streamed
 
 
 class Step(NamedTuple):
@@ -44,14 +43,6 @@ def step(
     pending = None
     if options.gate == "pending":
         pending = (state.z if state.pending is None else state.pending).clone()
-    known = remembered(state, weights)
-    if known is None:
-        copied = z.new_zeros(*z.shape, 1 if weights[0].D2 is None else weights[0].D2.shape[1])
-        for l in range(1, top):  # the first layer never copies
-            copied[:, l] = _on_copy(weights[l], h[l])
-    else:
-        copied = known.on_copy.clone()
-    down: list[Tensor | None] = list(known.down) if known is not None and known.down else [None] * top
     probabilities = torch.empty_like(z)
     changed: list[Tensor] = []
     below, z_below = x, ones  # h⁰ = x, z⁰ = 1
@@ -63,32 +54,20 @@ def step(
         changed.append((flush + fed) > 0)
         moving = changed[l].tolist()
         rows = slice(None) if all(moving) else changed[l].nonzero()[:, 0]
-        s_z = copied[:, l].clone() if l < top else None  # (B, K) the detector's rows of equation 4
+        s_z = _on_copy(w, state.h[l]) if l < top else None  # (B, K) the detector's rows of equation 4
         if s_z is not None and gate is not None and not all(moving) and bool(gate.any()):
-            known_product = down[l]
-            if known_product is None:
-                s_z += gate[:, None] * F.linear(state.h[l + 1], w.detector_rows("V"))
-            else:
-                s_z += gate[:, None] * known_product[:, 4 * w.hidden_size :]
+            s_z += gate[:, None] * F.linear(state.h[l + 1], w.detector_rows("V"))
         if any(moving):
             from_above = None
             if gate is not None and _matters(shared := _shared(gate[rows])):
-                product = down[l]
-                if product is None or not isinstance(rows, slice):
-                    product = _product(w, "V", state.h[l + 1][rows])
-                    down[l] = product if isinstance(rows, slice) else down[l]
-                from_above = _times(shared, product)
+                from_above = _times(shared, _product(w, "V", state.h[l + 1][rows]))
             h_new, c_new, s_moved = _move(
                 w, h[l][rows], c[l][rows], _shared(flush[rows]), below[rows], _shared(fed[rows]), from_above,
                 options.zoneout,
             )  # fmt: skip
             h[l], c[l] = _put(h[l], rows, h_new), _put(c[l], rows, c_new)
-            if l > 0 and not options.of_the_paper:
-                down[l - 1] = None
             if s_z is not None:
-                s_z[rows] = s_moved
-            if 0 < l < top:
-                copied[rows, l] = _on_copy(w, h_new)
+                s_z = _put(s_z, rows, s_moved)
         if s_z is not None:
             probabilities[:, l] = z_new = hard_sigmoid(w.detect(s_z).to(z.dtype), options.slope)
             if options.boundary != "soft":
@@ -101,10 +80,7 @@ def step(
                 pending[:, l] = next_gate(pending[:, l], z_new, fed)
             z[:, l] = z_new
             below, z_below = h[l], z_new
-    if options.of_the_paper:
-        down = []  # FLUSH reads V·h right after h above changed: nothing to reuse
-    new = streamed(State(tuple(h), tuple(c), z, pending), copied, down, weights)
-    return Step(new, torch.stack(changed, dim=1), probabilities)
+    return Step(State(tuple(h), tuple(c), z, pending), torch.stack(changed, dim=1), probabilities)
 
 
 def _gate(state: State, pending: Tensor | None, options: Options, l: int) -> Tensor:
