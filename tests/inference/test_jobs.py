@@ -25,7 +25,7 @@ from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference import jobs as segment_stream
 from hmrnn.inference.jobs import Job
-from hmrnn.inference.segment import segment
+from hmrnn.inference.segment import segment_many
 from hmrnn.nn.context import Told
 from hmrnn.nn.models import LanguageModel
 
@@ -55,7 +55,7 @@ def test_one_stream_finds_what_segment_finds(tmp_path: Path) -> None:
     assert one.run() is None
     (target,) = one.targets
     assert target == tmp_path / "out" / "a.txt.jsonl"
-    found = segment(network(), tiny.VOCABULARY.encode(text), list(text))
+    [found] = segment_many(network(), [tiny.VOCABULARY.encode(text)], [list(text)])
     records = lines(target)
     assert "".join(record["text"] for record in records) == text
     assert [record["start"] for record in records] == list(range(0, 200, 16))

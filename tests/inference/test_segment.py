@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from hmrnn import InputError, Operation
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig, ModelConfig
-from hmrnn.inference.segment import segment, segment_many
+from hmrnn.inference.segment import segment_many
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
 
@@ -21,6 +22,10 @@ def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: objec
     detectors = DetectorConfig(estimator=estimator, on_copy=on_copy)
     config = ModelConfig(**{**sizes, **options})  # type: ignore[arg-type]
     return LanguageModel(11, config, detectors=detectors)
+
+
+def segment(model: LanguageModel, sequence: Any, symbols: Any, **how: int) -> Segmentation:
+    return segment_many(model, [sequence], [symbols], **how)[0]
 
 
 def indices(T: int = 60) -> np.ndarray:

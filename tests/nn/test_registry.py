@@ -19,7 +19,7 @@ from hmrnn.config import ModelConfig
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
 from hmrnn.inference.read import Reader
-from hmrnn.inference.segment import segment
+from hmrnn.inference.segment import segment_many
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
@@ -194,12 +194,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 def test_no_detectors_no_segments(kind: str) -> None:
     model = LanguageModel(9, config(kind, num_layers=1).model)
     with pytest.raises(InputError, match=rf"^a network without detectors finds no segments; got model.rnn {kind}, "):
-        segment(model, np.zeros(3, np.int64), "aaa")
+        segment_many(model, [np.zeros(3, np.int64)], ["aaa"])
 
 
 def test_hrnn_segments_are_words_and_lines() -> None:
     model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3))
-    found = segment(model, LINES.encode(TEXT), TEXT, chunk=7)
+    [found] = segment_many(model, [LINES.encode(TEXT)], [TEXT], chunk=7)
     assert found.segments(1) == ["the ", "cat ", "sat\n", "on ", "the ", "mat\n", "\n", "it ", "was ", "fat "]
     assert found.segments(2) == ["the cat sat\n", "on the mat\n", "\n", "it was fat "]
     # The second layer reads 10 words, and is flushed after 3 lines; the word after one of these is but a line end.

@@ -23,7 +23,7 @@ from hmrnn.data.labels.corpus import LabelCorpus
 from hmrnn.data.text.lines import split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find
-from hmrnn.inference.segment import segment
+from hmrnn.inference.segment import segment_many
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.strokes import writing
@@ -189,7 +189,7 @@ def passage(model: TextModel, corpus: Corpus) -> Segmentation:
         return model.segment(text, condition=lines.conditions[chosen] if lines.conditions else None)
     symbols = corpus.valid[: CONTEXT + PASSAGE]
     start = max(0, min(CONTEXT, len(symbols) - PASSAGE))
-    return segment(model.network, symbols, corpus.vocabulary.pieces(symbols))[start:]
+    return segment_many(model.network, [symbols], [corpus.vocabulary.pieces(symbols)])[0][start:]
 
 
 def _segments(model: TextModel, corpus: Corpus) -> list[str]:

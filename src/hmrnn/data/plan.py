@@ -35,22 +35,21 @@ class Plan:
         if not 0 <= index < len(self):
             raise InputError(f"batches of an epoch go from 0 to {len(self) - 1}; got index {index}")
         if self._arranged[0] != epoch:
-            self._arranged = (epoch, arrange(self.lengths, len(self), self.seed, epoch))
+            self._arranged = (epoch, self._arrange(epoch))
         return self._arranged[1][index]
 
-
-def arrange(lengths: np.ndarray, batches: int, seed: int | None, epoch: int) -> list[np.ndarray]:
-    """The indices of the sequences of each batch of an epoch, as :class:`Plan` describes it."""
-    edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all sequences
-    if seed is None:
-        return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
-    random = np.random.default_rng([seed, epoch])
-    order = random.permutation(len(lengths))
-    for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
-        part = order[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
-        part[:] = part[np.argsort(lengths[part], kind="stable")]
-    arranged = np.split(order, edges[1:-1])
-    return [arranged[i] for i in random.permutation(batches)]
+    def _arrange(self, epoch: int) -> list[np.ndarray]:
+        batches, lengths = len(self), self.lengths
+        edges = np.arange(batches + 1) * len(lengths) // batches  # of the batches, in a concatenation of all sequences
+        if self.seed is None:
+            return np.split(np.argsort(lengths, kind="stable"), edges[1:-1])
+        random = np.random.default_rng([self.seed, epoch])
+        order = random.permutation(len(lengths))
+        for pool in np.array_split(np.arange(batches), -(-batches // _POOL)):
+            part = order[edges[pool[0]] : edges[pool[-1] + 1]]  # a view, sorted in place
+            part[:] = part[np.argsort(lengths[part], kind="stable")]
+        arranged = np.split(order, edges[1:-1])
+        return [arranged[i] for i in random.permutation(batches)]
 
 
 def padded_length(length: int, finest: int = _FINEST) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from hmrnn.data.labels.sequences import for_numpy
+from hmrnn.data.labels.sequences import for_numpy, scale_of, scaled
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
@@ -24,7 +24,6 @@ from hmrnn.utils.devices import find_device
 Series = np.ndarray | Tensor | Sequence[Any]
 _ABREAST = 64  # most series in a batch of predict, transform and score
 _MOST = 1 << 18  # most steps in such a batch, padding included: it bounds memory
-_LARGEST = 1e15  # what float32 can multiply and square
 _FEWEST = 16  # a CPU reads series one by one unless a batch holds this many times the steps of its longest
 
 
@@ -117,11 +116,9 @@ class HMSegmenter(Estimator):
         self._check()
         device, seed = find_device(self.device), seed_of(self.random_state)
         whole = np.concatenate(series)
-        mean, deviation = whole.mean(axis=0), whole.std(axis=0)
-        varies = (np.ptp(whole, axis=0) > 0) & (deviation > 0)  # rounding may give a constant some deviation
-        scale = np.where(varies, deviation, 1.0)
-        scaled = [_scaled(one, mean, scale) for one in series]
-        runs = [self._train(scaled, device, seed + k) for k in range(self.n_init)]
+        mean, scale = scale_of(whole)
+        read = [scaled(one, mean, scale) for one in series]
+        runs = [self._train(read, device, seed + k) for k in range(self.n_init)]
         last = max(1, self.updates // 10)
         network, losses = min(runs, key=lambda run: float(np.mean(run[1][-last:])))
         self.n_features_in_: int = whole.shape[1]  # from here on nothing fails: the attributes belong to one fit
@@ -132,12 +129,12 @@ class HMSegmenter(Estimator):
         found = self._read(series, lambda hidden, fired, log_density: (_cuts(fired).sum(axis=0), log_density.sum()))
         count = len(whole) - len(series)  # steps that are predicted, and before which there can be a cut
         self.rates_: np.ndarray = sum(cuts for cuts, _ in found) / count
-        self._warn(sum(total for _, total in found) / count / len(self.rates_), scaled)
+        self._warn(sum(total for _, total in found) / count / len(self.rates_), read)
         return self
 
-    def _warn(self, score: float, scaled: list[np.ndarray]) -> None:
+    def _warn(self, score: float, series: list[np.ndarray]) -> None:
         """Warn if a constant Gaussian has a better score, or ``predict`` misses a rate by more than a factor of two."""
-        steps = np.concatenate([one[1:] for one in scaled]).astype(float)
+        steps = np.concatenate([one[1:] for one in series]).astype(float)
         deviation = np.maximum(steps.std(axis=0), FLOOR)
         z = (steps - steps.mean(axis=0)) / deviation
         constant = -(0.5 * z**2 + np.log(deviation) + 0.5 * math.log(2 * math.pi)).sum(axis=1).mean()
@@ -220,9 +217,9 @@ class HMSegmenter(Estimator):
         results: list[Any] = [None] * len(series)
         device = self.network_.rnn.b[0].device
         for group in _groups([len(one) for one in series], _FEWEST if device.type == "cpu" else 1):
-            scaled = [torch.from_numpy(_scaled(series[k], self.mean_, self.scale_)) for k in group]
-            x = pad_sequence(scaled).to(device)
-            lengths = torch.tensor([len(one) for one in scaled]) if len(group) > 1 else None
+            read = [torch.from_numpy(scaled(series[k], self.mean_, self.scale_)) for k in group]
+            x = pad_sequence(read).to(device)
+            lengths = torch.tensor([len(one) for one in read]) if len(group) > 1 else None
             with torch.inference_mode():
                 log_density, out, _ = self.network_(x, x[:1], x[1:], None, lengths)
             hidden, boundaries = [h.cpu().numpy() for h in out.hidden], out.boundaries.cpu().numpy()
@@ -297,14 +294,6 @@ def _groups(lengths: Sequence[int], fewest: int) -> Iterator[list[int]]:
 def _within(value: Any, least: float) -> bool:
     """Whether this is a finite number above ``least``."""
     return isinstance(value, int | float | np.integer | np.floating) and bool(least < value < math.inf)
-
-
-def _scaled(one: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The series as the network reads it."""
-    scaled = (one - mean) / scale
-    if (largest := np.abs(scaled).max()) > _LARGEST:
-        raise InputError(f"a series must stay within {_LARGEST:g} deviations of the training series; got {largest:g}")
-    return scaled.astype(np.float32)
 
 
 def _cuts(fired: np.ndarray) -> np.ndarray:

@@ -21,6 +21,8 @@ from hmrnn.nn.output import Output, changes
 from hmrnn.nn.sequences import SequenceModel, flat_directions
 from hmrnn.ops.cuda.captures import uncaptured
 
+BATCH = 64
+"""Sequences that are read side by side to be answered."""
 Work = tuple[tuple[float, ...], tuple[float, ...], float]
 """Boundary rates, shares of the steps at which each layer moved, multiply-adds per step."""
 
@@ -92,7 +94,7 @@ def tensors(batch: Batch, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 def read_labelled(
-    model: SequenceModel, reads: Labelling, items: Sequence[Item], batch_size: int = 64
+    model: SequenceModel, reads: Labelling, items: Sequence[Item]
 ) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
     """Groups of sequences of similar length: their places in ``items``, and inputs, lengths, counted, places."""
     none = [np.zeros(1, np.int64)] * len(items)
@@ -101,8 +103,8 @@ def read_labelled(
     examples = Examples(list(items), [reads.encode(one) for one in items], targets, places, np.ones(len(items)))
     order = np.argsort(examples.lengths, kind="stable")
     device = next(model.parameters()).device
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
         inputs, lengths, _, counted, at, _ = tensors(pad(examples, chosen), device)
         yield chosen.tolist(), (inputs, lengths, counted, at)
 

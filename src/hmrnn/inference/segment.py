@@ -21,28 +21,6 @@ By: TypeAlias = Literal["detectors", "head"]
 """What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
 
 
-def segment(
-    model: Model,
-    sequence: Sequence[int] | np.ndarray,
-    symbols: Sequence[str],
-    *,
-    chunk: int = 512,
-    progress: Callable[[int, int], None] | None = None,
-) -> Segmentation:
-    """Read a sequence from the zero state and report what the network found in it.
-
-    Args:
-        model: runs on the device of its parameters, as in ``eval()``.
-        sequence: indices (T,) of the symbols of a text, or normalised points (T, 3).
-        symbols: T strings, the steps as they are displayed.
-        chunk: steps per pass, which bounds the memory; the state is carried, so the result does not depend on it.
-        progress: is called with the steps done and their total.
-
-    The bits of points are -log2 of densities in normalised coordinates, and may be negative.
-    """
-    return segment_many(model, [sequence], [symbols], chunk=chunk, progress=progress)[0]
-
-
 def segment_many(
     model: Model,
     sequences: Sequence[Sequence[int] | np.ndarray],
@@ -55,7 +33,12 @@ def segment_many(
     late: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
-    """As :func:`segment`, each sequence by itself, ``batch`` of similar length side by side.
+    """Read each sequence by itself from the zero state, and report what the network found in it.
+
+    Sequences are indices (T,) of the symbols of a text, or normalised points (T, 3); ``symbols`` are T strings of each,
+    the steps as they are displayed. ``batch`` of similar length are read side by side, ``chunk`` steps per pass, which
+    bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits of
+    points are -log2 of densities in normalised coordinates, and may be negative.
 
     ``prime`` are symbols that are read before every sequence, and are not part of the result. ``by`` "head" takes the
     segments of level 1 from the segmental head: the most probable ones, and the probability of each end. ``late`` is

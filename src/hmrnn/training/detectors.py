@@ -95,12 +95,17 @@ def segment_pull(loss: Loss, delay: int, margin: float = 0.0) -> Tensor:
     wanted, z = loss.segments.detach(), loss.boundaries[..., 0]
     if delay:
         wanted, z = wanted[:-1], z[1:]
+    return _errors(z, wanted, None if loss.chances is None else loss.chances[delay:, :, 0], margin).mean()
+
+
+def _errors(z: Tensor, wanted: Tensor, chances: Tensor | None, margin: float) -> Tensor:
+    """(T, B): squared distances of z from what is wanted and, ``margin`` times, of its chances from 0.1 or 0.9."""
     errors = (z - wanted) ** 2
-    if margin > 0:
-        assert loss.chances is not None
-        error = loss.chances[delay:, :, 0].detach() - (0.1 + 0.8 * wanted)
-        errors = errors + margin * (error**2 + 2 * error * (z - z.detach()))
-    return errors.mean()
+    if margin == 0:
+        return errors
+    assert chances is not None
+    error = chances.detach() - (0.1 + 0.8 * wanted)
+    return errors + margin * (error**2 + 2 * error * (z - z.detach()))  # z has the gradient of its chances
 
 
 def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo = "rise", margin: float = 0.0) -> Tensor:
@@ -133,12 +138,7 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
     for l, target in enumerate(targets):
         least = highest.take((target * count).long().clamp(max=height.numel() - 1))
         wanted = ((height > least) & (height > 0)).to(z.dtype)  # (T, B)
-        errors = (z[..., l] - wanted) ** 2
-        if margin > 0:
-            assert loss.chances is not None
-            error = loss.chances[..., l].detach() - (0.1 + 0.8 * wanted)
-            passed_on = z[..., l] - z[..., l].detach()  # zero, with the gradient of z, which is that of the chances
-            errors = errors + margin * (error**2 + 2 * error * passed_on)
+        errors = _errors(z[..., l], wanted, None if loss.chances is None else loss.chances[..., l], margin)
         total = total + (errors * active).sum() / count
     return total
 

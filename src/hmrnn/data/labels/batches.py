@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hmrnn.data.labels.corpus import Examples
-from hmrnn.data.plan import arrange, padded_length
+from hmrnn.data.plan import Plan, padded_length
 
 FINEST = 4
 """If batches are to have few shapes, their numbers of steps are multiples of it."""
@@ -49,23 +49,19 @@ class LabelBatches:
         alike: bool = False,
         unknown: np.ndarray | None = None,
     ) -> None:
-        self.examples, self.batch_size, self.seed, self.alike = examples, batch_size, seed, alike
+        self.examples, self.alike, self.unknown = examples, alike, unknown
+        self.plan = Plan(examples.lengths, batch_size, seed)
         largest = -(-len(examples) // len(self))
         self.multiple = -(-largest // multiple) * multiple if alike else multiple
-        self.unknown = unknown
-        self._plan: tuple[int, list[np.ndarray]] = (-1, [])
 
     def __len__(self) -> int:
-        return -(-len(self.examples) // self.batch_size)
+        return len(self.plan)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """Batch ``index`` of an epoch."""
-        if self._plan[0] != epoch:
-            self._plan = (epoch, arrange(self.examples.lengths, len(self), self.seed, epoch))
-        chosen = self._plan[1][index]
-        batch = pad(self.examples, chosen, self.multiple, FINEST if self.alike else 1)
+        batch = pad(self.examples, self.plan.rows(epoch, index), self.multiple, FINEST if self.alike else 1)
         if self.unknown is not None:
-            draws = np.random.default_rng([self.seed or 0, epoch, index]).random(batch.inputs.shape)
+            draws = np.random.default_rng([self.plan.seed or 0, epoch, index]).random(batch.inputs.shape)
             batch.inputs[draws < self.unknown[batch.inputs]] = len(self.unknown) - 1
         return batch
 

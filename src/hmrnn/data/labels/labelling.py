@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from hmrnn.data.labels.sequences import Item
+from hmrnn.data.labels.sequences import Item, scale_of, scaled
 from hmrnn.data.text.vocabulary import UNKNOWN
 from hmrnn.errors import InputError
 
@@ -20,7 +20,6 @@ Modality = Literal["labels", "tags", "pairs"]
 Label = str | bool | int | float
 SPACE = " "
 """The symbol after each token that is spelled out; its tag is read there."""
-_LARGEST = 1e15  # what float32 can multiply and square
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +60,7 @@ class Labelling:
         """The labelling of these training sequences and classes."""
         kept: tuple[Label, ...] = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
         if isinstance(inputs[0], np.ndarray):
-            whole = np.concatenate(inputs)
-            mean, spread = whole.mean(axis=0), whole.std(axis=0)
-            varies = (np.ptp(whole, axis=0) > 0) & (spread > 0)  # rounding may give a constant some deviation
-            deviation = np.where(varies, spread, 1.0)
+            mean, deviation = scale_of(np.concatenate(inputs))
             return Labelling(modality, kept, mean=tuple(mean.tolist()), deviation=tuple(deviation.tolist()))
         symbols = {symbol for one in inputs for symbol in (spell(one) if spelled else one)}
         return Labelling(modality, kept, symbols=tuple(sorted(symbols)), spelled=spelled, text=text)
@@ -91,11 +87,7 @@ class Labelling:
                 raise InputError("this model reads symbols; got a series of numbers")
             if data.shape[1] != len(self.mean):
                 raise InputError(f"this model reads series of {len(self.mean)} channels; got {data.shape[1]}")
-            scaled = (data - self.mean) / self.deviation
-            if (largest := np.abs(scaled).max()) > _LARGEST:
-                raise InputError(f"a series must stay within {_LARGEST:g} deviations of the training series; got "
-                                 f"{largest:g}")  # fmt: skip
-            return scaled.astype(np.float32)
+            return scaled(data, self.mean, self.deviation)
         if not self.symbols:
             raise InputError(f"this model reads series of {len(self.mean)} channels; got a text or tokens")
         unknown = len(self.symbols)

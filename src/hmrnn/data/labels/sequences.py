@@ -14,6 +14,7 @@ Item = tuple[str, ...] | np.ndarray
 """One sequence: the characters of a text or tokens, or a series (time, channels) of float64."""
 _WANTED = "texts, lists of tokens, or arrays (time, channels)"
 _LARGEST = 1e100
+_LARGEST_SCALED = 1e15  # what float32 can multiply and square
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,24 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
     if (largest := np.abs(array).max()) > _LARGEST:
         raise InputError(f"{name} must hold numbers of at most {_LARGEST:g} in size; got {largest:g}")
     return array
+
+
+def scale_of(whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each channel of (steps, channels); a constant has deviation 1."""
+    deviation = whole.std(axis=0)
+    varies = (np.ptp(whole, axis=0) > 0) & (deviation > 0)  # rounding may give a constant some deviation
+    return whole.mean(axis=0), np.where(varies, deviation, 1.0)
+
+
+def scaled(series: np.ndarray, mean: Any, deviation: Any) -> np.ndarray:
+    """A series as a network reads it, in float32."""
+    result = (series - mean) / deviation
+    if (largest := np.abs(result).max()) > _LARGEST_SCALED:
+        raise InputError(
+            f"a series must stay within {_LARGEST_SCALED:g} deviations of the training series; got {largest:g}"
+        )
+    found: np.ndarray = result.astype(np.float32)
+    return found
 
 
 def check_text(text: str, name: str) -> None:

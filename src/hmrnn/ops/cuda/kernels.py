@@ -33,11 +33,10 @@ from hmrnn.ops.cuda.kernels_common import (
 from hmrnn.ops.cuda.kernels_norm import normalised
 
 
-def block(width: int, per_thread: int | None = None) -> dict[str, int]:
+def block(width: int) -> dict[str, int]:
     """The launch arguments of a kernel whose programs are ``width`` wide."""
     size = triton.next_power_of_2(width)
-    if per_thread is None:
-        per_thread = 2 if size <= 512 else 4  # narrow programs are faster with more threads
+    per_thread = 2 if size <= 512 else 4  # narrow programs are faster with more threads
     return {"BLOCK": size, "num_warps": min(max(size // (32 * per_thread), 1), 16)}
 
 
