@@ -2,7 +2,7 @@
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
-python results/table.py ptb-search # prints a table that is on no page: ptb-search, ptb-gains or ptb-regularisers
+python results/table.py NAME       # prints one table, such as ptb-search, which is on no page
 """
 
 from __future__ import annotations
