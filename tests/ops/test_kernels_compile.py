@@ -1,6 +1,7 @@
-"""The kernels of the cuda engine, compiled for an H100 or H200 to the last stage, without a GPU.
+"""The kernels of the cuda engine, compiled for an H100 or H200, without a GPU.
 
-The interpreter runs the kernels as Python and so lets pass what Triton's compiler refuses.
+The interpreter runs the kernels as Python and so lets pass what Triton's compiler refuses. Most of that is refused on
+the way to Triton's first representation, where these tests end; in make stress they go on to the last.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ CASES |= {"00100": "float32, dropout between layers, gumbel"} if FULL else {}
 
 COMPILE = """
 import sys
+from types import SimpleNamespace
 import torch
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver, jit
 
 class Driver:  # what the compiler asks of a GPU
@@ -41,18 +44,36 @@ class Driver:  # what the compiler asks of a GPU
 
 driver.set_active(Driver())
 run, compiled = jit.JITFunction.run, {}
+whole = jit.JITFunction._do_compile
+
+class Enough(Exception):
+    pass
+
+def end_here(module, *rest):
+    raise Enough(str(module))
+
+def first_stage(self, key, *rest):
+    try:
+        return whole(self, key, *rest)
+    except Enough as end:
+        kernel = SimpleNamespace(asm={"cubin": end.args[0]})
+        self.device_caches[0][0][key] = kernel  # as those that are compiled to the end
+        return kernel
 
 def compile_only(self, *args, grid, warmup, **options):
     kernel = run(self, *args, grid=grid, warmup=True, **options)
     compiled.setdefault(self.fn.__name__, []).append(len(kernel.asm["cubin"]))
 
 jit.JITFunction.run = compile_only
+if sys.argv[1] == "first":
+    CUDABackend.make_ttgir = staticmethod(end_here)
+    jit.JITFunction._do_compile = first_stage
 
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.nn.hmlstm import HMLSTM
 
 cuda.why_not = lambda device, dtype: None
-for case in sys.argv[1:]:
+for case in sys.argv[2:]:
     layer_norm, half, dropout, hidden, rows = (letter == "1" for letter in case)
     boundary, units, layers = "reinforce" if half else "gumbel", 24 if hidden else 0, 2 if hidden or rows else 3
     rnn = HMLSTM(8, 16, layers, layer_norm=layer_norm, boundary=boundary, detector_hidden=units)
@@ -71,7 +92,8 @@ for case in sys.argv[1:]:
 def test_every_kernel_compiles(tmp_path: Path) -> None:
     """All cases in one process, which takes seconds to start."""
     environment = tiny.environment(tmp_path) | {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, "-c", COMPILE, *CASES], capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-c", COMPILE, "all" if FULL else "first", *CASES]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     for case, name in CASES.items():
         lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith(f"{case} ")]
