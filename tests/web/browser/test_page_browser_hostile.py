@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import defusedxml.ElementTree
 import pytest
-from browsing import Open, needed, shown
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
@@ -22,6 +21,8 @@ from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf
 from pairs import FULL
+
+from .browsing import Open, needed, shown
 
 pytestmark = needed
 

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import Open, edges, needed, shown
 from playwright.sync_api import Page, expect
+
+from .browsing import Open, edges, needed, shown
 
 pytestmark = needed
 

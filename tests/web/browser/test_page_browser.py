@@ -8,13 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import Open, edges, needed, shown, write
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
+
+from .browsing import Open, edges, needed, shown, write
 
 pytestmark = needed
 
