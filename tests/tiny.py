@@ -38,7 +38,7 @@ def text(length: int, seed: int = 0) -> str:
     return " ".join(words)[:length]
 
 
-def corpus(train: int = 220, valid: int = 63, seed: int = 0) -> Corpus:
+def corpus(train: int = 132, valid: int = 63, seed: int = 0) -> Corpus:
     whole = VOCABULARY.encode(text(train + 2 * valid, seed))
     return Corpus("tiny", VOCABULARY, *np.split(whole, [train, train + valid]), replaced={})
 
@@ -47,7 +47,7 @@ def config(**changes: Any) -> Config:
     """A tiny config; ``changes`` are fields of any of its sections but the data."""
     model = ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False)
     train = TrainConfig(
-        epochs=2, batch_size=4, length=5, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
+        epochs=2, batch_size=4, length=3, learning_rate=0.02, log_every=4, checkpoint_every=1e9, device="cpu"
     )
     return changed(Config(DataConfig(), model, train), **changes)
 

@@ -30,6 +30,7 @@ from hmrnn.config_io import to_json
 from hmrnn.presets import NOTES, PRESETS
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.trainer import Trainer
 
 COMMANDS = tuple(flags.ARGUMENTS)
 
@@ -347,32 +348,26 @@ def test_a_finished_run_says_what_lets_it_go_on(
     assert "to train further" not in capsys.readouterr().out
 
 
-def test_a_signal_saves_and_says_how_to_go_on(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real process is stopped wherever it happens to be; its run then ends as if nothing had been.
-
-    By SIGINT; those of torchrun get SIGTERM.
-    """
-    number = signal.SIGINT
-    out = tmp_path / "a run"
+def test_a_signal_saves_and_says_how_to_go_on(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run then ends as if nothing had been."""
+    number, out, update = signal.SIGINT, tmp_path / "a run", Trainer.step
     config = tiny.config(epochs=1000, log_every=1, estimator="sample", length=10, batch_size=16)
-    command = [sys.executable, "-m", "hmrnn", "train", "story.txt", "--out", str(out), *tiny.flags(config)]
-    process = subprocess.Popen(
-        command,
-        cwd=work,
-        env=tiny.environment(work / "cache"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    while "bits/char" not in (line := process.stdout.readline()):
-        assert line, process.communicate()[1]
-    process.send_signal(number)
-    text, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+
+    def interrupted(trainer: Trainer) -> None:
+        update(trainer)
+        if trainer.progress.step == 7:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", interrupted)
+        assert tiny.hmrnn("train", "story.txt", "--out", out, *tiny.flags(config)) == 128 + number
+    text, err = capsys.readouterr()
     assert err == ""
     *_, said, again = text.splitlines()
     step = RunDirectory(out).newest_progress()["step"]
+    assert step == 7
     assert said == f"stopped by {number.name} at step {step}; everything is saved. Resume with:"
     program, *arguments = shlex.split(again)
     assert program == "hmrnn"

@@ -79,7 +79,7 @@ def words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_text_formats_are_text() -> None:
     task = make_task(tiny.config(), tiny.corpus(), torch.device("cpu"))
     assert isinstance(task, TextTask)
-    assert (task.unit, task.per, task.chunks, task.symbols, task.carries_state) == ("bits", "character", 10, 20, True)
+    assert (task.unit, task.per, task.chunks, task.symbols, task.carries_state) == ("bits", "character", 10, 12, True)
     assert task.measure(1.0) == pytest.approx(1.4427, abs=1e-4)
     assert task.reads == tiny.VOCABULARY
 

@@ -73,10 +73,10 @@ def test_two_updates_by_hand(clip_norm: float) -> None:
     trainer.step()
 
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
-    streams = torch.from_numpy(trainer.task.corpus.train[: 4 * 54 + 1].astype(np.int64))  # (220 - 1) // 4 = 54 each
+    streams = torch.from_numpy(trainer.task.corpus.train[: 4 * 32 + 1].astype(np.int64))  # (132 - 1) // 4 = 32 each
     state, carried = None, []
     for k in range(2):
-        at = torch.arange(4) * 54 + torch.arange(5 * k, 5 * k + 5)[:, None]
+        at = torch.arange(4) * 32 + torch.arange(3 * k, 3 * k + 3)[:, None]
         logits, _, state = model(streams[at], state)
         loss = -F.log_softmax(logits, -1).gather(2, streams[at + 1][..., None]).mean()
         optimizer.zero_grad()

@@ -30,16 +30,18 @@ def after(step: int, event: str = "step") -> Any:
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "sample": {"estimator": "sample", "precision": "bf16"},
     "soft, layer norm, hold": {"estimator": "soft", "layer_norm": True, "on_copy": "hold", "cool_down": 0.8},
-    "gumbel": {"estimator": "gumbel", "temperature": (1.5, 0.4)},
+    "gumbel, detectors with a hidden layer": {
+        "estimator": "gumbel", "temperature": (1.5, 0.4), "hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2,
+        "top_down": "always",
+    },
     "reinforce": {"estimator": "reinforce", "entropy": 0.1, "on_copy": "hold", "accumulate": 2, "rates": (0.3, 0.1)},
     "division": {"validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0},
     "annealing, pending gates": {
         "slope": (0.7, 5.0), "flush": False, "top_down": "pending", "accumulate": 2, "output_layers": "first",
     },
-    "detectors with a hidden layer": {"hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2, "top_down": "always"},
-    "regularised": {
+    "sample, regularised": {
+        "estimator": "sample", "precision": "bf16",
         "weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3,
         "weight_decay": 0.5, "average": 0.9, "rates": (0.3, 0.1), "bias": (0.2, -0.1), "accumulate": 2,
         "shift": True, "rate_control": 0.2,

@@ -23,7 +23,7 @@ def stroke_trainer(**changes: Any) -> Trainer:
 
 @pytest.mark.parametrize("make", [tiny.trainer, lambda config: stroke_trainer()])
 def test_a_share_of_the_inputs_is_the_model_s_own(make: Any) -> None:
-    trainer = make(tiny.config(batch_size=32, length=6)) if make is tiny.trainer else make(None)
+    trainer = make(tiny.config(batch_size=32, length=6), tiny.corpus(220)) if make is tiny.trainer else make(None)
     model, inputs = trainer.model, trainer.task.batch(0, 0)[0]
     none, some, every = (with_own_inputs(model, inputs, torch.tensor(p), None) for p in (0.0, 0.5, 1.0))
     assert torch.equal(none, inputs)

@@ -34,8 +34,8 @@ def test_a_controlled_detector_comes_back_where_a_prior_cannot_reach_it(on_copy:
     rates = {}
     ways = (("prior", 5, {"rate_weight": 30.0}), ("control", 40, {"rate_weight": 0.0, "rate_control": 0.4}))
     for name, updates, how in ways:
-        config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), on_copy=on_copy, epochs=99, **how)
-        trainer = tiny.trainer(config)
+        config = tiny.config(rates=(0.3, 0.2), bias=(-9.0,), on_copy=on_copy, epochs=99, length=5, **how)
+        trainer = tiny.trainer(config, tiny.corpus(220))
         places = [b.data_ptr() for b in trainer.model.rnn.b]
         for _ in range(updates):
             trainer.step()

@@ -76,6 +76,9 @@ def full_disk() -> Iterator[Callable[[int], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+SHORT = tiny.config(epochs=1, validate_every=5)
+
+
 def interrupted_by(directory: Path, act: Callable[[], object], message: str) -> None:
     """Train; after step 6, one after a checkpoint, ``act`` is done, and the run must end with ``message``."""
 
@@ -85,7 +88,7 @@ def interrupted_by(directory: Path, act: Callable[[], object], message: str) -> 
         return False
 
     with pytest.raises(InputError, match=message) as info:
-        tiny.run(directory, tiny.config(validate_every=5), stop=meddle)
+        tiny.run(directory, SHORT, stop=meddle)
     assert "\n" not in str(info.value)
 
 
@@ -93,14 +96,14 @@ def interrupted_by(directory: Path, act: Callable[[], object], message: str) -> 
 def undisturbed() -> dict[str, bytes | list[tiny.Event]]:
     """What a run leaves to which nothing happens."""
     with tempfile.TemporaryDirectory() as folder:
-        tiny.run(Path(folder), tiny.config(validate_every=5))
+        tiny.run(Path(folder), SHORT)
         return tiny.contents(Path(folder))
 
 
 def goes_on(directory: Path) -> None:
     """The last checkpoint can be used and gone on from, and the end is that of a run to which nothing happened."""
     assert hmrnn.load(directory).score("abc de").symbols == 5
-    tiny.run(directory, tiny.config(validate_every=5), resume=True)
+    tiny.run(directory, SHORT, resume=True)
     assert tiny.contents(directory) == undisturbed()
 
 
@@ -144,8 +147,8 @@ def test_a_directory_with_another_in_its_place(tmp_path: Path, lock: bool) -> No
 
 def test_a_lock_that_is_removed_meanwhile_does_not_end_a_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    end = tiny.run(run, tiny.config(validate_every=5), stop=lambda event: bool((run / "lock").unlink(missing_ok=True)))
-    assert end["reason"] == "all 2 epochs are done"
+    end = tiny.run(run, SHORT, stop=lambda event: bool((run / "lock").unlink(missing_ok=True)))
+    assert end["reason"] == "all 1 epochs are done"
 
 
 def test_a_loss_that_is_not_finite_in_a_directory_that_is_gone(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def read_only_after_six(run: Path) -> None:
     """Train; after step 6 nothing can be created in the directory."""
     here = RunDirectory(run)
     with here.open():
-        events = train(tiny.trainer(tiny.config(validate_every=5)), here)
+        events = train(tiny.trainer(SHORT), here)
         while next(events)["step"] < 6:
             pass
         os.chmod(run, 0o555)

@@ -128,13 +128,13 @@ def test_a_trainer_needs_what_the_text_decides(name, given):
 
 def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    data = dataclasses.replace(words_config().data, path=(str(book(tmp_path / "book.txt")),))
+    data = dataclasses.replace(words_config().data, path=(str(book(tmp_path / "book.txt", lines=24)),))
     config = dataclasses.replace(words_config(), data=data)
     corpus = load_corpus(data)
     config = settled(config, corpus)
     tiny.run(tmp_path / "whole", config, text=corpus)
     tiny.run(
-        tmp_path / "parts", config, text=corpus, stop=lambda event: event["event"] == "step" and event["step"] == 7
+        tmp_path / "parts", config, text=corpus, stop=lambda event: event["event"] == "step" and event["step"] == 5
     )
     tiny.run(tmp_path / "parts", config, text=corpus, resume=True)
     whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
@@ -210,7 +210,7 @@ def test_evaluation_scores_the_head_words_and_types(trained, capsys):
 
 def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(trained):
     model = load_text(trained / "run")
-    text = "\n".join(["zab zab hhg zab de"] * 60) + "\n"
+    text = "\n".join(["zab zab hhg zab de"] * 30) + "\n"
     tuned = model.finetune(text, epochs=1, device="cpu")
     assert tuned.config.segments == model.config.segments
     assert tuned.vocabulary.symbols == (*model.vocabulary.symbols, "z")
@@ -225,7 +225,7 @@ def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(train
 def test_fine_tuning_for_0_epochs_reads_the_text_as_often_as_suits_its_size(trained, monkeypatch):
     monkeypatch.setattr("hmrnn.tasks.text.MOST_EPOCHS", 1)
     events = []
-    text = "\n".join(["zab hhg zab de"] * 60) + "\n"
+    text = "\n".join(["zab hhg zab de"] * 30) + "\n"
     tuned = load_text(trained / "run").finetune(text, epochs=0, device="cpu", progress=events.append)
     assert tuned.config.train.epochs == 1
     assert [event["epoch"] for event in events if event["event"] == "valid"][-1] == 1
@@ -235,7 +235,7 @@ def test_a_fine_tuned_head_starts_as_it_was(trained):
     model = load_text(trained / "run")
     source = Checkpoint(model.config, model.vocabulary, dict(model.network.state_dict()))
     larger = Vocabulary("characters", ("\t", *model.vocabulary.symbols))  # every index moves by one
-    symbols = larger.encode((trained / "book.txt").read_text().replace(" ", ""))
+    symbols = larger.encode((trained / "book.txt").read_text().replace(" ", ""))[:300]
     task = TextTask(model.config, Corpus("book", larger, symbols, symbols, symbols, {}), torch.device("cpu"))
     start_from(task, source)
     old, new = model.network.segments, task.model.segments

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from pages import Server, everything, explored, until
+from pages import Server, everything, until
 
 import tiny
 from hmrnn.cli import explore
@@ -302,17 +302,32 @@ def test_command_says_what_is_missing(
     assert error.count("\n") == 1
 
 
-def test_sigterm_finishes_what_runs_and_exits(runs: Path, tmp_path: Path) -> None:
-    environment = {**tiny.environment(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with explored([runs / "small"], environment) as (process, address):
-        with httpx.stream("POST", f"{address}/api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
+def test_sigterm_finishes_what_runs_and_exits(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bound: list[str] = []
+    last: list[str] = []
+
+    def noted(host: str, port: int) -> socket.socket:
+        listener = listen(host, port)
+        bound.append(address(host, listener.getsockname()[1]))
+        return listener
+
+    def visit() -> None:
+        until(lambda: bool(bound))
+        with httpx.stream("POST", f"{bound[0]}api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
             lines = response.iter_lines()
             next(lines)
-            process.send_signal(signal.SIGTERM)
-            *_, last = lines
-        assert json.loads(last)["end"] is True
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 128 + signal.SIGTERM
-        assert errors == ""
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(address)
+            os.kill(os.getpid(), signal.SIGTERM)
+            *_, end = lines
+            last.append(end)
+
+    monkeypatch.setattr(server_module, "listen", noted)
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    assert tiny.hmrnn("explore", "-m", runs / "small", "--port", "0") == 128 + signal.SIGTERM
+    visitor.join(30)
+    assert json.loads(last[0])["end"] is True
+    assert capsys.readouterr().err == ""
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(bound[0])
