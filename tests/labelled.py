@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,3 +21,23 @@ def series(seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
     rng = np.random.default_rng(seed)
     y = np.arange(16) % 2
     return [rng.normal(size=(int(rng.integers(3, 9)), 2)) + [3 * k, 0] for k in y], y
+
+
+class Table:
+    """Named columns of numbers, as a DataFrame has them."""
+
+    def __init__(self, columns: Sequence[Any], rows: Any) -> None:
+        self.columns, self.rows = columns, np.asarray(rows)
+        self.shape, self.ndim = self.rows.shape, self.rows.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.rows.astype(dtype or self.rows.dtype)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.columns)
+
+    def __getitem__(self, names: list[Any]) -> Table:
+        return Table(names, self.rows[:, [list(self.columns).index(name) for name in names]])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from hmrnn.config import DataConfig
 from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import make_corpus
+from hmrnn.data.labels.files import load_labelled
 from hmrnn.data.labels.labelling import Labelling
 from hmrnn.data.labels.sequences import names_in, sequences
 from hmrnn.errors import InputError
+from labelled import Table
 
 
 def test_kinds_of_sequences() -> None:
@@ -165,6 +170,52 @@ def test_labelling_survives_json_and_damage_is_refused() -> None:
             Labelling.from_dict({**data, **change})
     with pytest.raises(InputError, match="exactly the fields"):
         Labelling.from_dict({**data, "more": 1})
+
+
+def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tables = [Table(["a", "b"], rng.normal(size=(5, 2)) + (0, 10)) for _ in range(4)]
+    mixed = [table[["b", "a"]] if k == 2 else table for k, table in enumerate(tables)]
+    reads, also = (make_corpus("labels", X, [0, 1] * 2, valid_fraction=0.0).reads for X in (tables, mixed))
+    assert reads == also
+    assert reads.channels == ("a", "b")
+    found = sequences([tables[0][["b", "a"]], tables[0].rows], channels=reads.channels)
+    assert all((one == tables[0].rows).all() for one in found)  # an array has no names
+    with pytest.raises(InputError, match=r"^X\[1\] must have the columns a, b; got a, c$"):
+        sequences([tables[0], Table(["a", "c"], tables[0].rows)], channels=reads.channels)
+    with pytest.raises(InputError, match="distinct names"):
+        Labelling.from_dict({**reads.to_dict(), "channels": ["a", "a"]})
+    earlier = reads.to_dict()
+    del earlier["channels"]  # as it was written before channels had names
+    assert Labelling.from_dict(earlier) == dataclasses.replace(reads, channels=())
+    numbered = [Table([0, 1], table.rows) for table in tables]
+    assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).reads.channels == ()
+    rows = "series,time,{},label\n" + "".join(f"{k},0,{{}},{k % 2}\n" for k in range(4))
+    for name, order in (("one", "Temp,x"), ("other", "x,Temp")):
+        numbers = [f"{k},9" if order == "Temp,x" else f"9,{k}" for k in range(4)]
+        (tmp_path / f"{name}.csv").write_text(rows.format(order, *numbers))
+    corpus = load_labelled(
+        DataConfig("labels", (str(tmp_path / "one.csv"), str(tmp_path / "other.csv")), valid_fraction=0)
+    )
+    assert corpus.reads.channels == ("Temp", "x")
+    assert corpus.reads.mean == (1.5, 9.0)
+
+
+def test_labels_may_be_a_column_and_a_table_of_steps_is_told() -> None:
+    X, labels = ["ab", "cd"] * 2, np.array([["u"], ["v"]] * 2)
+    for y in (labels, Table(["label"], labels)):
+        assert make_corpus("labels", X, y, valid_fraction=0.0).reads.classes == ("u", "v")
+    with pytest.raises(InputError, match=r"^y must be one column of labels; got shape \(4, 2\)$"):
+        make_corpus("labels", X, Table(["a", "b"], np.ones((4, 2))))
+    with pytest.raises(InputError, match="4 sequences and 2 labels; of a table with a row per step make a list"):
+        make_corpus("labels", Table(["x", "y"], np.ones((4, 2))), ["u", "v"])
+    with pytest.raises(InputError, match=r"7 steps and .* 2 tags; each character of a text is a step: give a list of"):
+        make_corpus("tags", ["the cat"], [["D", "N"]])
+    with pytest.raises(InputError, match=r"3 steps and .* 2 tags$"):
+        make_corpus("tags", ["cat"], [["D", "N"]])
+    reads = make_corpus("labels", [np.ones((3, 2))] * 2, [0, 1], valid_fraction=0.0).reads
+    with pytest.raises(InputError, match="2 channels; got 1; put a single series into a list"):
+        reads.encode(np.ones((2, 1)))
 
 
 def test_batches_hold_every_sequence_once_and_padding_rows_weigh_nothing() -> None:

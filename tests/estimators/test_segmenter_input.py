@@ -13,6 +13,7 @@ import hmrnn
 from hmrnn.estimators.base import NotFittedError
 from hmrnn.estimators.segmenter import HMSegmenter
 from jumps import SMALL, two_levels
+from labelled import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitWarning")  # of fits with few updates
 
@@ -39,6 +40,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitW
 def test_bad_series(X: Any, message: str) -> None:
     with pytest.raises(hmrnn.InputError, match=message):
         HMSegmenter(**SMALL).fit(X)
+
+
+def test_channels_of_tables_are_taken_by_their_names() -> None:
+    x = two_levels(100, 0)[0]
+    names = [f"sensor {k}" for k in range(x.shape[1])]
+    table = Table(names, x)
+    segmenter = HMSegmenter(**SMALL).fit(table)
+    assert segmenter.channels_ == tuple(names)
+    turned = table[names[::-1]]
+    for other in (segmenter.transform(turned), segmenter.transform([turned])[0], segmenter.transform(x)):
+        assert all(map(np.array_equal, other, segmenter.transform(table)))
+    with pytest.raises(hmrnn.InputError, match=r"^a series must have the columns sensor 0, .*; got other"):
+        segmenter.predict(Table(["other", *names[1:]], x))
 
 
 @pytest.mark.parametrize("wrong", [

@@ -40,7 +40,8 @@ def run(arguments: PredictArguments) -> int:
     for start in range(0, len(given.sequences), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         asked = given.sequences[part]
-        items = sequences(asked, names_in(name, start).X, tokens=model.reads.tokens)
+        named = names_in(name, start).X
+        items = sequences(asked, named, tokens=model.reads.tokens, channels=model.reads.channels)
         if arguments.json or arguments.explain:
             decisions = model.explain(items, **how)
             found = [decision.answer for decision in decisions]

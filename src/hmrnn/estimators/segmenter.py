@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from hmrnn.data.labels.sequences import for_numpy, scale_of, scaled
+from hmrnn.data.labels.sequences import columns, for_numpy, in_order, scale_of, scaled
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
@@ -70,8 +70,9 @@ class HMSegmenter(Estimator):
             one each time.
         verbose: print the loss to standard error after every tenth of the updates.
 
-    Attributes after ``fit``: ``network_``, ``n_features_in_``, ``mean_``, ``scale_``, ``loss_curve_`` (nats per step,
-    mean over levels) and ``rates_`` (for each level the share of the steps of X at which ``predict`` cuts).
+    Attributes after ``fit``: ``network_``, ``n_features_in_``, ``channels_`` (the names of the columns of a table),
+    ``mean_``, ``scale_``, ``loss_curve_`` (nats per step, mean over levels) and ``rates_`` (for each level the share of
+    the steps of X at which ``predict`` cuts).
 
     Example::
 
@@ -112,7 +113,7 @@ class HMSegmenter(Estimator):
 
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
-        series, _ = _series(X)
+        series, _, names = _series(X)
         self._check()
         device, seed = find_device(self.device), seed_of(self.random_state)
         whole = np.concatenate(series)
@@ -122,6 +123,7 @@ class HMSegmenter(Estimator):
         last = max(1, self.updates // 10)
         network, losses = min(runs, key=lambda run: float(np.mean(run[1][-last:])))
         self.n_features_in_: int = whole.shape[1]  # from here on nothing fails: the attributes belong to one fit
+        self.channels_: tuple[str, ...] = names
         self.mean_: np.ndarray = mean
         self.scale_: np.ndarray = scale
         self.loss_curve_: list[float] = losses
@@ -202,7 +204,7 @@ class HMSegmenter(Estimator):
     def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
         """The series of X as :func:`_series` gives them; InputError if the model was not fitted to such series."""
         self._check_fitted()
-        series, single = _series(X)
+        series, single, _ = _series(X, getattr(self, "channels_", ()))  # an earlier version had none
         channels = series[0].shape[1]
         if channels != self.n_features_in_:
             raise InputError(
@@ -306,8 +308,11 @@ def _ends(cuts: np.ndarray) -> np.ndarray:
     return np.append(np.flatnonzero(cuts) + 1, len(cuts) + 1)
 
 
-def _series(X: Series) -> tuple[list[np.ndarray], bool]:
-    """X as a list of float arrays (time, channels), and whether X was a single series."""
+def _series(X: Series, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray], bool, tuple[str, ...]]:
+    """X as a list of float arrays (time, channels), whether X was a single series, and the names of its channels.
+
+    Channels of tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
+    """
     if isinstance(X, Mapping | Set):  # a set has no order
         raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
     parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
@@ -337,7 +342,10 @@ def _series(X: Series) -> tuple[list[np.ndarray], bool]:
             raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
-    return [one.astype(np.float64) for one in series], single
+    tables = [X] if single else parts
+    names = channels or columns(tables[0])
+    ordered = [in_order(one, columns(table), names, "a series") for one, table in zip(series, tables)]
+    return [one.astype(np.float64) for one in ordered], single, names
 
 
 def _array(given: Any) -> np.ndarray:

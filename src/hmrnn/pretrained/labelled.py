@@ -58,7 +58,7 @@ class LabelledModel(Model):
         raise NotImplementedError
 
     def _items(self, X: Any) -> list[Item]:
-        return sequences(X, tokens=self.labelling.tokens)
+        return sequences(X, tokens=self.labelling.tokens, channels=self.labelling.channels)
 
     @staticmethod
     def _in_order(found: Iterable[tuple[int, T]]) -> list[T]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from math import inf
 from typing import Any, Literal
 
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
-from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, check_text, sequences
+from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
 from hmrnn.errors import InputError
 
 _LARGEST = 1e15  # weight of a class or a sequence
@@ -78,10 +78,12 @@ def make_corpus(
     in both parts. With ``valid_fraction`` 0 the training part also validates. ``spelled``: read tokens character by
     character; None: if any token of a tagged sequence has more than one. ``names``: what errors call X and y.
     """
+    X = list(X) if isinstance(X, Iterator) else X
     inputs = sequences(X, names.X, tokens=True if spelled else None)
-    text = False
+    text, channels = False, columns(next(iter(X)))
     if modality == "labels":
-        targets: list[Any] = [[label] for label in check_labels(y, len(inputs), names.y)]
+        about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
+        targets: list[Any] = [[label] for label in check_labels(y, len(inputs), names.y, about)]
     elif modality == "tags":
         targets = check_tags(y, inputs, names)
     else:
@@ -104,7 +106,7 @@ def make_corpus(
         used = np.flatnonzero(weights)
         inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
-    reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text)
+    reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text, channels=channels)
     encoded = [reads.class_indices(one, names.y.whole) for one in targets]
     if modality == "labels":
         weights = (
@@ -129,11 +131,15 @@ def make_corpus(
     return LabelCorpus(name, reads, part(train), part(valid))
 
 
-def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y) -> list[Any]:
-    """The labels as a list of plain values; InputError unless there is one per sequence."""
+def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "") -> list[Any]:
+    """The labels as a list of plain values; InputError, which ends in ``about``, unless there is one per sequence."""
+    if getattr(y, "ndim", 1) == 2:  # a table, or an array of one column
+        if y.shape[1] != 1:
+            raise InputError(f"{name.whole} must be one column of labels; got shape {tuple(y.shape)}")
+        y = np.asarray(y)[:, 0]
     labels = _listed(y, name.whole, "labels")
     if len(labels) != count:
-        raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels")
+        raise InputError(f"there must be one label per sequence; got {count} sequences and {len(labels)} labels{about}")
     for k, label in enumerate(labels):
         if not isinstance(label, str | bool | int | float) or label in (inf, -inf) or label != label:
             raise InputError(f"a label must be a string or a finite number; got {label!r} as {name[k]}")
@@ -151,8 +157,10 @@ def check_tags(y: Any, inputs: Sequence[Item], names: Names = ARGUMENTS) -> list
     for k, (row, one) in enumerate(zip(rows, inputs)):
         tags = list(row) if isinstance(row, str) else _listed(row, names.y[k], "tags")
         if len(tags) != len(one):
+            words = isinstance(one, tuple) and " " in one and len(tags) == len("".join(one).split())
             raise InputError(
                 f"there must be one tag per step; {names.X[k]} has {len(one)} steps and {names.y[k]} {len(tags)} tags"
+                + ("; each character of a text is a step: give a list of its words, as by split" if words else "")
             )
         check_labels(tags, len(tags), names.y.inside(k, "tag"))
         found.append(tags)

@@ -35,6 +35,14 @@ FORMATS = {
 }
 
 
+class Steps(list[list[float]]):
+    """A series from a table with a row per step; ``columns`` are the names of its channels."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        super().__init__()
+        self.columns = columns
+
+
 class Labelled(NamedTuple):
     """Sequences as users give them, and their answers; None where a file to be predicted has none."""
 
@@ -261,7 +269,8 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
             f"{name} has a column {STEPS}, and so a row per step, but no column of numbers; a whole series fits "
             "in a line of a .jsonl file"
         )
-    series: dict[str, list[list[float]]] = {}
+    titles = tuple(rows[0][k].strip() for k in channels)
+    series: dict[str, Steps] = {}
     answers: dict[str, list[str]] = {}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(named):
@@ -275,7 +284,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
         key = row[place].strip()
         if not key:
             raise InputError(f"{name}, row {number} does not say to which series it belongs")
-        series.setdefault(key, []).append([float(row[k]) for k in channels])
+        series.setdefault(key, Steps(titles)).append([float(row[k]) for k in channels])
         if answer is not None and row[answer].strip():
             answers.setdefault(key, []).append(row[answer].strip())
     if modality == "tags":
@@ -331,7 +340,10 @@ def _table(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
     try:
         series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
     except InputError as error:
-        raise InputError(f"{error}; the first row may name the columns: text and label, or label alone") from error
+        raise InputError(
+            f"{error}; the first row may name the columns: text and label, series and "
+            "label (a row per step), or label alone"
+        ) from error
     return _together(series, _column(rows, last, name, number, modality), name, modality)
 
 

@@ -31,6 +31,7 @@ class Labelling:
         classes: the labels, the tags, or the symbols of the second sequences.
         symbols: the input symbols in ascending order; empty for series. One more index stands for all others.
         mean, deviation: of each channel of a series; empty for symbols.
+        channels: the names of these channels; empty if they have none.
         spelled: whether tokens are read character by character, each followed by a space.
         text: pairs: whether the second sequences are texts, not lists of tokens.
     """
@@ -42,6 +43,7 @@ class Labelling:
     deviation: tuple[float, ...] = ()
     spelled: bool = False
     text: bool = False
+    channels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.classes or len(set(self.classes)) < len(self.classes):
@@ -52,16 +54,24 @@ class Labelling:
             raise InputError("the symbols of a labelling must be in ascending order and distinct")
         if not all(map(math.isfinite, self.mean)) or not all(0 < d < math.inf for d in self.deviation):
             raise InputError("the means of a labelling must be finite, and its deviations positive")
+        if self.channels and len(set(self.channels)) != len(self.mean):
+            raise InputError("the channels of a labelling must have distinct names, or none")
 
     @staticmethod
     def of(
-        modality: Modality, inputs: Sequence[Item], classes: Sequence[Any], *, spelled: bool = False, text: bool = False
+        modality: Modality,
+        inputs: Sequence[Item],
+        classes: Sequence[Any],
+        *,
+        spelled: bool = False,
+        text: bool = False,
+        channels: tuple[str, ...] = (),
     ) -> Labelling:
         """The labelling of these training sequences and classes."""
         kept: tuple[Label, ...] = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
         if isinstance(inputs[0], np.ndarray):
-            mean, deviation = scale_of(np.concatenate(inputs))
-            return Labelling(modality, kept, mean=tuple(mean.tolist()), deviation=tuple(deviation.tolist()))
+            mean, deviation = (tuple(numbers.tolist()) for numbers in scale_of(np.concatenate(inputs)))
+            return Labelling(modality, kept, mean=mean, deviation=deviation, channels=channels)
         symbols = {symbol for one in inputs for symbol in (spell(one) if spelled else one)}
         return Labelling(modality, kept, symbols=tuple(sorted(symbols)), spelled=spelled, text=text)
 
@@ -86,7 +96,8 @@ class Labelling:
             if not self.mean:
                 raise InputError("this model reads symbols; got a series of numbers")
             if data.shape[1] != len(self.mean):
-                raise InputError(f"this model reads series of {len(self.mean)} channels; got {data.shape[1]}")
+                alone = "; put a single series into a list" if data.shape[1] == 1 else ""
+                raise InputError(f"this model reads series of {len(self.mean)} channels; got {data.shape[1]}{alone}")
             return scaled(data, self.mean, self.deviation)
         if not self.symbols:
             raise InputError(f"this model reads series of {len(self.mean)} channels; got a text or tokens")
@@ -139,9 +150,9 @@ class Labelling:
 
     @staticmethod
     def from_dict(data: Any) -> Labelling:
-        """The labelling that ``to_dict`` wrote; InputError if ``data`` is anything else."""
+        """What ``to_dict`` wrote, perhaps in a version without ``channels``; InputError if it is anything else."""
         fields = {field.name for field in dataclasses.fields(Labelling)}
-        if not isinstance(data, dict) or set(data) != fields:
+        if not isinstance(data, dict) or {"channels", *data} != fields:
             raise InputError(f"a labelling has exactly the fields {', '.join(sorted(fields))}")
         try:
             return msgspec.convert(data, Labelling)

@@ -13,6 +13,7 @@ from hmrnn.errors import InputError
 Item = tuple[str, ...] | np.ndarray
 """One sequence: the characters of a text or tokens, or a series (time, channels) of float64."""
 _WANTED = "texts, lists of tokens, or arrays (time, channels)"
+PER_STEP = "of a table with a row per step make a list of tables, one per series, as by groupby"
 _LARGEST = 1e100
 _LARGEST_SCALED = 1e15  # what float32 can multiply and square
 
@@ -50,12 +51,15 @@ def names_in(file: str, before: int = 0) -> Names:
     return Names(Name(file, "sequence", before), Name(file, "the answer to sequence", before))
 
 
-def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -> list[Item]:
+def sequences(
+    X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None, channels: tuple[str, ...] = ()
+) -> list[Item]:
     """X as a list of sequences of one kind; InputError names the first that is wrong.
 
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
     (time,) for one channel. An array (n, time) or (n, time, channels) is n series. With ``tokens`` a text is
-    an error, and without it a list of tokens that all have more than one character; None: both may come.
+    an error, and without it a list of tokens that all have more than one character; None: both may come. Channels of
+    tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
@@ -67,7 +71,7 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
     if hasattr(X, "columns") and whole is None:
         raise InputError(
             f"a table as {name.whole} must hold numbers alone, a series per row; take these columns, or the one "
-            "with the texts"
+            f"with the texts; {PER_STEP}"
         )
     if not isinstance(X, Iterable) or isinstance(X, Mapping | Set):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {type(X).__name__}")
@@ -75,6 +79,11 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
     found = [_item(one, name[k], tokens) for k, one in enumerate(given)]
     if not found:
         raise InputError(f"{name.whole} must hold at least one sequence; got none")
+    wanted = channels or columns(given[0])
+    found = [
+        in_order(one, columns(table), wanted, name[k]) if isinstance(one, np.ndarray) else one
+        for k, (one, table) in enumerate(zip(found, given))
+    ]
     first = found[0]
     for k, one in enumerate(found):
         if isinstance(one, tuple) != isinstance(first, tuple):
@@ -86,6 +95,21 @@ def sequences(X: Any, name: Name = ARGUMENTS.X, *, tokens: bool | None = None) -
                 f"all series must have as many channels; {name[0]} has {first.shape[1]} and {name[k]} {one.shape[1]}"
             )
     return found
+
+
+def columns(one: Any) -> tuple[str, ...]:
+    """The names of the columns of a table, if they are distinct strings; of anything else none."""
+    names = tuple(getattr(one, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else ()
+
+
+def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...], name: str) -> np.ndarray:
+    """A series (time, channels) whose columns have ``names``, in the order ``wanted``; as it is if one is unknown."""
+    if not names or not wanted or names == wanted:
+        return series
+    if set(names) != set(wanted):
+        raise InputError(f"{name} must have the columns {', '.join(wanted)}; got {', '.join(names)}")
+    return series[:, [names.index(column) for column in wanted]]
 
 
 def _item(one: Any, name: str, tokens: bool | None) -> Item:
