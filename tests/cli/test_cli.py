@@ -334,7 +334,9 @@ def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert again["last-00000010/model.safetensors"] == straight["last-00000010/model.safetensors"]
 
 
-@pytest.mark.parametrize(("changes", "limit"), [({}, "epochs"), ({"epochs": 9, "min_improvement": 9.0}, "divisions")])
+@pytest.mark.parametrize(
+    ("changes", "limit"), [({"cool_down": 0.5}, "epochs"), ({"epochs": 9, "min_improvement": 9.0}, "divisions")]
+)
 def test_a_finished_run_says_what_lets_it_go_on(
     work: Path, changes: dict[str, float], limit: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,9 +345,14 @@ def test_a_finished_run_says_what_lets_it_go_on(
     assert tiny.hmrnn(*run, *tiny.flags(config)) == 0
     assert "to train further" not in capsys.readouterr().out
     assert tiny.hmrnn(*run, "--resume", "--no-report") == 0
-    assert f", in runs/{limit}; to train further, raise --train.{limit}\n" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f", in runs/{limit}; to train further, raise --train.{limit}\n" in said.out
+    assert "note" not in said.err
     assert tiny.hmrnn(*run, "--resume", "--no-report", f"--train.{limit}", 2) == 0
-    assert "to train further" not in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "to train further" not in said.out
+    note = "note: the learning rate (--train.cool-down) now follows 2 epochs instead of 1, and jumps there"
+    assert (note in said.err) == (limit == "epochs")
 
 
 def test_a_signal_saves_and_says_how_to_go_on(

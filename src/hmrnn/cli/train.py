@@ -17,6 +17,7 @@ from hmrnn import checkpoint
 from hmrnn.cli import display, progress
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
+from hmrnn.cli.terminal import warn
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
 from hmrnn.data.labels.corpus import LabelCorpus
@@ -36,7 +37,8 @@ CHANGEABLE = {
     "data.path", "data.cache", "data.condition", "train.epochs", "train.patience", "train.divisions", "train.log_every",
     "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
 }  # fmt: skip
-"""The settings that --resume may change, as the updates already made do not depend on them."""
+"""The settings that --resume may change: the updates already made do not depend on them, apart from schedules over
+train.epochs, of which a note tells."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
 NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": "segment -m {} {}"}
 NEXT |= {"text without detectors": "generate -m {}", "lines": "generate -m {} --samples 5"}
@@ -83,6 +85,8 @@ def run_to_end(
         run.writer = rank == 0
         if isinstance(corpus, Corpus):
             config = settled(config, corpus)
+        if resume and rank == 0:
+            _note_schedules(run.config(), config)
         source = config.train.start_from
         start = None if source is None or resume else checkpoint.read(locate(source))
         trainer = Trainer(config, corpus, device, rank, world, start)
@@ -168,6 +172,22 @@ def _as_settled(stored: Config, wanted: Config) -> Config:
         d = dataclasses.replace(d, rates=stored.detectors.rates)
     segments = dataclasses.replace(wanted.segments, longest=stored.segments.longest)
     return dataclasses.replace(wanted, segments=segments, detectors=d)
+
+
+def _note_schedules(stored: Config, wanted: Config) -> None:
+    """Tell of schedules that jump because a resumed run has another number of epochs than it had."""
+    t, d = wanted.train, wanted.detectors
+    moving = {
+        "the learning rate (--train.cool-down)": t.cool_down > 0,
+        "the temperature (--detectors.temperature)": d.estimator == "gumbel" and len(set(d.temperature)) > 1,
+        "the share of own inputs (--train.scheduled-sampling)": len(set(t.scheduled_sampling)) > 1,
+    }
+    names = " and ".join(name for name, moves in moving.items() if moves)
+    if names and t.epochs != stored.train.epochs:
+        warn(
+            f"hmrnn: note: {names} now follows {t.epochs} epochs instead of {stored.train.epochs}, and jumps there: "
+            f"the result is not that of a run of {t.epochs} epochs"
+        )
 
 
 def _check_resumable(stored: Config, wanted: Config) -> None:
