@@ -33,6 +33,7 @@ def template(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (work / "binary.txt").write_bytes(bytes(range(256)) * 9)
     (work / "latin1.txt").write_bytes("caf\xe9 ".encode("latin-1") * 50)
     (work / "series.csv").write_text("1,2\n")
+    (work / "texts.tar.gz").write_bytes(b"\x1f\x8b")
     (work / "picture.png").write_bytes(b"\x89PNG\r\n")
     points = "".join(f'<Point x="{k}" y="{k % 7}"/>' for k in range(400))
     for form in ("a", "b", "c"):
@@ -97,7 +98,7 @@ TRAINING: dict[str, tuple[str, str]] = {
     ),
     "too short to show": ("data short.txt", "short.txt is too short: it must hold at least 40 symbols"),
     "other series": ("train series.csv", "a series without labels is for hmrnn.HMSegmenter, in Python"),
-    "IAM-OnDB": ("train iam", "holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path iam"),
+    "archive": ("train texts.tar.gz", "texts.tar.gz is an archive of files; unpack it and name the folder or its"),
     "IAM-OnDB without its sets": (
         "data iamondb --path iam --split official",
         "add them to --path, or set --split to paper",

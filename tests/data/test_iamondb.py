@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import lzma
 from pathlib import Path
@@ -12,10 +13,13 @@ from lines import FORMS, collection, config, line, members, put, steps, tar, xml
 
 from hmrnn import InputError
 from hmrnn.cli import main as cli
+from hmrnn.cli.target import preset_for
+from hmrnn.config import DataConfig
 from hmrnn.data import load_strokes, read_strokes, write_archive
 from hmrnn.data.strokes import iamondb
 from hmrnn.data.strokes.corpus import read_collection
 from hmrnn.data.strokes.strokes import StrokeFile
+from hmrnn.presets import PRESETS
 
 LINES = collection()
 
@@ -187,6 +191,21 @@ def test_one_line_file(tmp_path: Path) -> None:
     (tmp_path / "b.xml").write_text("<a>")
     with pytest.raises(InputError, match=r"b\.xml: it is not XML"):
         read_strokes(tmp_path / "b.xml")
+
+
+def test_folder_and_archive_are_read_as_strokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without naming the format: by ``read_strokes``, and by a preset whose parts are drawn."""
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    files = members(LINES)
+    for path in (put(tmp_path / "iam", files), tar(tmp_path / "lineStrokes-all.tar.gz", files)):
+        check(StrokeFile(read_strokes(path)), LINES)
+        preset = preset_for(str(path))[1]
+        assert preset == dataclasses.replace(PRESETS["strokes"], data=DataConfig("strokes", (str(path),)))
+        corpus = load_strokes(preset.data)
+        assert {*corpus.train.names, *corpus.valid.names, *corpus.test.names} == set(LINES)
+    broken = tar(tmp_path / "lineStrokes-some.tar", {**files, "lineStrokes/a01/a01-000/a01-000u-02.xml": b"<"}, "w")
+    with pytest.raises(InputError, match=r"1 file cannot be read, first .*a01-000u-02\.xml: it is not XML.*; remove"):
+        read_strokes(broken)
 
 
 def test_progress_reaches_its_end_and_a_broken_file_is_skipped(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def _demo() -> Config:
 
 def _kind(path: str) -> str:
     """What a file or a directory holds, by file names alone: "text" or "strokes"."""
+    from hmrnn.data.archives import is_tar
     from hmrnn.data.strokes.iamondb import is_iamondb
 
     names = [path] if not os.path.isdir(path) else [name for _, _, found in os.walk(path) for name in found]
@@ -54,9 +55,8 @@ def _kind(path: str) -> str:
             f"{path} may hold one of several kinds of data: name it before the file, as in labels {shlex.quote(path)} "
             "(labels, tags, pairs, text or strokes); a series without labels is for hmrnn.HMSegmenter, in Python"
         )
-    if os.path.isdir(path) and is_iamondb(names):
-        raise InputError(
-            f"{path} holds lines of IAM-OnDB; read them with hmrnn train iamondb --data.path {shlex.quote(path)} "
-            f"(or hmrnn data iamondb --path {shlex.quote(path)})"
-        )
+    if is_iamondb(Path(path)):
+        return "strokes"
+    if is_tar(Path(path)) or endings & {".zip"}:
+        raise InputError(f"{path} is an archive of files; unpack it and name the folder or its files")
     return "text"

@@ -75,6 +75,8 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
         return _read_iamondb(config, paths, progress)
+    if all(map(iamondb.is_iamondb, paths)):  # its official sets are for the format iamondb
+        return dataclasses.replace(_read_iamondb(config, paths, progress), split=None)
     files = _stroke_files(paths)
     report = count_progress(progress, total_size(source_state(files)))
     return _joined(files, [read_file(path, report) for path in files])

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
-from hmrnn.data.strokes.iamondb import read_line
+from hmrnn.data.strokes.iamondb import find_sources, is_iamondb, read_iamondb, read_line
 from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays, polylines
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ADVICE, write
@@ -39,9 +39,19 @@ def is_stroke_file(path: Path) -> bool:
 
 
 def read_strokes(path: str | Path) -> Strokes:
-    """The sequences in a file: .npz (arrays or an archive), .json, .csv, or a line of IAM-OnDB (.xml)."""
+    """The sequences in a file: .npz (arrays or an archive), .json, .csv; or a line, folder or tar of IAM-OnDB."""
     path = Path(os.path.expanduser(path))
-    return read_line(path) if path.suffix == ".xml" else read_file(path, lambda count: None).strokes
+    if path.suffix == ".xml":
+        return read_line(path)
+    if not is_iamondb(path):
+        return read_file(path, lambda count: None).strokes
+    found = read_iamondb(find_sources([path]), lambda count: None)
+    if found.skipped:
+        raise InputError(
+            f"{path}: {counted(len(found.skipped), 'file')} cannot be read, first {found.skipped[0]}; remove what is "
+            "broken, or write the others to a file by hmrnn data iamondb --path ... --archive lines.npz"
+        )
+    return found.strokes
 
 
 def read_file(path: Path, report: Report) -> StrokeFile:

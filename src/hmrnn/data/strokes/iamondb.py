@@ -12,7 +12,7 @@ import itertools
 import re
 import xml.sax
 import xml.sax.handler
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,9 @@ _Line = tuple[np.ndarray, np.ndarray]
 """Points (n, 2) and pen_up (n,) of a line."""
 
 
-def is_iamondb(names: Iterable[str]) -> bool:
-    """Whether file names contain lines of IAM-OnDB, and no texts but transcripts and official sets."""
-    found = list(names)
+def is_iamondb(path: Path) -> bool:
+    """Whether a file or a folder holds lines of IAM-OnDB, and no texts but transcripts and official sets, by names."""
+    found = [p.name for p in path.rglob("*")] if path.is_dir() else [path.name]
     lines = any(_LINE.fullmatch(name) or (is_tar(Path(name)) and name.startswith(_TARS[0])) for name in found)
     return lines and all(_kind(name) for name in found if name.endswith(".txt"))
 
