@@ -30,8 +30,8 @@ GAIN_FIRST = "--train.recurrent-gain 0.1"  # of rows trained before these were c
 STROKES = "--train.epochs 38 --train.cool-down 0.6 --train.patience 99 --train.batch-size 48"
 STROKES += " --train.learning-rate 0.003"
 STROKES_DROPPED = "--train.epochs 50 --train.cool-down 0.9 --regularise.weight-drop 0.1"
-HM_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --detectors.bounds 0.3 0.5"
-HM_STROKES += " --train.skip-nonfinite"
+LN_STROKES = "--train.epochs 34 --model.layer-norm --train.recurrent-gain 0.3 --train.skip-nonfinite"
+HM_STROKES = f"{LN_STROKES} --detectors.bounds 0.3 0.5"
 SLOPES = "--detectors.slope 0.02 3"
 HM_STROKES += " --detectors.rates 0.85 0.15 --detectors.rate-weight 0 --detectors.rate-control 0.05"
 SPACELESS = "--data.remove-spaces --train.epochs 12 --train.cool-down 0.6 --train.patience 99 --regularise.shift"
@@ -274,6 +274,7 @@ def handwriting(data: str, more: str, evaluations: tuple[str, ...] = ("",)) -> T
     hm = "LN-HM-LSTM 3x400, step"
     rows = {
         "lstm": Row(f"LSTM 3x400{said}", f"--model.rnn lstm {more}"),
+        "ln-lstm": Row(f"LN-LSTM 3x400{said}", f"--model.rnn ln-lstm {LN_STROKES} {more}"),
         "hm": Row(f"{hm}{said}", f"{HM_STROKES} {STILL} {more}"),
         "hm-annealed": Row(f"{hm}, slope annealed{said}", f"{HM_STROKES} {SLOPES} {more}"),
         "hm-best": Row(f"{hm}, slope annealed, {SAID_BEST}{said}", f"{HM_STROKES} {SLOPES} {BEST} {more}"),

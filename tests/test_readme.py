@@ -295,7 +295,10 @@ MEASURED = {
         [f"enwik8-frontier/ln-lstm-512-seed{seed}" for seed in (1, 2)],
         [f"enwik8-cell/both-seed{seed}" for seed in (1, 2)],
     ),
-    "IAM-OnDB": ([f"iamondb/lstm-seed{seed}" for seed in (1, 2)], [f"iamondb/hm-seed{seed}" for seed in (1, 2)]),
+    "IAM-OnDB": (
+        [f"iamondb-weight-drop/lstm-seed{seed}" for seed in (1, 2)],
+        [f"iamondb-weight-drop/hm-annealed-seed{seed}" for seed in (1, 2)],
+    ),
 }
 
 
