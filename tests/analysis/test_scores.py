@@ -63,7 +63,7 @@ def test_tolerance_matches_one_to_one() -> None:
     assert scores.score([2, 3], [1, 2], 10, tolerance=1).hits == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ENDS, ENDS, st.integers(0, 3))
 def test_matching_is_the_best_there_is(found: list[int], gold: list[int], tolerance: int) -> None:
     fewer, more = sorted((sorted(found), sorted(gold)), key=len)

@@ -100,7 +100,7 @@ def test_the_papers_count() -> None:
     assert 810 * (1 - result.saved) == pytest.approx(335)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     length=st.integers(30, 70),
     streams=st.integers(2, 8),

@@ -1,5 +1,7 @@
 """A lexicon learned from a text without spaces."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,12 @@ WORDS = ["the", "dog", "cat", "sees", "barn", "under", "green"]
 LETTERS = sorted(set("".join(WORDS)) | {"\n"})
 
 
-def learn(count=1500, lines=True):
+@functools.cache
+def learnt():
+    return learn()
+
+
+def learn(count=1000, lines=True):
     drawn = np.random.default_rng(1).choice(WORDS, count)
     return lexicon_of("".join(word + "\n" * (lines and k % 9 == 8) for k, word in enumerate(drawn)))
 
@@ -29,7 +36,7 @@ def spell(word):
 
 
 def test_the_words_of_a_text_are_found():
-    found = learn()
+    found = learnt()
     assert {spell(word) for word in found.words[: len(WORDS)]} == set(WORDS)
     assert found.counts[: len(WORDS)].sum() > 0.7 * found.total  # the others are pairs of them
     assert 5 <= found.longest <= 12
@@ -113,7 +120,7 @@ def test_shares_are_lowered_and_of_the_words_that_fit():
     lowered = counts[[0, 2]] - (1 - np.exp(-counts[[0, 2]]))
     assert words == [(0,), (1, 2)]
     assert shares == pytest.approx(lowered / lowered.sum())
-    found = learn()
+    found = learnt()
     words, shares = found.shares(4, 4)
     assert len(words) == 4
     assert max(map(len, words)) <= 4

@@ -144,7 +144,7 @@ def test_a_long_sequence_with_free_boundaries(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_gradient_that_arrives_at_one_output_alone(norm: bool) -> None:
-    p = Problem(norm=norm).learn()
+    p = Problem(T=6, norm=norm).learn()
     for k in range(len(outputs(p.run()))):
         got, want = (
             torch.autograd.grad(outputs(p.run(engine))[k].square().sum(), p.parameters, allow_unused=True)
@@ -158,9 +158,9 @@ def test_a_gradient_that_arrives_at_one_output_alone(norm: bool) -> None:
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("forced", ["no", "all", "straight through"])
 def test_gradients_of_some_inputs_alone(norm: bool, forced: str) -> None:
-    p = Problem(norm=norm)
+    p = Problem(T=6, norm=norm)
     if forced != "no":
-        p.boundaries = (torch.rand(12, 5, 2) < 0.4).double()
+        p.boundaries = (torch.rand(6, 5, 2) < 0.4).double()
         p.options = Options(1.3, straight_through=forced == "straight through")
     slope = torch.tensor(1.3, dtype=torch.float64)
     learnable_slope = dataclasses.replace(p.options, slope=slope)
@@ -290,13 +290,13 @@ def products(p: Problem) -> int:
 
 def test_cost_grows_with_events() -> None:
     def cost(rates: tuple[float, float], T: int, sizes: tuple[int, ...] = (64, 64, 64)) -> int:
-        p = Problem(T, 8, sizes).learn()
+        p = Problem(T, 32, sizes).learn()
         p.options = Options(1.3, straight_through=True)
-        p.boundaries = (torch.rand(T, 8, len(sizes) - 1) < torch.tensor(rates[: len(sizes) - 1])).double()
+        p.boundaries = (torch.rand(T, 32, len(sizes) - 1) < torch.tensor(rates[: len(sizes) - 1])).double()
         return products(p)
 
-    per_step = {name: cost(rates, 40) - cost(rates, 10) for name, rates in RATES.items()}
-    one_layer = cost(RATES["none"], 40, (64,)) - cost(RATES["none"], 10, (64,))
+    per_step = {name: cost(rates, 16) - cost(rates, 4) for name, rates in RATES.items()}
+    one_layer = cost(RATES["none"], 16, (64,)) - cost(RATES["none"], 4, (64,))
     assert per_step["none"] < 1.02 * one_layer
     # of the seven matrices U, W (but the first) and V: 1 + 0.46 + 0.1 rows for U, 0.4 + 0.1 for W and for V
     assert per_step["trained"] < 0.4 * per_step["dense"]

@@ -95,8 +95,8 @@ def test_a_model_is_used_as_it_was_validated(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     corpus = {"text": "story.txt", "strokes": "lines.npz"}[kind]
-    (tmp_path / "story.txt").write_text(tiny.text(400))
-    save_strokes(tiny_strokes.strokes(30), tmp_path / "lines.npz")
+    (tmp_path / "story.txt").write_text(tiny.text(250))
+    save_strokes(tiny_strokes.strokes(12), tmp_path / "lines.npz")
     flags = "--model.hidden-size 6 --model.output-size 5 --train.batch-size 1 --train.epochs 1"
     flags += " --train.length 20" * (kind == "text")
     flags += f" --model.rnn {rnn} --regularise.zoneout 0.5 --no-report"

@@ -220,13 +220,13 @@ def test_a_run_has_one_graph(recorder: Recorder, rnn: str) -> None:
         if captured:
             recorder.work = trainer.update
             trainer.captured = CapturedUpdate(recorder.update)
-        for step in range(20):
+        for step in range(14):
             trainer.step()
-            if step % 13 == 2:
+            if step % 9 == 2:
                 trainer.validate()
         made.append(trainer)
     assert all(map(torch.equal, weights(made[0]), weights(made[1])))
-    assert [what for what, _ in recorder.events] == ["run"] * 3 + ["replay"] * 17
+    assert [what for what, _ in recorder.events] == ["run"] * 3 + ["replay"] * 11
 
 
 def learned(config: Config, kind: str, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor], int]:
