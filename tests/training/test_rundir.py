@@ -229,6 +229,20 @@ def test_files_beyond_reason_are_refused(tmp_path: Path) -> None:
         read_metrics(tmp_path / "metrics.jsonl")
 
 
+def test_a_config_that_is_lost_can_be_copied_from_a_checkpoint(stopped: Path) -> None:
+    path, whole = stopped / "config.json", (stopped / "config.json").read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(
+        InputError, match=r"config\.json is damaged.*; to resume the run, copy it from .*last-00000020$"
+    ):
+        RunDirectory(stopped).check(resume=True, overwrite=False)
+    path.unlink()
+    with pytest.raises(InputError, match=r"config\.json is gone; copy it from .*last-00000020$"):
+        RunDirectory(stopped).check(resume=True, overwrite=False)
+    shutil.copy(stopped / "last-00000020" / "config.json", path)
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("left", [[], ["model.safetensors"]])
 def test_what_a_kill_left_of_an_old_checkpoint_is_removed(stopped: Path, left: list[str]) -> None:
     """A process may be killed while it removes one; the manifest is gone by then."""
