@@ -55,6 +55,9 @@ def test_what_is_done_with_unknown_symbols() -> None:
     with pytest.raises(InputError, match="unknown must be one of replace, skip, refuse; got 'drop'"):
         read_as("a", ASCII, "drop")  # type: ignore[arg-type]
     bare = Vocabulary("characters", ("a", "b"))
+    assert (
+        read_as("a☃☃", bare).notes[0].endswith("at position 1; that is most of the text: train a model on text like it")
+    )
     found = read_as("a☃☃b", bare)
     assert bare.decode(found.indices) == "ab"
     assert found.notes == ("2 symbols that training never showed, left out: '☃' (U+2603) at position 1",)

@@ -97,7 +97,7 @@ def make_corpus(
     if modality == "labels" and len(classes) == len(inputs) > 2 and any(map(_fractional, classes)):
         raise InputError(
             f"{names.y.whole} must hold classes, and every number in it is another; to predict measurements, give an "
-            "hmrnn.HMLSTM a hmrnn.nn.ReadOut of size 1"
+            "hmrnn.HMLSTM a hmrnn.nn.ReadOut of size 1, as docs/tutorials/series.md does"
         )
     if spelled is None:
         spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)

@@ -69,9 +69,9 @@ def read_as(text: str, vocabulary: Vocabulary, unknown: Unknown = "replace") -> 
         how = "left out" if unknown == "skip" or not (vocabulary.unknown or space) else "read as a space"
         how = "read as the unknown symbol" if how != "left out" and vocabulary.unknown else how
         count = "1 symbol" if len(missing) == 1 else f"{len(missing)} symbols"
-        notes.append(
-            f"{count} that training never showed, {how}: {list_symbols(vocabulary.kind, new, missing[first], _SHOWN)}"
-        )
+        listed = list_symbols(vocabulary.kind, new, missing[first], _SHOWN)
+        most = "; that is most of the text: train a model on text like it" if 2 * len(missing) > len(codes) else ""
+        notes.append(f"{count} that training never showed, {how}: {listed}{most}")
         if how == "left out":
             written |= dict.fromkeys(missing.tolist(), "")
         elif how == "read as a space":
