@@ -105,9 +105,13 @@ def test_the_bundled_models_can_be_compared(visit: Open) -> None:
         expect(page.locator("#compare")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_page_explains_what_it_shows(visit: Open) -> None:
+def test_the_page_explains_what_it_shows_and_text_never_becomes_html(visit: Open) -> None:
     page = visit()
-    write(page, "the lazy dog")
+    write(page, "<img src=x onerror=alert>")
+    assert page.locator(".panel img").count() == 0
+    page.get_by_text("Segments as text").click()
+    expect(page.locator(".plain").first).to_contain_text("<")
+    assert page.locator(".panel img").count() == 0
     assert page.locator(".row .label").first.get_attribute("title") == (
         "ends of segments of level 1: where the detector of layer 1 fires"
     )
@@ -257,16 +261,6 @@ def test_unknown_symbols_are_noted(visit: Open) -> None:
     expect(page.locator("#write-problem")).to_be_hidden()
 
 
-def test_text_never_becomes_html(visit: Open) -> None:
-    page = visit()
-    text = "<img src=x onerror=alert>"
-    write(page, text)
-    assert page.locator(".panel img").count() == 0
-    page.get_by_text("Segments as text").click()
-    expect(page.locator(".plain").first).to_contain_text("<")
-    assert page.locator(".panel img").count() == 0
-
-
 @pytest.mark.slow
 def test_two_visitors_at_once(visit: Open) -> None:
     first, second = visit("#tab=write&n=120&s=1&v=0"), visit()
@@ -341,20 +335,23 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_can_be_used_stands_out(visit: Open, scheme: str) -> None:
-    page = visit(color_scheme=scheme)
+def test_what_can_be_used_stands_out(visit: Open) -> None:
+    page = visit()
 
     def style(selector: str, name: str) -> str:
         return str(page.locator(selector).evaluate("(element, name) => getComputedStyle(element)[name]", name))
 
-    paper = style("html", "backgroundColor")
-    for field in ("#text", "#read-model", "#length", "#stop", "#pad"):
-        for ground in (paper, style(field, "backgroundColor")):
-            assert contrast(style(field, "borderTopColor"), ground) >= 3, field
-    chosen = style("#tab-read", "backgroundColor")
-    assert contrast(chosen, paper) >= 3
-    assert contrast(chosen, style("#tab-read", "color")) >= 4.5
+    papers = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        papers.append(paper := style("html", "backgroundColor"))
+        for field in ("#text", "#read-model", "#length", "#stop", "#pad"):
+            for ground in (paper, style(field, "backgroundColor")):
+                assert contrast(style(field, "borderTopColor"), ground) >= 3, (scheme, field)
+        chosen = style("#tab-read", "backgroundColor")
+        assert contrast(chosen, paper) >= 3
+        assert contrast(chosen, style("#tab-read", "color")) >= 4.5
+    assert papers[0] != papers[1]
 
 
 def test_a_screen_reader_finds_its_way(visit: Open) -> None:
