@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tiny_strokes
+from hmrnn.data import read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.plots import ink
 from hmrnn.plots.save import save_drawing
@@ -53,6 +54,17 @@ def test_svg_shows_every_point_inside_the_picture() -> None:
 def test_strokes_may_be_in_any_unit() -> None:
     tiny_units = [line * [1e-3, 1e-3, 1] for line in tiny_strokes.strokes(2)]
     assert ink.svg(tiny_units) == ink.svg(list(tiny_strokes.strokes(2)))
+
+
+def test_lines_are_one_a_list_or_a_set(tmp_path: Path) -> None:
+    lines = tiny_strokes.strokes(2)
+    assert ink.svg(lines) == ink.svg(list(lines))
+    assert ink.svg(lines[0]) == ink.svg([lines[0]])
+    for given in (lines[0], [lines[0]], lines.select([0])):
+        save_strokes(given, tmp_path / "line.npz")
+        np.testing.assert_array_equal(read_strokes(tmp_path / "line.npz")[0], lines[0])
+    with pytest.raises(InputError, match=r"\(T, 3\) of .*; got Strokes, of which strokes\[0\] is the first line$"):
+        tiny_strokes.model().segment(lines)  # type: ignore[arg-type]
 
 
 def test_lines_do_not_overlap() -> None:

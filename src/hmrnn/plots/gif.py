@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hmrnn.data.strokes.strokes import Lines
 from hmrnn.errors import InputError
 from hmrnn.plots.ink import INK, PRIME, Line, Sheet
 
@@ -32,7 +33,7 @@ def check_seconds(seconds: float) -> None:
         raise InputError(f"a .gif can be animated for up to {MOST_SECONDS:g} seconds; got {seconds:g}")
 
 
-def gif(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds: float = SECONDS) -> bytes:
+def gif(lines: Lines, *, prime: np.ndarray | None = None, seconds: float = SECONDS) -> bytes:
     """The bytes of a looping GIF in which all lines (T, 3) are written at once, below each other, in ``seconds``.
 
     ``prime`` is drawn in grey before each line, from the first frame on. The last frame is the complete picture and

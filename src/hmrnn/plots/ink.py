@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hmrnn.data.strokes.strokes import polylines
+from hmrnn.data.strokes.strokes import Lines, as_lines, polylines
 from hmrnn.errors import InputError
 
 INK, PRIME = "#1a1a5e", "#9a9a9a"
@@ -26,8 +26,8 @@ def check_drawable(lines: Sequence[np.ndarray]) -> None:
             )
 
 
-def svg(lines: Sequence[np.ndarray], *, prime: np.ndarray | None = None, seconds: float = 0.0, width: int = 900) -> str:
-    """A picture of lines (T, 3) below each other, as a self-contained SVG document.
+def svg(lines: Lines, *, prime: np.ndarray | None = None, seconds: float = 0.0, width: int = 900) -> str:
+    """A picture of a line (T, 3), or of several below each other, as a self-contained SVG document.
 
     ``prime`` is drawn in grey before each line. With ``seconds`` above 0 the picture is animated for that long: all
     lines are written at once, each stroke in proportion to its number of points.
@@ -73,13 +73,14 @@ class Line(NamedTuple):
 class Sheet:
     """Lines laid out below each other within ``width`` and ``height``, in the units of their strokes, y downwards."""
 
-    def __init__(self, lines: Sequence[np.ndarray], prime: np.ndarray | None = None) -> None:
-        if not lines:
+    def __init__(self, lines: Lines, prime: np.ndarray | None = None) -> None:
+        every = as_lines(lines)
+        if not every:
             raise InputError("a sheet must hold at least one line; got none")
-        check_drawable(lines)
+        check_drawable(every)
         before = [] if prime is None else polylines(prime)
         end = np.zeros(2) if prime is None else prime[:, :2].sum(axis=0, dtype=np.float64)
-        inks = [[part + end for part in polylines(steps)] for steps in lines]
+        inks = [[part + end for part in polylines(steps)] for steps in every]
         sizes = [np.ptp(part, axis=0).max() for ink in inks for part in ink if len(part) > 1]
         # The height of a stroke: a high quantile, as every hand has dots and short dashes.
         unit = float(np.quantile(sizes, 0.8)) or float(max(sizes))

@@ -132,5 +132,6 @@ class StrokeModel(Model):
     def _strokes(line: np.ndarray) -> Strokes:
         if not isinstance(line, np.ndarray) or line.ndim != 2 or line.shape[1] != 3:
             got = f"shape {line.shape}" if isinstance(line, np.ndarray) else type(line).__name__
+            got += ", of which strokes[0] is the first line" if isinstance(line, Strokes) else ""
             raise InputError(f"a line of handwriting must be an array (T, 3) of Δx, Δy and pen_up; got {got}")
         return Strokes.of([line])

@@ -15,7 +15,7 @@ import numpy as np
 
 from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.data.strokes.iamondb import find_sources, is_iamondb, read_iamondb, read_line
-from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays, polylines
+from hmrnn.data.strokes.strokes import Lines, StrokeFile, Strokes, as_lines, counted, from_arrays, polylines
 from hmrnn.errors import InputError
 from hmrnn.utils.files import ADVICE, write
 
@@ -173,8 +173,9 @@ def _join(
     return from_arrays(points.reshape(-1, 2), pen_up, offsets, names, known, source, points=True)
 
 
-def save_strokes(strokes: Strokes, path: str | Path) -> None:
+def save_strokes(lines: Lines, path: str | Path) -> None:
     """Write sequences as .npz, .json or .csv, by the ending of ``path``; each starts at (0, 0)."""
+    strokes = lines if isinstance(lines, Strokes) else Strokes.of(as_lines(lines))
     path = Path(os.path.expanduser(path))
     if path.suffix == ".npz":
         points = np.concatenate([strokes.coordinates(i) for i in range(len(strokes))])

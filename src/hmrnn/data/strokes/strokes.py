@@ -60,6 +60,9 @@ class Strokes:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        return f"Strokes({counted(len(self), 'sequence')} of {counted(len(self.steps), 'point')} in all)"
+
     def __getitem__(self, i: int) -> np.ndarray:
         """The steps of one sequence, (n, 3)."""
         if not -len(self) <= i < len(self):
@@ -102,6 +105,15 @@ class Strokes:
         texts = None if self.texts is None else tuple(self.texts[i] for i in chosen)
         conditions = None if self.conditions is None else tuple(self.conditions[i] for i in chosen)
         return Strokes(offsets, self.steps[places], tuple(self.names[i] for i in chosen), texts, conditions)
+
+
+Lines = Strokes | Sequence[np.ndarray] | np.ndarray
+"""Lines of strokes as users give them: a set of them, a list of arrays (T, 3), or one such array."""
+
+
+def as_lines(lines: Lines) -> list[np.ndarray]:
+    """The steps (T, 3) of each line."""
+    return [lines] if isinstance(lines, np.ndarray) and lines.ndim == 2 else list(lines)
 
 
 @dataclasses.dataclass(frozen=True)
