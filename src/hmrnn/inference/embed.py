@@ -9,6 +9,9 @@ import torch
 
 from hmrnn.inference.read import Model, read
 
+CHUNK = 512
+"""Steps per pass, which bounds the memory; the result does not depend on it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Embedding:
@@ -28,17 +31,16 @@ class Embedding:
         return mean
 
 
-def embed(model: Model, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0, chunk: int = 512) -> Embedding:
+def embed(model: Model, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0) -> Embedding:
     """Read a sequence from the zero state and collect the states of its layers.
 
     Args:
         model: runs on the device of its parameters, as in ``eval()``.
         sequence: indices of symbols; the first ``prime`` of them are read, and are no part of the result.
         counts: (T,): how many of the others each symbol of the result stands for; it has the state after the last.
-        chunk: steps per pass, which bounds the memory; the result does not depend on it.
     """
     hidden, fired = [], []
-    for found in read(model, model.as_input(sequence)[:, None].split(chunk)):
+    for found in read(model, model.as_input(sequence)[:, None].split(CHUNK)):
         hidden.append([h[:, 0].float().cpu() for h in found.output.hidden])  # type: ignore[call-overload, union-attr]
         fired.append(found.boundaries[:, 0].cpu())
     at = prime + (counts.cumsum() - 1).clip(0)

@@ -140,9 +140,9 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def load_text(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> TextModel:
+def load_text(source: str | Path, *, device: str | torch.device = "cpu") -> TextModel:
     """As :func:`load`, for a model that must read text."""
-    model = load(source, device=device, engine=engine)
+    model = load(source, device=device)
     if not isinstance(model, TextModel):
         raise InputError(f"{source} is a model of {model.reads.modality}, and a model of text is needed")
     return model
