@@ -51,6 +51,8 @@ def test_segmenter() -> None:
     assert f"(F1 of {min(rarer):.2f} to {max(rarer):.2f})" in flat("tutorials/series")
     precise = min(run["level 2, precision at jumps"] for run in found("segmenter"))
     assert f"(precision {precise:.2f} or more)" in flat("tutorials/series")
+    seconds = [run["CPU seconds of training"] for run in found("segmenter")]
+    assert f"took {min(seconds):.0f} to {max(seconds):.0f} seconds of CPU time" in flat("tutorials/series")
 
 
 def test_small_layers() -> None:
