@@ -24,7 +24,7 @@ def series(seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 class Table:
-    """Named columns of numbers, as a DataFrame has them."""
+    """Named columns, as a DataFrame has them: ``np.asarray`` of columns of different kinds holds objects."""
 
     def __init__(self, columns: Sequence[Any], rows: Any) -> None:
         self.columns, self.rows = columns, np.asarray(rows)
@@ -39,5 +39,7 @@ class Table:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.columns)
 
-    def __getitem__(self, names: list[Any]) -> Table:
+    def __getitem__(self, names: Any) -> Any:
+        if isinstance(names, str):
+            return np.array(self.rows[:, list(self.columns).index(names)].tolist())
         return Table(names, self.rows[:, [list(self.columns).index(name) for name in names]])

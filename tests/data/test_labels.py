@@ -188,12 +188,17 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     earlier = reads.to_dict()
     del earlier["channels"]  # as it was written before channels had names
     assert Labelling.from_dict(earlier) == dataclasses.replace(reads, channels=())
+    rows = np.array([[1.5, True, "on"], [2.0, False, "off"]], object)
+    table = Table(["x", "moves", "state"], rows)
+    assert sequences([table[["x", "moves"]]])[0].tolist() == [[1.5, 1.0], [2.0, 0.0]]
+    with pytest.raises(InputError, match=r"^X\[0\] must be .*; got Table, in which state must be left out or turned"):
+        sequences([table])
     numbered = [Table([0, 1], table.rows) for table in tables]
     assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).reads.channels == ()
-    rows = "series,time,{},label\n" + "".join(f"{k},0,{{}},{k % 2}\n" for k in range(4))
+    cells = "series,time,{},label\n" + "".join(f"{k},0,{{}},{k % 2}\n" for k in range(4))
     for name, order in (("one", "Temp,x"), ("other", "x,Temp")):
         numbers = [f"{k},9" if order == "Temp,x" else f"9,{k}" for k in range(4)]
-        (tmp_path / f"{name}.csv").write_text(rows.format(order, *numbers))
+        (tmp_path / f"{name}.csv").write_text(cells.format(order, *numbers))
     corpus = load_labelled(
         DataConfig("labels", (str(tmp_path / "one.csv"), str(tmp_path / "other.csv")), valid_fraction=0)
     )

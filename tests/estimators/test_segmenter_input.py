@@ -53,6 +53,8 @@ def test_channels_of_tables_are_taken_by_their_names() -> None:
         assert all(map(np.array_equal, other, segmenter.transform(table)))
     with pytest.raises(hmrnn.InputError, match=r"^a series must have the columns sensor 0, .*; got other"):
         segmenter.predict(Table(["other", *names[1:]], x))
+    with pytest.raises(hmrnn.InputError, match=r"object of shape \(2, 2\), in which machine must be left out"):
+        segmenter.predict(Table(["x", "machine"], np.array([[1.0, "a"], [2.0, "a"]], object)))
 
 
 @pytest.mark.parametrize("wrong", [

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from hmrnn.data.labels.sequences import columns, for_numpy, in_order, scale_of, scaled
+from hmrnn.data.labels.sequences import about_columns, columns, for_numpy, in_order, scale_of, scaled
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
@@ -330,11 +330,12 @@ def _series(X: Series, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray]
     ]
     if not series:
         raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
-    for one in series:
+    tables = [X] if single else parts
+    for one, table in zip(series, tables):
         if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
             raise InputError(
                 f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
-                f"{one.shape}"
+                f"{one.shape}{about_columns(table)}"
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity; fill gaps, as by np.interp")
@@ -342,7 +343,6 @@ def _series(X: Series, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray]
             raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
-    tables = [X] if single else parts
     names = channels or columns(tables[0])
     ordered = [in_order(one, columns(table), names, "a series") for one, table in zip(series, tables)]
     return [one.astype(np.float64) for one in ordered], single, names

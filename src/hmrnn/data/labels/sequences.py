@@ -103,6 +103,17 @@ def columns(one: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else ()
 
 
+def not_numbers(table: Any) -> list[str]:
+    """The columns of a table that do not hold numbers alone."""
+    return [name for name in columns(table) if np.asarray(table[name]).dtype.kind not in "fiub"]
+
+
+def about_columns(table: Any) -> str:
+    """For an error: which columns of a table do not hold numbers alone; empty if all do, or if it is no table."""
+    wrong = not_numbers(table)
+    return f", in which {', '.join(wrong)} must be left out or turned into numbers" if wrong else ""
+
+
 def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...], name: str) -> np.ndarray:
     """A series (time, channels) whose columns have ``names``, in the order ``wanted``; as it is if one is unknown."""
     if not names or not wanted or names == wanted:
@@ -133,7 +144,7 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
             counts = sorted({np.size(step) for step in one})
             raise InputError(f"{name} must have as many channels at every step; got {counts[0]} and {counts[-1]}")
         got = type(one).__name__ if array is None else f"shape {array.shape}" if array.ndim else repr(one)
-        raise InputError(f"{name} must be one of {_WANTED}; got {got}")
+        raise InputError(f"{name} must be one of {_WANTED}; got {got}{about_columns(one)}")
     if len(array) == 0:
         raise InputError(f"{name} is empty; leave it out")
     array = array.astype(np.float64).reshape(len(array), -1)
@@ -187,9 +198,11 @@ def _array(given: Any) -> np.ndarray | None:
 
 
 def for_numpy(given: Any) -> Any:
-    """A tensor as one that NumPy can read, a masked array with NaN where it is masked; anything else as it is."""
+    """A tensor or a table of numbers as NumPy reads it, a masked array with NaN where it is masked; others as given."""
     if isinstance(given, np.ma.MaskedArray) and given.mask.any():
         return np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
+    if columns(given) and hasattr(given, "__array__") and not not_numbers(given):
+        return np.asarray(given, np.float64)  # of columns of truth values and of numbers NumPy would make objects
     if not hasattr(given, "detach"):
         return given
     given = given.detach().cpu()
