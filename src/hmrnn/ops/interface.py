@@ -161,11 +161,6 @@ class Options:
     "cuda-rows" takes depend on them."""
 
     @property
-    def of_the_paper(self) -> bool:
-        """Whether operations and top-down input are those of the paper."""
-        return self.flush and self.copy and self.gate == "boundary"
-
-    @property
     def gate(self) -> TopDown:
         """``top_down``, but "boundary" for "pending" if the two mean the same.
 
