@@ -49,10 +49,16 @@ def test_other_layers_are_refused() -> None:
     with pytest.raises(InputError, match="not both"):
         read_out(HMLSTM(5, SIZES)(torch.randn(2, 1, 5)))  # type: ignore[arg-type]
     for hidden, got in (((), r"\(\)"), ((torch.zeros(1, 6),), r"\(6,\)")):
-        with pytest.raises(InputError, match=rf"a tensor of each layer, of sizes \(6, 4, 3\); got {got}"):
+        with pytest.raises(
+            InputError, match=rf"of each layer, of sizes \(6, 4, 3\); got {got}; give rnn.output_sizes$"
+        ):
             read_out(hidden)
     with pytest.raises(InputError, match="output_size must be a whole number of at least 1; got 0"):
         ReadOut(SIZES, 0)
+    with pytest.raises(
+        InputError, match=r"^hidden_sizes must hold a size for each layer, as rnn.output_sizes does; got 6"
+    ):
+        ReadOut(6, 2)  # type: ignore[arg-type]
 
 
 def test_it_learns_where_the_top_layer_is_idle() -> None:

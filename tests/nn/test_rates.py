@@ -52,8 +52,8 @@ def test_the_loss_moves_the_rates() -> None:
 
 def test_what_is_refused() -> None:
     rnn = HMLSTM(5, 4)
-    for rates in ((0.5,), (0.5, 1.0)):
+    for rates in ((0.5,), (0.5, 1.0), 0.5):
         with pytest.raises(InputError, match="a number between 0 and 1 for each of 2 detectors"):
-            start_at_rates(rnn, rates, torch.randn(3, 2, 5))
+            start_at_rates(rnn, rates, torch.randn(3, 2, 5))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="need a batch dimension"):
         rate_loss(rnn(torch.randn(3, 5))[0], TARGETS)

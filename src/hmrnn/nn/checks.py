@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Protocol, SupportsIndex, cast
+from typing import Any, Protocol, SupportsIndex, cast
 
 import torch
 from torch import Tensor
@@ -259,6 +259,13 @@ def positive(name: str, value: SupportsIndex) -> int:
     if number < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
     return number
+
+
+def read_sizes(name: str, sizes: Any) -> tuple[int, ...]:
+    """The sizes of the layers that a read-out reads, ``rnn.output_sizes``."""
+    if not isinstance(sizes, Iterable):
+        raise InputError(f"{name} must hold a size for each layer, as rnn.output_sizes does; got {sizes!r}")
+    return tuple(positive(name, size) for size in sizes)
 
 
 def not_negative(name: str, value: SupportsIndex) -> int:

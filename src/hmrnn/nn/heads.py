@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import States
-from hmrnn.nn.checks import positive
+from hmrnn.nn.checks import positive, read_sizes
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
 
@@ -46,7 +46,7 @@ class ReadOut(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.hidden_sizes = tuple(positive("hidden_sizes", size) for size in hidden_sizes)
+        self.hidden_sizes = read_sizes("hidden_sizes", hidden_sizes)
         self.linear = nn.Linear(sum(self.hidden_sizes), positive("output_size", output_size), bias=bias)
 
     def forward(self, out: Output | State | States | Sequence[Hidden]) -> Hidden:
@@ -55,7 +55,8 @@ class ReadOut(nn.Module):
         tensors = [h.data if isinstance(h, PackedSequence) else h for h in hidden]
         sizes = tuple(h.shape[-1] for h in tensors)
         if sizes != self.hidden_sizes:
-            raise InputError(f"hidden must hold a tensor of each layer, of sizes {self.hidden_sizes}; got {sizes}")
+            wanted = f"a tensor of each layer, of sizes {self.hidden_sizes}"
+            raise InputError(f"hidden must hold {wanted}; got {sizes}; give rnn.output_sizes")
         result = self.linear(torch.cat(tensors, dim=-1))
         return result if packed is None else packed._replace(data=result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -88,7 +88,7 @@ def _rates(out: Output, lengths: Lengths) -> Tensor:
 
 
 def _checked(rates: Sequence[float], levels: int) -> list[float]:
-    given = [float(rate) for rate in rates]
+    given = [float(rate) for rate in rates] if isinstance(rates, Iterable) else []
     if len(given) != levels or not all(0 < rate < 1 for rate in given):
         raise InputError(f"rates must hold a number between 0 and 1 for each of {levels} detectors; got {rates}")
     return given

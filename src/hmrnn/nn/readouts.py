@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
-from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, readable
+from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, read_sizes, readable
 from hmrnn.nn.output import Lengths, Output
 
 Pool = Literal["last", "mean", "max", "attention"]
@@ -118,7 +118,7 @@ class SequenceReadOut(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.sizes = tuple(positive("sizes", size) for size in sizes)
+        self.sizes = read_sizes("sizes", sizes)
         self.pool = one_of("pool", pool, POOLS)
         self.level = not_negative("level", level)
         if pool == "last" and level > 0:

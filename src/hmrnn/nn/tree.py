@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_lengths, positive
+from hmrnn.nn.checks import check_lengths, positive, read_sizes
 from hmrnn.nn.output import Lengths, Output
 
 
@@ -45,7 +45,7 @@ class TreeReadOut(nn.Module):
 
     def __init__(self, sizes: Sequence[int], size: int, output_size: int) -> None:
         super().__init__()
-        self.sizes = tuple(positive("sizes", each) for each in sizes)
+        self.sizes = read_sizes("sizes", sizes)
         self.size = positive("size", size)
         self.leaf = nn.Linear(sum(self.sizes), 3 * self.size)  # W and b
         self.node = nn.Linear(self.size, 3 * self.size)  # U and b
