@@ -45,6 +45,8 @@ WRONG: list[tuple[Any, str]] = [
     ([np.ones((2, 1)), np.ones((0, 1))], r"X\[1\] is empty"),
     ([np.ones((2, 2)), np.ones((3, 1))], r"as many channels; X\[0\] has 2 and X\[1\] 1"),
     ([[[1, 2], [3]]], r"^X\[0\] must have as many channels at every step; got 1 and 2$"),
+    ([[1.0, 2.0], [1.0, None, 3.0]], r"^X\[1\] must hold numbers alone; got None at step 2; fill gaps$"),
+    ([[[1, 2], [3, None]]], r"^X\[0\] must hold numbers alone; got \[3, None\] at step 2; fill gaps$"),
     ([np.array([1.0, np.nan])], "finite numbers; got NaN or infinity at step 2; fill gaps"),
     ([np.array([1e200])], "at most 1e\\+100"),
     (["a", np.ones(3)], "of one kind"),

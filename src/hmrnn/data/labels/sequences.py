@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -140,9 +141,14 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
         return tuple(map(str, one))
     array = _array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-        if array is None and isinstance(one, list | tuple) and all(_array(step) is not None for step in one):
+        numbers = [_array(step) is not None for step in one] if array is None and isinstance(one, list | tuple) else []
+        if numbers and all(numbers):
             counts = sorted({np.size(step) for step in one})
             raise InputError(f"{name} must have as many channels at every step; got {counts[0]} and {counts[-1]}")
+        if any(numbers):
+            step = numbers.index(False)
+            got = reprlib.repr(one[step])
+            raise InputError(f"{name} must hold numbers alone; got {got} at step {step + 1}; fill gaps")
         got = type(one).__name__ if array is None else f"shape {array.shape}" if array.ndim else repr(one)
         raise InputError(f"{name} must be one of {_WANTED}; got {got}{about_columns(one)}")
     if len(array) == 0:
