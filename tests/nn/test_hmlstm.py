@@ -350,6 +350,7 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
     [
         (lambda r: r(torch.zeros(T, B, 7)), r"x must have shape \(T, B, 5\); got \(9, 4, 7\)$"),
         (lambda r: r(torch.zeros(T, 7)), r"x must have shape \(T, B, 5\); got \(9, 7\)$"),
+        (lambda r: r(torch.zeros(T, 7).long()), r"x must have shape \(T, B, 5\); got \(9, 7\); for symbols give"),
         (lambda r: r(X[:, 0], lengths=[3]), r"lengths must be None when x has no batch dimension"),
         (lambda r: r(X[:, 0], r.initial_state(1)), r"x has no batch dimension, so state must .* \(2,\); got \(1, 2\)"),
         (lambda r: r(X[:, 0], (1, 2)), r"state must be None or an hmrnn.State"),

@@ -53,6 +53,8 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
     if x.dim() != wanted or (embedding is None and x.shape[-1] != rnn.input_size):
         one = x.dim() == wanted - 1 and (embedding is not None or x.shape[-1] == rnn.input_size)
         hint = "; for one sequence, add the batch dimension with x.unsqueeze" if one else ""
+        if embedding is None and not x.is_floating_point():
+            hint = "; for symbols give their vectors, as of nn.Embedding, or their table as embedding="
         raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}{hint}")
     if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
         raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
