@@ -234,3 +234,22 @@ def test_a_lexicon_is_without_compounds(monkeypatch):
     assert found.counts.sum() == pytest.approx(2 * known)
     assert found.total == pytest.approx(total + known)
     assert found.mean * found.total == pytest.approx((text != 9).sum())
+
+
+def test_a_word_is_known_from_its_other_contexts_alone(monkeypatch):
+    """(0, 1) is used in two contexts: each of them counts for the other, and never for itself."""
+    given = []
+    monkeypatch.setattr(lexicon, "discounted", lambda counts, most: given.append(counts) or counts)
+    text = torch.tensor([[2, 2, 3], [0, 0, 0], [1, 1, 1], [4, 4, 5]])
+    lattice = lexicon._Lattice(text, np.zeros((6, 6), np.int8))
+    sums = lattice.sums(torch.zeros(int(lattice.present.sum()), dtype=torch.float64))
+    posterior = sums.segments[lattice.present]
+    lattice.update(sums, 0.5)
+    starts = [tuple(place) for place in lattice.present.nonzero().tolist()]  # start, length - 1, column
+    chances = dict(zip(starts, posterior.tolist()))
+    found = {starts[place]: value for place, value in zip(lattice.again.tolist(), given[1].tolist())}
+    pair = [(1, 1, b) for b in range(3)]
+    assert {place for place in found if place[1] == 1} == set(pair)
+    assert [found[place] for place in pair] == pytest.approx(
+        [chances[pair[2]], chances[pair[2]], chances[pair[0]] + chances[pair[1]]]
+    )
