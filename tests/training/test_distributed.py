@@ -49,19 +49,21 @@ def test_two_processes_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "story.txt").write_text(tiny.text(900))
     configs = {name: tiny.config(**CHANGES, **changes) for name, changes in DETECTORS.items()}
+    text = load_corpus(DataConfig(path=("story.txt",)))
+    for name, config in configs.items():  # first, so that the processes need not import anything again
+        tiny.run(tmp_path / "one" / name, config, text=text)
     assert two_processes.fork(*(tiny.flags(config) for config in configs.values())) == ["", ""]
 
     (stopped,) = [line for line in (tmp_path / "stopped.0.txt").read_text().splitlines() if "stopped by" in line]
     assert stopped.startswith("stopped by SIGTERM at step 3; everything is saved.")
     for name, config in configs.items():
-        text = (tmp_path / f"{name}.0.txt").read_text()
-        assert "done: all 2 epochs are done" in text
-        assert "on cpu, 2 processes" in text
+        said = (tmp_path / f"{name}.0.txt").read_text()
+        assert "done: all 2 epochs are done" in said
+        assert "on cpu, 2 processes" in said
         assert (tmp_path / f"{name}.1.txt").read_text() == ""  # one of them speaks for both
-        tiny.run(tmp_path / "one" / name, config, text=load_corpus(DataConfig(path=("story.txt",))))
         check_same(tmp_path / "one" / name, tmp_path / name)
         with pytest.raises(InputError, match=r"made by 2 process\(es\) and can only go on with as many; got 1"):
-            tiny.run(tmp_path / name, config, resume=True, text=load_corpus(DataConfig(path=("story.txt",))))
+            tiny.run(tmp_path / name, config, resume=True, text=text)
 
 
 def check_same(alone: Path, together: Path) -> None:
