@@ -15,6 +15,8 @@ from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import make_corpus
 from hmrnn.nn import checks, readouts
 from hmrnn.nn.baselines import recurrent
+from hmrnn.nn.sequences import flat_directions
+from hmrnn.tasks.base import chances
 from hmrnn.training.trainer import Trainer
 
 WORDS = ["ab", "ba", "abb", "bab", "aab", "bbaab", "abbabba"] * 4
@@ -77,6 +79,16 @@ def test_losses_do_not_depend_on_values_that_cannot_be_read(
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         loss = run.task.loss(run.model.train(), tuple(mode.from_tensor(a) for a in batch), None)
         loss.value.backward()
+
+
+def test_detectors_of_both_directions_that_hold_on_copy() -> None:
+    """They have no chance to fire on COPY of their own layer and direction, and elsewhere the chance that they say."""
+    rnn = hmrnn.HMLSTM(3, 4, 3, bidirectional=True, on_copy="hold")
+    out, _ = rnn(torch.randn(20, 6, 3))
+    copied = out.operations[:, :, :-1] == hmrnn.Operation.COPY  # (T, B, L-1, 2)
+    assert 0 < copied[:, :, 1].float().mean() < 1
+    likely = chances(flat_directions(out), rnn).unflatten(-1, (2, 2)).movedim(-1, -2)
+    torch.testing.assert_close(likely, out.probabilities * ~copied)
 
 
 def test_trees_are_not_captured() -> None:

@@ -74,7 +74,8 @@ def chances(out: Output, rnn: Any) -> Tensor:
     """(T, B, detectors): the hard sigmoid of each detector; 0 where ``on_copy="hold"`` keeps it from firing."""
     if rnn.num_boundaries == 0 or rnn.on_copy != "hold":
         return out.probabilities
-    return torch.where(out.operations[..., : rnn.num_boundaries] == Operation.COPY, 0.0, out.probabilities)
+    layers = out.operations.unflatten(-1, (-1, rnn.num_boundaries + 1))  # (T, B, directions, layers)
+    return torch.where(layers[..., :-1].flatten(-2) == Operation.COPY, 0.0, out.probabilities)
 
 
 def boundaries(out: Output, likely: Tensor | None, d: DetectorConfig) -> Tensor:
