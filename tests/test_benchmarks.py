@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,12 @@ import torch
 import tiny
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def test_the_page_names_every_script_and_no_other() -> None:
+    page, scripts = (BENCHMARKS / "README.md").read_text(), {path.name for path in BENCHMARKS.glob("*.py")}
+    assert set(re.findall(r"^\| `(\w+\.py)` \|", page, re.MULTILINE)) == scripts
+    assert set(re.findall(r"python benchmarks/(\S+)", page)) <= scripts
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # where the CPU has no bfloat16 of its own
