@@ -24,6 +24,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
+from hmrnn.nn.sequences import ClassifierModel
 from hmrnn.ops import LayerWeights
 from hmrnn.training.averaging import Average, decay
 from hmrnn.training.metrics import read_metrics
@@ -197,8 +198,11 @@ def test_settings_that_a_model_has_no_use_for() -> None:
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
-    with pytest.raises(InputError, match=r"a HandwritingModel has no dropout_embedding; it must be 0, and is 0\.2"):
+    with pytest.raises(InputError, match=r"regularise\.dropout_embedding is not for a HandwritingModel; .* is 0\.2"):
         prepare(strokes, tiny.config(dropout_embedding=0.2))
+    both = tiny.config(rnn="ln-lstm", bidirectional=True, zoneout=0.2)
+    with pytest.raises(InputError, match=r"regularise\.zoneout is not for ln-lstm in both directions; .* is 0\.2"):
+        prepare(ClassifierModel(3, True, 2, both.model), both)
 
 
 def test_decay_spares_biases_gains_and_detectors() -> None:

@@ -16,17 +16,20 @@ from hmrnn.training import detectors
 def prepare(model: Any, config: Config) -> None:
     """Set up a new model as ``config`` says: dropout, initial gains, and bias and bounds of the detectors."""
     r, d, gain = config.regularise, config.detectors, config.train.recurrent_gain
-    for part, attribute, value in (
-        (model.rnn, "weight_drop", r.weight_drop),
-        (model.rnn, "dropout", r.dropout_between),
-        (model.rnn, "zoneout", r.zoneout),
-        (model.output, "dropout", r.dropout_output),
-        (model, "dropout_embedding", r.dropout_embedding),
+    for part, attribute, setting in (
+        (model.rnn, "weight_drop", "weight_drop"),
+        (model.rnn, "dropout", "dropout_between"),
+        (model.rnn, "zoneout", "zoneout"),
+        (model.output, "dropout", "dropout_output"),
+        (model, "dropout_embedding", "dropout_embedding"),
     ):
+        value = getattr(r, setting)
         if hasattr(part, attribute):
             setattr(part, attribute, value)
         elif value > 0:
-            raise InputError(f"a {type(part).__name__} has no {attribute}; it must be 0, and is {value}")
+            network = config.model.rnn + " in both directions" * config.model.bidirectional
+            where = network if part is model.rnn else f"a {type(part).__name__}"
+            raise InputError(f"regularise.{setting} is not for {where}; it must be 0, and is {value}")
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
     start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
