@@ -209,7 +209,7 @@ def test_what_is_advised_can_be_done(preset: str) -> None:
         arguments = train_arguments([preset, *stronger])
         arguments.check()
         assert arguments.detectors.rates
-        assert arguments.detectors.rate_control == 0.1
+        assert arguments.detectors.rate_control == 0.5
     settings, without = advice(1, 0.0, 2, biased=True).partition("held rates: ")[2].split(", without ")
     with pytest.raises(InputError, match="leave one of them out"):
         train_arguments([preset, *flags_of(f"{without} 1 {settings}")]).check()

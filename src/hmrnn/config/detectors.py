@@ -36,7 +36,8 @@ class DetectorConfig:
     rate_control: float = 0.0
     """Rate control: after each update a detector's bias moves by this share (such as 0.05) of what it lacks to reach
     its target rate on that batch, and the gradient no longer moves it. The share falls with the learning rate. It
-    brings back detectors that never fire, which the prior cannot."""
+    brings back detectors that never fire, which the prior cannot. Where the loss pushes against the rate, a small share
+    leaves it off its target; 0.5 holds it closer."""
     pull_to: PullTo = "rise"
     """Where pull_weight pulls the boundaries. rise: where the model's surprise rises most from one symbol to the next.
     uncertainty: where the model is least certain of the next symbol (the entropy of its prediction); text only.
