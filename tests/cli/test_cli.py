@@ -351,7 +351,7 @@ def test_a_finished_run_says_what_lets_it_go_on(
     assert tiny.hmrnn(*run, "--resume", "--no-report", f"--train.{limit}", 2) == 0
     said = capsys.readouterr()
     assert "to train further" not in said.out
-    note = "note: the learning rate (--train.cool-down) now follows 2 epochs instead of 1, and jumps there"
+    note = "note: the schedule of the learning rate (--train.cool-down) now goes over 2 epochs instead of 1, and jumps"
     assert (note in said.err) == (limit == "epochs")
 
 

@@ -185,8 +185,8 @@ def _note_schedules(stored: Config, wanted: Config) -> None:
     names = " and ".join(name for name, moves in moving.items() if moves)
     if names and t.epochs != stored.train.epochs:
         warn(
-            f"hmrnn: note: {names} now follows {t.epochs} epochs instead of {stored.train.epochs}, and jumps there: "
-            f"the result is not that of a run of {t.epochs} epochs"
+            f"hmrnn: note: the schedule of {names} now goes over {t.epochs} epochs instead of {stored.train.epochs}, "
+            f"and jumps here: the result is not that of a run of {t.epochs} epochs"
         )
 
 
