@@ -174,6 +174,15 @@ def test_labelling_survives_json_and_damage_is_refused() -> None:
         Labelling.from_dict({**data, "more": 1})
 
 
+class WithGap(Table):
+    """A missing integer, of which the column makes NaN and the whole table an object that is no number."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if dtype is not None:
+            raise TypeError("float() argument must be a string or a real number, not 'NAType'")
+        return self.rows.astype(object)
+
+
 def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tables = [Table(["a", "b"], rng.normal(size=(5, 2)) + (0, 10)) for _ in range(4)]
@@ -195,6 +204,8 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     assert sequences([table[["x", "moves"]]])[0].tolist() == [[1.5, 1.0], [2.0, 0.0]]
     with pytest.raises(InputError, match=r"^X\[0\] must be .*; got Table, in which state must be left out or turned"):
         sequences([table])
+    with pytest.raises(InputError, match=r"^X\[0\] must hold finite numbers; got NaN or infinity at step 2; fill gaps"):
+        sequences([WithGap(["x", "count"], [[1.0, 2.0], [1.5, np.nan]])])
     numbered = [Table([0, 1], table.rows) for table in tables]
     assert make_corpus("labels", iter(numbered), [0, 1] * 2, valid_fraction=0.0).reads.channels == ()
     cells = "series,time,{},label\n" + "".join(f"{k},0,{{}},{k % 2}\n" for k in range(4))

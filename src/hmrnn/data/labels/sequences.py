@@ -207,8 +207,9 @@ def for_numpy(given: Any) -> Any:
     """A tensor or a table of numbers as NumPy reads it, a masked array with NaN where it is masked; others as given."""
     if isinstance(given, np.ma.MaskedArray) and given.mask.any():
         return np.ma.filled(given.astype(np.float64), np.nan)  # np.asarray would show what is masked
-    if columns(given) and hasattr(given, "__array__") and not not_numbers(given):
-        return np.asarray(given, np.float64)  # of columns of truth values and of numbers NumPy would make objects
+    if (names := columns(given)) and hasattr(given, "__array__") and not not_numbers(given):
+        # column by column: of all at once NumPy may make objects, of truth values or missing integers beside numbers
+        return np.stack([np.asarray(given[name], np.float64) for name in names], axis=-1)
     if not hasattr(given, "detach"):
         return given
     given = given.detach().cpu()
