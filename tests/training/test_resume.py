@@ -200,9 +200,14 @@ def test_resume_wants_a_progress_that_is_one(change: dict[str, Any], message: st
 
 @pytest.mark.parametrize("name", ["epoch.0", "watch", "window.0"])
 def test_resume_wants_every_tensor(name: str) -> None:
-    trainer = tiny.trainer(tiny.config())
+    """And takes it: those that only a message depends on, too."""
+    trainer, other = tiny.trainer(tiny.config()), tiny.trainer(tiny.config())
+    trainer.step()
     saved = trainer.snapshot(training=True)
     assert saved.training is not None
+    assert not torch.equal(other.tensors()[name], saved.training[name])
+    other.restore(saved)
+    assert torch.equal(other.tensors()[name], saved.training[name])
     del saved.training[name]
     with pytest.raises(InputError, match=f"the checkpoint does not fit this run: '{name}'"):
         trainer.restore(saved)
