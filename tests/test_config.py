@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tiny
@@ -168,6 +169,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("detectors", "rates", [0.3, 0.1], r"detectors.rates must be a tuple of numbers; got \[0.3, 0.1\]"),
     ("model", "flush", "no", "model.flush must be True or False; got 'no'"),
     ("train", "epochs", 2.5, "train.epochs must be a whole number; got 2.5"),
+    ("train", "learning_rate", np.float64(0.1), r"must be a number; got .*0.1\)?; give one of Python's, as by .item"),
     ("train", "learning_rate", None, "train.learning_rate must be a number; got None"),
     ("train", "recurrent_gain", "1", "train.recurrent_gain must be a number or None; got '1'"),
     ("data", "path", "book.txt", "data.path must be a tuple of strings; got 'book.txt'"),

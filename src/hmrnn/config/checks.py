@@ -50,7 +50,8 @@ def typed(part: str, section: Any) -> None:
     for name, kind in _types(of_section).items():
         value = getattr(section, name)
         if not _is(value, kind):
-            raise InputError(f"{part}.{name} must be {_described(kind)}; got {value!r}")
+            plain = "; give one of Python's, as by .item()" if hasattr(value, "item") else ""  # NumPy's, torch's
+            raise InputError(f"{part}.{name} must be {_described(kind)}; got {value!r}{plain}")
 
 
 _types = functools.cache(get_type_hints)
