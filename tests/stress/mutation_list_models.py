@@ -208,7 +208,7 @@ OF_MODELS = [
       "elif value > 0:",
       "elif value > 1:"),
     M("prepare-zoneout", "training/prepare.py", "test_regularise test_zoneout",
-      "        (model.rnn, \"zoneout\", r.zoneout),\n",
+      "        (model.rnn, \"zoneout\", \"zoneout\"),\n",
       ""),
     M("prepare-bounds", "training/prepare.py", "test_detectors",
       "    detectors.bound_feedback(model, *d.bounds)\n",
