@@ -23,7 +23,9 @@ def site(shelf: Shelf) -> Iterator[Server]:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        # one process for all pages and none for a GPU: these tests share two cores with others
+        lean = ["--in-process-gpu", "--disable-gpu", "--disable-software-rasterizer", "--renderer-process-limit=1"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *lean])
         yield browser
         browser.close()
 
