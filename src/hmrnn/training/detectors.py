@@ -209,7 +209,7 @@ def advice(layer: int, rate: float, detectors: int, held: bool = False, biased: 
         "always": f"fires always: at rate {rate:.4f} every step is a segment, and layer {layer + 1} reads all of them",
     }[now]
     if held:
-        means = "detectors.rate_control 0.5, which holds its rate"
+        means = "detectors.rate_control 0.5, which holds its rate more firmly"
     elif not detectors:
         means = f"model.num_layers {layer}"
     else:

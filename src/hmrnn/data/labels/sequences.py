@@ -116,7 +116,7 @@ def about_columns(table: Any) -> str:
 
 
 def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...], name: str) -> np.ndarray:
-    """A series (time, channels) whose columns have ``names``, in the order ``wanted``; as it is if one is unknown."""
+    """A series (time, channels) whose columns have ``names``, in the order ``wanted``; unchanged if either is empty."""
     if not names or not wanted or names == wanted:
         return series
     if set(names) != set(wanted):
