@@ -61,18 +61,25 @@ LIGHT = "--regularise.weight-drop 0.1 --regularise.dropout-output 0.1 --regulari
 HEAVY = "--regularise.weight-drop 0.25 --regularise.dropout-output 0.2 --regularise.dropout-between 0.1"
 
 
-def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0) -> Table:
-    """LN-LSTM and HM-LSTM for ``epochs``, slopes from 1 to 3; if ``epochs_dropped``, both with dropout as well."""
+PENDING = "--model.no-flush --model.top-down pending"
+BEST = f"{PENDING} --detectors.on-copy hold"  # the cell that predicts best at word rates
+SAID_BEST = "no FLUSH, top-down pending, on_copy hold"
+
+
+def wikipedia(data: str, preset: str, epochs: int, epochs_dropped: int = 0, epochs_heavy: int = 0) -> Table:
+    """LN-LSTM and HM-LSTM for ``epochs``, slopes from 1 to 3, and for other numbers of epochs with dropout."""
     lstm, hm = "LN-LSTM 3x1024", "LN-HM-LSTM 3x1024, step, slope annealed, rates held at 0.9, 0.6"
     rows = {}
     for number, suffix, more, said in (
         (epochs, "", "", ""),
         (epochs_dropped, "-dropped", DROPPED, "; weight drop 0.15, output 0.15, between 0.05"),
+        (epochs_heavy, "-heavy", HEAVY, "; weight drop 0.25, output 0.2, between 0.1"),
     ):
         if number:
             length, slopes = f"--train.epochs {number}", f"--detectors.slope {2 / number:.2f} 3"
             rows["ln-lstm" + suffix] = Row(lstm + said, f"{length} {more} --model.rnn ln-lstm {GAIN_LSTM}")
             rows["held" + suffix] = Row(hm + said, f"{length} {more} {USUAL} {slopes}")
+            rows["held-best" + suffix] = Row(f"{hm}, {SAID_BEST}{said}", f"{length} {more} {USUAL} {slopes} {BEST}")
     return Table(data, preset, WIKIPEDIA, rows)
 
 
@@ -82,9 +89,6 @@ BRIEF += " --train.skip-nonfinite --train.validation-symbols 1000000"
 WORDS = "--detectors.rates 0.19 0.045 --detectors.start-at-rates --detectors.rate-weight 0"
 WORDS += " --detectors.rate-control 0.02 --detectors.pull-to uncertainty --detectors.pull-weight 0.3"
 WORDS += " --detectors.pull-margin 1"
-PENDING = "--model.no-flush --model.top-down pending"
-BEST = f"{PENDING} --detectors.on-copy hold"  # the cell that predicts best at word rates
-SAID_BEST = "no FLUSH, top-down pending, on_copy hold"
 
 
 def hierarchy(sizes: str, output: int, more: str = "--model.no-flush") -> str:
@@ -378,7 +382,7 @@ TABLES = {
         },
         ("--boundaries",),
     ),
-    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13),
+    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13, epochs_heavy=16),
     "enwik8-cell": cell(),
     "enwik8-frontier": frontier(),
     "text8": wikipedia("text8 made from enwik8", "text8", 3),
