@@ -20,8 +20,9 @@ from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
-from hmrnn.ops import reference, single
+from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.single import forward as single
 from hmrnn.ops.sparse import forward as sparse
 
 ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]

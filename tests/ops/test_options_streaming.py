@@ -13,8 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM
-from hmrnn.ops import Options, Result, State, reference, single, single_layer, streaming
+from hmrnn.ops import Options, Result, State, reference, streaming
 from hmrnn.ops.interface import TOP_DOWN
+from hmrnn.ops.single import forward as single
+from hmrnn.ops.single import layer as single_layer
 from pairs import grid
 
 CELLS = [

@@ -10,7 +10,11 @@ import torch._dynamo.testing
 
 from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, Symbols, reference, single, single_layer, single_plan, single_step, streaming
+from hmrnn.ops import Options, State, Symbols, reference, streaming
+from hmrnn.ops.single import forward as single
+from hmrnn.ops.single import layer as single_layer
+from hmrnn.ops.single import plan as single_plan
+from hmrnn.ops.single import step as single_step
 from hmrnn.ops.sparse import forward as sparse
 from pairs import grid
 

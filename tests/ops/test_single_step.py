@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hmrnn import HMLSTM, InputError, State
-from hmrnn.ops import single_plan, single_step
+from hmrnn.ops.single import plan as single_plan
+from hmrnn.ops.single import step as single_step
 from pairs import grid
 
 OPTIONS = [

@@ -9,8 +9,10 @@ import torch
 
 from against_reference import Case, evaluate, expected, make, worst
 from hmrnn import HMLSTM, InputError
-from hmrnn.ops import Options, State, reference, small, small_track
+from hmrnn.ops import Options, State, reference
 from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.small import forward as small
+from hmrnn.ops.small import track as small_track
 from hmrnn.ops.sparse import forward as sparse
 from pairs import grid
 

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from hmrnn import HMLSTM, InputError, Operation
 from hmrnn.nn.output import operations
-from hmrnn.ops import Options, State, hmlstm, single_layer, streaming
+from hmrnn.ops import Options, State, hmlstm, streaming
+from hmrnn.ops.single import layer as single_layer
 from literal import random_state, random_weights
 from pairs import grid
 

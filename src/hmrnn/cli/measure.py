@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from hmrnn import __version__, ops
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.ops import small
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.captures import capturing
+from hmrnn.ops.small import forward as small
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033), "no FLUSH": (0.19, 0.045)}
 """Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""

@@ -16,10 +16,11 @@ from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
-from hmrnn.ops import LayerWeights, Options, State, Symbols, single_step, states, streaming
+from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.single_plan import Streamed
+from hmrnn.ops.single import step as single_step
+from hmrnn.ops.single.plan import Streamed
 
 
 class HMLSTM(Sloped):
@@ -360,7 +361,7 @@ class HMLSTM(Sloped):
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def _tensors(self) -> list[Tensor]:
-        """The slope and the parameters, as :func:`hmrnn.ops.single_plan.ordered` gives them.
+        """The slope and the parameters, as :func:`hmrnn.ops.single.plan.ordered` gives them.
 
         Parameters that are computed (parametrizations) are missing.
         """

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops import reference, single, small
+from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
+from hmrnn.ops.single import forward as single
+from hmrnn.ops.small import forward as small
 from hmrnn.ops.sparse import forward as sparse
 
 __all__ = [

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import single_step
 from hmrnn.ops.estimators import hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, State
 from hmrnn.ops.reference import next_gate, normalise, squash_cell
+from hmrnn.ops.single import step as single_step
 
 
 class Step(NamedTuple):

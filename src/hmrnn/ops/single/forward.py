@@ -4,7 +4,7 @@ With a batch of one, a step is a few products of matrices with vectors, which ta
 calls; that of NumPy calls is smaller. As in the sparse engine, a layer that copies does no work, and V·h is computed
 once per change of h.
 
-Single steps are in :mod:`hmrnn.ops.single_step`.
+Single steps are in :mod:`hmrnn.ops.single.step`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
-from hmrnn.ops.single_layer import Loop
-from hmrnn.ops.single_plan import Streamed, plan_for
+from hmrnn.ops.single.layer import Loop
+from hmrnn.ops.single.plan import Streamed, plan_for
 
 
 def why_not(

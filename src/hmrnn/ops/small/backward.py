@@ -1,4 +1,4 @@
-"""The backward pass of :mod:`hmrnn.ops.small`. ``dh`` is the gradient of h, etc."""
+"""The backward pass of small layers. ``dh`` is the gradient of h, etc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
-from hmrnn.ops.small_track import Call, Track, multiply, rows
+from hmrnn.ops.small.track import Call, Track, multiply, rows
 
 
 def backward(

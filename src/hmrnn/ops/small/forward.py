@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.ops import small_backward, small_backward_norm
 from hmrnn.ops.estimators import DRAWN, hard_sigmoid
 from hmrnn.ops.interface import (
     LayerWeights,
@@ -30,8 +29,9 @@ from hmrnn.ops.interface import (
     first_only,
 )
 from hmrnn.ops.reference import normalise
-from hmrnn.ops.small_layer import Layer, NormalisedLayer, link, unlink
-from hmrnn.ops.small_track import Call, Track, rows
+from hmrnn.ops.small import backward, backward_norm
+from hmrnn.ops.small.layer import Layer, NormalisedLayer, link, unlink
+from hmrnn.ops.small.track import Call, Track, rows
 
 SMALL = 128
 """Units up to which a layer counts as small."""
@@ -148,8 +148,8 @@ class _Small(torch.autograd.Function):
         weights = [LayerWeights(*of_layer) for of_layer in zip(*[iter(saved[: fields * L])] * fields)]
         tracks = [Track(*of_layer) for of_layer in zip(*[iter(saved[fields * L :])] * len(Track._fields))]
         with np.errstate(all="ignore"):
-            kind = small_backward.Layer if weights[0].gain_U is None else small_backward_norm.NormalisedLayer
-            return (None, *small_backward.backward(kind, ctx.call, weights, tracks, grads, ctx.needs_input_grad[1:]))
+            kind = backward.Layer if weights[0].gain_U is None else backward_norm.NormalisedLayer
+            return (None, *backward.backward(kind, ctx.call, weights, tracks, grads, ctx.needs_input_grad[1:]))
 
 
 def forward(call: Call, first: Tensor, weights: Sequence[LayerWeights], state: State) -> list[Track]:

@@ -1,4 +1,4 @@
-"""A layer with layer norm in the backward pass of :mod:`hmrnn.ops.small`."""
+"""A layer with layer norm in the backward pass."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.ops.small_backward import BLOCK, Layer, flat, outer
-from hmrnn.ops.small_track import centred, multiply
+from hmrnn.ops.small.backward import BLOCK, Layer, flat, outer
+from hmrnn.ops.small.track import centred, multiply
 
 
 class NormalisedLayer(Layer):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights, Options, State
-from hmrnn.ops.single_layer import Loop, Memory
-from hmrnn.ops.single_plan import Plan, Streamed, plan_for
+from hmrnn.ops.single.layer import Loop, Memory
+from hmrnn.ops.single.plan import Plan, Streamed, plan_for
 
 Stepped = tuple[Streamed, Tensor, Tensor]
 """The new state, which layers changed (1, L), and the detectors' z̃ (1, L-1)."""

@@ -1,4 +1,4 @@
-"""One layer in the forward pass of :mod:`hmrnn.ops.small`, without and with layer norm."""
+"""One layer in the forward pass, without and with layer norm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights
 from hmrnn.ops.reference import LAYER_NORM_EPS
-from hmrnn.ops.small_track import centred, multiply
+from hmrnn.ops.small.track import centred, multiply
 
 
 class Layer:

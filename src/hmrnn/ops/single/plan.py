@@ -1,6 +1,6 @@
 """The weights of a network made ready for a single sequence, and used again while nothing has changed.
 
-A state that comes from :mod:`hmrnn.ops.single` or :mod:`hmrnn.ops.single_step` carries the plan it was computed with.
+A state that comes from :mod:`hmrnn.ops.single` or :mod:`hmrnn.ops.single.step` carries the plan it was computed with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.interface import LayerWeights, Options, State, Symbols, autocast_dtype
-from hmrnn.ops.single_layer import Layer, Prepared
+from hmrnn.ops.single.layer import Layer, Prepared
 
 SETTLED = 256
 """Steps after which a plan makes copies that save time in all that follow."""
@@ -32,7 +32,7 @@ class Streamed(State):
     """
 
     cache: Any = None
-    """A :class:`Plan`, or after a step a ``Stream`` of :mod:`hmrnn.ops.single_step`."""
+    """A :class:`Plan`, or after a step a ``Stream`` of :mod:`hmrnn.ops.single.step`."""
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> State:
         """The state with ``function`` applied to each tensor; the plan stays, as it depends on none."""

@@ -1,4 +1,4 @@
-"""What the forward pass of :mod:`hmrnn.ops.small` keeps for its backward pass.
+"""What the forward pass keeps for its backward pass.
 
 The batch is the last dimension: each gate is then a block of memory of its own, and NumPy is fast on those.
 """
