@@ -382,7 +382,7 @@ TABLES = {
         },
         ("--boundaries",),
     ),
-    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13, epochs_heavy=16),
+    "enwik8": wikipedia("enwik8", "enwik8", 7, epochs_dropped=13, epochs_heavy=17),
     "enwik8-cell": cell(),
     "enwik8-frontier": frontier(),
     "text8": wikipedia("text8 made from enwik8", "text8", 3),

@@ -65,7 +65,7 @@ def test_presets_are_the_papers_settings() -> None:
 
 BEST = {
     "ptb-best": "ptb-large/held-decay-seed1",
-    "enwik8-best": "enwik8/held-dropped-seed1",
+    "enwik8-best": "enwik8/held-best-heavy-seed1",
     "iamondb-best": "iamondb-weight-drop/hm-annealed-seed2",
 }
 
