@@ -10,6 +10,7 @@ import numpy as np
 SMALL: dict[str, Any] = {"hidden_size": 6, "num_layers": 2, "embedding_size": 4, "epochs": 2, "batch_size": 8}
 TEXTS = ["ab" * k for k in range(1, 9)] + ["cd" * k for k in range(1, 9)]
 LABELS = ["first"] * 8 + ["second"] * 8
+NUMBERS = [1 + 0.1 * k for k in range(8)] + [5 + 0.1 * k for k in range(8)]
 SENTENCES = [["the", "cat", "sat"], ["a", "dog", "ran"], ["cat", "ran"], ["dog"]] * 3
 TAGS = [["D", "N", "V"], ["D", "N", "V"], ["N", "V"], ["N"]] * 3
 WORDS = ["ab", "ba", "abb", "bab", "aab", "bba", "abab", "baba"]

@@ -14,6 +14,7 @@ PUBLIC = [
     "HMClassifier",
     "HMLSTM",
     "HMLSTMCell",
+    "HMRegressor",
     "HMSegmenter",
     "HMTagger",
     "HMTransducer",
@@ -63,7 +64,7 @@ def test_operations_are_numbered() -> None:
 )
 def test_docstring_examples_run(documented: type) -> None:
     models = {"LanguageModel": hmrnn.LanguageModel, "HandwritingModel": hmrnn.HandwritingModel}
-    models |= {name: getattr(hmrnn, name) for name in ("HMClassifier", "HMTagger", "HMTransducer")}
+    models |= {name: getattr(hmrnn, name) for name in ("HMClassifier", "HMRegressor", "HMTagger", "HMTransducer")}
     names = {"torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
     assert example.examples

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
     from hmrnn.errors import InputError as InputError
     from hmrnn.estimators.classifier import HMClassifier as HMClassifier
+    from hmrnn.estimators.regressor import HMRegressor as HMRegressor
     from hmrnn.estimators.segmenter import HMSegmenter as HMSegmenter
     from hmrnn.estimators.tagger import HMTagger as HMTagger
     from hmrnn.estimators.transducer import HMTransducer as HMTransducer
@@ -32,6 +33,7 @@ _HOME = {
     "HMClassifier": "hmrnn.estimators.classifier",
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
+    "HMRegressor": "hmrnn.estimators.regressor",
     "HMSegmenter": "hmrnn.estimators.segmenter",
     "HMTagger": "hmrnn.estimators.tagger",
     "HMTransducer": "hmrnn.estimators.transducer",

@@ -173,6 +173,13 @@ PRESETS: dict[str, Config] = {
         dataclasses.replace(_labelled_regularise, dropout_embedding=0.2),
         _labelled,
     ),
+    "numbers": Config(
+        DataConfig(format="numbers", valid_fraction=0.1),
+        _labelled_model,
+        dataclasses.replace(_labelled_train, epochs=100, patience=20),
+        RegulariseConfig(),
+        _labelled,
+    ),
     "tags": Config(
         DataConfig(format="tags", valid_fraction=0.1),
         dataclasses.replace(_labelled_model, bidirectional=True),

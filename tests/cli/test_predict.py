@@ -1,4 +1,4 @@
-"""``hmrnn train labels|tags|pairs`` and ``hmrnn predict``: from a file to a run, its report and its answers."""
+"""``hmrnn train labels|tags|pairs|numbers`` and ``hmrnn predict``: from a file to a run, its report and its answers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ FILES = {
     "tags": ("words.conll", "the D\ncat N\nsat V\n\na D\ndog N\n\n" * 6),
     "pairs": ("sounds.jsonl", "".join(json.dumps({"source": "ab" * k, "target": ["A", "B"] * k}) + "\n"
                                       for k in range(1, 13))),
+    "numbers": ("lengths.tsv", "".join(f"{'ab' * k}\t{2 * k}\n" for k in range(1, 13))),
 }  # fmt: skip
 
 
@@ -38,28 +39,29 @@ def test_runs_have_metrics_and_a_report(runs: Path) -> None:
         lines = [json.loads(line) for line in (runs / kind / "metrics.jsonl").read_text().splitlines()]
         valid = [line for line in lines if line["event"] == "valid"]
         assert len(valid) == 2
-        assert all(0 <= line["error"] <= 1 for line in valid)
+        assert all(0 <= line["error"] <= (1 if kind != "numbers" else 9) for line in valid)
         page = (runs / kind / "report.html").read_text()
         assert "of the validation part" in page
         assert "<h2>Decisions</h2>" in page
-        assert ("<h2>Answers</h2>" in page) == (kind != "pairs")
+        assert ("<h2>Answers</h2>" in page) == (kind in ("labels", "tags"))
+        assert ("R² " in page and "of the variance left there" in page) == (kind == "numbers")
         assert page.count('title="100.0%"') >= 1  # the segment that decided most
-        assert (" from " in page.split("<h2>Decisions</h2>")[1]) == (kind != "labels")
+        assert (" from " in page.split("<h2>Decisions</h2>")[1]) == (kind in ("tags", "pairs"))
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_answers_to_the_training_file(runs: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0]) == 0
     out, err = capsys.readouterr()
-    assert len(out.splitlines()) == {"labels": 20, "tags": 12, "pairs": 12}[kind]
-    assert "are right" in err
+    assert len(out.splitlines()) == (20 if kind == "labels" else 12)
+    assert ("MAE" if kind == "numbers" else "are right") in err
     assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--json") == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(set(one) >= {"answer", "probabilities", "levels"} for one in found)
     assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--explain") == 0
     out = capsys.readouterr().out
     assert out.count("answer  ") == out.count("segments  ") == len(found)
-    assert out.count(" from ") == (0 if kind == "labels" else sum(len(one["answer"]) for one in found))
+    assert out.count(" from ") == (0 if kind in ("labels", "numbers") else sum(len(one["answer"]) for one in found))
 
 
 def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +94,7 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
         assert tiny.hmrnn(command[0], "-m", runs / "labels", *command[1:]) == 2
         assert "hmrnn predict" in capsys.readouterr().err
     assert tiny.hmrnn("predict", "-m", "english-small", runs / FILES["labels"][0]) == 2
-    assert "needs one of labels, tags or pairs" in capsys.readouterr().err
+    assert "needs one of labels, tags, pairs, numbers" in capsys.readouterr().err
     again = runs / FILES["labels"][0]
     assert tiny.hmrnn("train", "labels", again, "--from", runs / "labels", "--out", runs / "tuned") == 2
     assert "fine-tuning is for models of text or strokes" in capsys.readouterr().err
@@ -105,8 +107,8 @@ BAD: list[tuple[str, list[str], str]] = [
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),
     ("labels", ["--model.crf"], "--model.crf is for tags; --data.format is labels, so leave it out"),
-    ("pairs", ["--model.read-out", "max"], "--model.read-out is for labels"),
-    ("tags", ["--model.attend", "segments"], "--model.attend is for labels and pairs"),
+    ("pairs", ["--model.read-out", "max"], "--model.read-out is for labels and numbers"),
+    ("tags", ["--model.attend", "segments"], "--model.attend is for labels, numbers and pairs"),
 ]
 
 

@@ -74,7 +74,7 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, ["x", "y", "x", None], {}, r"None as y\[3\]"),
     ("labels", TWO, ["x", 1, "x", 1], {}, "all strings or all numbers"),
     ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a finite number"),
-    ("labels", TWO, [0.5, 1.25, 2.0, 3.0], {}, "must hold classes, and every number in it is another; .*ReadOut"),
+    ("labels", TWO, [0.5, 1.25, 2.0, 3.0], {}, "must hold classes, and every number in it is another; .*HMRegressor$"),
     ("labels", TWO, "xyxy", {}, "y must be a list"),
     ("labels", TWO, ["x", "y", "x", "\udc00"], {}, r"y\[3\] holds '\\udc00', half of a surrogate pair"),
     ("tags", TWO, [["x", "y"]] * 4, {"spelled": True}, r"X\[0\] is a text, and this model reads lists of tokens"),
@@ -96,6 +96,25 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("tags", TWO, [["x", "y"]] * 3 + [["x"]], {}, r"X\[3\] has 2 steps and y\[3\] 1 tags"),
     ("tags", TWO, [["x", "x"]] * 4, {}, "only the tag 'x'"),
     ("tags", TWO, [["x", "y"]] * 4, {"class_weight": "balanced"}, "labels of whole sequences"),
+    ("numbers", TWO, [1, 2], {}, "^there must be one number per sequence; got 4 sequences and 2$"),
+    ("numbers", TWO, [1, 2, "3", 4], {}, r"^y\[2\] must be a number, or a row of numbers; got '3'$"),
+    ("numbers", TWO, np.array([1, None, 3, 4], object), {}, r"^y\[1\] must be a number, .*; got None$"),
+    ("numbers", TWO, [1.0, 2.0, float("nan"), 4.0], {}, r"^numbers to predict must be finite, .*; got nan as y\[2\]$"),
+    (
+        "numbers",
+        TWO,
+        [[1, 2], [3, 1e200], [5, 6], [7, 8]],
+        {},
+        r"^numbers .* at most 1e\+100 .* got 3 1e\+200 as y\[1\]$",
+    ),
+    ("numbers", TWO, [[1, 2], [3], [5], [6]], {}, "a number per sequence, or as many for each; got rows of 1 and 2$"),
+    ("numbers", TWO, np.ones((4, 0)), {}, "^y must hold a number per sequence, or as many for each$"),
+    ("numbers", TWO, np.ones((4, 2, 1)), {}, r"^y\[0\] must be a number, or a row"),
+    ("numbers", TWO, "1234", {}, "^y must be a list of numbers; got str$"),
+    ("numbers", TWO, 5, {}, "^y must be a list of numbers; got int$"),
+    ("numbers", TWO, [1, 2, 3, 1e40], {"seed": 0, "valid_fraction": 0.25}, "^a number to predict must stay within"),
+    ("numbers", TWO, [1, 2, 3, 4], {"class_weight": "balanced"}, "labels of whole sequences"),
+    ("numbers", ["ab"], [1], {}, "cannot be taken from 1 .*, as there is one"),
     ("pairs", TWO, ["A"], {}, "got 4 and 1"),
     ("pairs", TWO, ["AB", "BA", "AA", ""], {}, r"y\[3\] is an empty text"),
     ("pairs", TWO, [np.ones(3)] * 4, {}, r"y\[0\] must be a text"),
@@ -167,11 +186,39 @@ def test_labelling_survives_json_and_damage_is_refused() -> None:
     reads = make_corpus("labels", list("abca"), [True, False, True, False], valid_fraction=0.0).reads
     data = reads.to_dict()
     assert Labelling.from_dict(data) == reads
-    for change in ({"classes": [1, 1]}, {"symbols": ["b", "a"]}, {"modality": "other"}, {"mean": [1.0]}):
+    assert "numbers" not in data  # it is written as before there were any
+    for change in (
+        {"classes": [1, 1]},
+        {"numbers": {"mean": [1.0], "deviation": [1.0]}},
+        {"symbols": ["b", "a"]},
+        {"modality": "other"},
+        {"mean": [1.0]},
+    ):
         with pytest.raises(InputError):
             Labelling.from_dict({**data, **change})
     with pytest.raises(InputError, match="exactly the fields"):
         Labelling.from_dict({**data, "more": 1})
+
+
+def test_numbers_are_scaled_by_the_training_part_and_survive_json() -> None:
+    y = np.array([[1.0, 7.0], [3.0, 7.0], [5.0, 7.0], [100.0, 7.0]])
+    for seed in range(9):
+        corpus = make_corpus("numbers", ["a", "b", "c", "d"], Table(["u", "v"], y), valid_fraction=0.25, seed=seed)
+        if corpus.valid.sequences == [("d",)]:
+            break
+    reads = corpus.reads
+    assert reads.numbers is not None
+    assert (reads.numbers.mean, reads.numbers.rows) == ((3.0, 7.0), True)
+    np.testing.assert_allclose(reads.numbers.deviation, (np.sqrt(8 / 3), 1.0))  # a constant has 1
+    np.testing.assert_allclose(reads.numbers.decode(np.concatenate(corpus.train.targets)), y[:3])
+    assert corpus.valid.targets[0].shape == (1, 2)
+    assert LabelBatches(corpus.train, 3).batch(0, 0).targets.shape == (1, 3, 2)
+    data = reads.to_dict()
+    assert Labelling.from_dict(data) == reads
+    worse = ({"deviation": [1.0]}, {"deviation": [1.0, 0.0]}, {"mean": [1.0, float("nan")]}, {"rows": False})
+    for change in (*({"numbers": {**data["numbers"], **one}} for one in worse), {"numbers": None}, {"classes": ["a"]}):
+        with pytest.raises(InputError):
+            Labelling.from_dict({**data, **change})
 
 
 class WithGap(Table):

@@ -9,12 +9,17 @@ import pytest
 import hmrnn
 import jumps
 from hmrnn.estimators.segmenter import FitWarning, HMSegmenter
-from labelled import LABELS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS
+from labelled import LABELS, NUMBERS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS
 
 
 @pytest.fixture(scope="session")
 def classifier() -> hmrnn.HMClassifier:
     return hmrnn.HMClassifier(**{**SMALL, "epochs": 12}, learning_rate=0.02).fit(TEXTS, LABELS)
+
+
+@pytest.fixture(scope="session")
+def regressor() -> hmrnn.HMRegressor:
+    return hmrnn.HMRegressor(**{**SMALL, "epochs": 12}, learning_rate=0.02).fit(TEXTS, NUMBERS)
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["softmax", "crf"])

@@ -106,7 +106,7 @@ def test_a_series_far_from_the_training_series_is_refused() -> None:
     model = HMSegmenter(segment_lengths=(5,), updates=2, hidden_size=4).fit(x)
     for far in (1e16, -1e90):
         with pytest.raises(
-            hmrnn.InputError, match=r"^a series must stay within 1e\+15 deviations of the training series; got"
+            hmrnn.InputError, match=r"^a series must stay within 1e\+15 deviations of the training data; got"
         ):
             model.predict(np.vstack([x, [[far]]]))
 

@@ -62,7 +62,7 @@ def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier, monkeypatch: pyt
     torch.testing.assert_close(dict(stopped.model_.network.state_dict()), dict(best), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMTagger, hmrnn.HMTransducer])
+@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMTagger, hmrnn.HMTransducer])
 def test_defaults_are_those_of_the_command(kind: Any) -> None:
     command = train_arguments([kind._modality, "reviews.tsv"]).config
     t = command.train

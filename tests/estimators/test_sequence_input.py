@@ -11,7 +11,7 @@ import pytest
 import hmrnn
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import NotFittedError
-from labelled import LABELS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
+from labelled import LABELS, NUMBERS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
 
 
 def test_weights_that_are_no_numbers() -> None:
@@ -67,6 +67,9 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMTagger, {"crf": 1}, SENTENCES, TAGS, "^crf must be True or False; got 1"),
     (hmrnn.HMTagger, {"spelled": "no"}, SENTENCES, TAGS, "^spelled must be True, False or None; got 'no'"),
     (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
+    (hmrnn.HMRegressor, {}, TEXTS, NUMBERS[:2], "^there must be one number per sequence; got 16 sequences and 2$"),
+    (hmrnn.HMRegressor, {"attend": "segments", "read_out": "last"}, TEXTS, NUMBERS, "^attend segments is for read_out"),
+    (hmrnn.HMRegressor, {"read_out": "tree", "rnn": "lstm"}, TEXTS, NUMBERS, "^read_out tree needs segments: hm-lstm"),
     (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
     (hmrnn.HMClassifier, {"dropout": 1.5}, TEXTS, LABELS, "^dropout must be at least 0"),
     (hmrnn.HMTransducer, {}, WORDS, 5, "y must be a list of sequences; got int"),
@@ -116,7 +119,7 @@ def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs", "numbers"])
 def test_estimators_train_on_a_gpu(kind: str) -> None:
     how: Any = {**SMALL, "device": "cuda", "attend": "segments"}
     if kind == "labels":
@@ -124,5 +127,7 @@ def test_estimators_train_on_a_gpu(kind: str) -> None:
     elif kind == "tags":
         del how["attend"]
         assert len(hmrnn.HMTagger(**how, crf=True).fit(SENTENCES, TAGS).predict(SENTENCES[:2])) == 2
+    elif kind == "numbers":
+        assert hmrnn.HMRegressor(**how).fit(TEXTS, NUMBERS).predict(TEXTS[:2]).shape == (2,)
     else:
         assert len(hmrnn.HMTransducer(**how, beam=2).fit(WORDS, SOUNDS).predict(WORDS[:2])) == 2

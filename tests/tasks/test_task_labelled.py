@@ -24,8 +24,11 @@ TARGETS: dict[str, Any] = {
     "labels": [word[0] for word in WORDS],
     "tags": [list(word.upper()) for word in WORDS],
     "pairs": [list(word.upper()) for word in WORDS],
+    "numbers": [float(len(word)) for word in WORDS],
 }
-ESTIMATORS: dict[str, Any] = {"labels": hmrnn.HMClassifier, "tags": hmrnn.HMTagger, "pairs": hmrnn.HMTransducer}
+ESTIMATORS: dict[str, Any] = {
+    "labels": hmrnn.HMClassifier, "tags": hmrnn.HMTagger, "pairs": hmrnn.HMTransducer, "numbers": hmrnn.HMRegressor,
+}  # fmt: skip
 
 
 def trainer(kind: str, device: str = "cpu", longest: int = 9, **how: Any) -> Trainer:
@@ -59,6 +62,7 @@ def test_batches_that_are_alike_hold_the_same_sequences_in_few_shapes() -> None:
         ("labels", {"attend": "segments", "bidirectional": True}, "hm-lstm"),
         ("labels", {"bidirectional": True}, "lstm"), ("labels", {"read_out": "max"}, "lstm"),
         ("tags", {"crf": True}, "hm-lstm"), ("tags", {}, "gru"), ("pairs", {}, "hm-lstm"), ("pairs", {}, "lstm"),
+        ("numbers", {}, "hm-lstm"),
     ],
 )  # fmt: skip
 def test_losses_do_not_depend_on_values_that_cannot_be_read(
@@ -127,7 +131,7 @@ def learned(kind: str, rnn: str, captured: bool) -> tuple[Tensor, list[Tensor], 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("rnn", ["hm-lstm", "lstm", "gru"])
-@pytest.mark.parametrize("kind", ["labels", "tags", "pairs"])
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs", "numbers"])
 def test_captured_updates_learn_what_updates_learn_that_are_run(kind: str, rnn: str) -> None:
     captured, run = (learned(kind, rnn, how) for how in (True, False))
     assert captured[2] > 0

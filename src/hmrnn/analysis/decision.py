@@ -28,9 +28,11 @@ class Decision:
     """The answer to one sequence."""
 
     answer: Any
-    """The label; or a list with a tag per step or token; or the sequence that was written."""
+    """The label; or a list with a tag per step or token; or the sequence that was written; or a number or a list of
+    them."""
     probabilities: dict[Any, float] | list[float]
-    """The probability of every label; or that of each tag; or that of each symbol written, given those before it."""
+    """The probability of every label; or that of each tag; or that of each symbol written, given those before it.
+    Of numbers nothing."""
     segmentation: Segmentation
     """What the network found in the sequence: of a bidirectional one, its forward direction."""
     weights: np.ndarray
@@ -40,6 +42,8 @@ class Decision:
     the size of gradient times input. Of more than 64 tags, neighbours share theirs."""
     numbers: bool = False
     """Whether the sequence is a series of numbers."""
+    deviation: float | list[float] | None = None
+    """Of an answer in numbers: the deviation of each."""
 
     def spans(self, level: int = 1) -> list[tuple[int, int]]:
         """Start and end of the segments of a level; of the steps, if the network has no levels."""
@@ -56,7 +60,7 @@ class Decision:
     def sources(self, level: int = 1) -> list[str]:
         """For each tag, or each symbol written, the segment of a level that had the largest weight."""
         if self.weights.ndim != 2:
-            raise InputError("a label has no sources, as tags and written symbols have; use parts")
+            raise InputError("a label has no sources, as tags and written symbols have, nor has a number; use parts")
         spans = self.spans(level)
         shares = np.array([self.weights[:, a:b].sum(axis=1) for a, b in spans])  # (segments, symbols)
         return [self.shown(*spans[k]) for k in shares.argmax(axis=0)] if shares.shape[1] else []
@@ -72,6 +76,7 @@ class Decision:
         chances = self.probabilities
         return {
             "answer": self.answer,
+            **({} if self.deviation is None else {"deviation": self.deviation}),
             "probabilities": (
                 [{"label": label, "probability": round(p, 4)} for label, p in chances.items()]
                 if isinstance(chances, dict)
@@ -86,9 +91,12 @@ class Decision:
 
     def render(self, most: int = 5) -> str:
         """The answer, probabilities, the segments, and those that decided most, in lines."""
-        lines = [f"answer  {shown_answer(self.answer)}"]
+        answer = shown_answer(self.answer)
+        if self.deviation is not None:
+            answer = f"{shown_numbers(self.answer)} ± {shown_numbers(self.deviation)}"
+        lines = [f"answer  {answer}"]
         quoted: Callable[[str], str] = str if self.numbers else repr  # steps are no text
-        if isinstance(self.probabilities, dict):
+        if self.probabilities and isinstance(self.probabilities, dict):
             ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])[:most]
             lines.append("        " + ", ".join(f"{label} {p:.3f}" for label, p in ranked))
         if self.segmentation.levels and not self.numbers:
@@ -108,3 +116,8 @@ class Decision:
 def shown_answer(answer: Any) -> str:
     """An answer in one line."""
     return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
+
+
+def shown_numbers(answer: float | list[float]) -> str:
+    """A number, or a row of them, in one line."""
+    return " ".join(f"{one:.6g}" for one in np.ravel(answer))

@@ -1,20 +1,23 @@
-"""``hmrnn predict``: the answers of a model of labels, tags or pairs."""
+"""``hmrnn predict``: the answers of a model of labels, tags, pairs or numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from hmrnn.analysis.decision import shown_answer
+from hmrnn.analysis.decision import shown_answer, shown_numbers
+from hmrnn.analysis.numbers import NumberScores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
+from hmrnn.config import LABEL_FORMATS
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
 from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse
 from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.errors import InputError
-from hmrnn.pretrained.labelled import LabelledModel, LabelModel, PairModel
+from hmrnn.pretrained.labelled import LabelledModel, LabelModel, NumberModel, PairModel
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 
@@ -27,7 +30,8 @@ def run(arguments: PredictArguments) -> int:
     model = load(arguments.model, device=choose_device(arguments.device))
     if not isinstance(model, LabelledModel):
         raise InputError(
-            f"{arguments.model} is a model of {model.reads.modality}; hmrnn predict needs one of labels, tags or pairs"
+            f"{arguments.model} is a model of {model.reads.modality}; hmrnn predict needs one of "
+            f"{', '.join(LABEL_FORMATS)}"
         )
     if arguments.beam > 1 and not isinstance(model, PairModel):
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
@@ -36,7 +40,7 @@ def run(arguments: PredictArguments) -> int:
     answers = None if given.answers is None else _checked(given, model, names_in(name))
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
     show = display.show_progress("predicting")
-    right = total = 0
+    given_answers: list[Any] = []
     for start in range(0, len(given.sequences), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         asked = given.sequences[part]
@@ -51,15 +55,23 @@ def run(arguments: PredictArguments) -> int:
         else:
             found, sure = _answers(model, items, how)
             for sequence, answer, chance in zip(asked, found, sure):
-                say("\t".join([shown_answer(answer), *chance, _shown(sequence, model)]))
-        for answer, wanted in zip(found, [] if answers is None else answers[part]):
-            got = answer if model.reads.modality == "tags" else [answer]
-            right += sum(a == b for a, b in zip(got, wanted))
-            total += len(wanted)
+                shown = shown_numbers(answer) if isinstance(model, NumberModel) else shown_answer(answer)
+                say("\t".join([shown, *chance, _shown(sequence, model)]))
+        given_answers += found
         show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
     if answers is not None:
-        warn(f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right")
+        warn(_compared(model, given_answers, answers))
     return 0
+
+
+def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str:
+    """How good the answers are, in a line."""
+    if isinstance(model, NumberModel):
+        return str(NumberScores.of(np.reshape(found, (len(found), -1)), np.array(answers), model.numbers.mean))
+    rows = found if model.reads.modality == "tags" else [[answer] for answer in found]
+    right = sum(a == b for got, wanted in zip(rows, answers) for a, b in zip(got, wanted))
+    total = sum(map(len, answers))
+    return f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right"
 
 
 def _given(path: str, name: str, model: LabelledModel) -> Labelled:
@@ -74,6 +86,8 @@ def _given(path: str, name: str, model: LabelledModel) -> Labelled:
 def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[list[Any]]:
     """The right answers of each sequence, as the model gives them; InputError if it knows none of them."""
     reads = model.reads
+    if isinstance(model, NumberModel):
+        return model.checked(given.answers, len(given.sequences), names.y).tolist()
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings
     items = sequences(given.sequences, names.X)
     if reads.modality == "pairs":
@@ -92,7 +106,10 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[list[A
 
 
 def _answers(model: LabelledModel, asked: list[Item], how: dict[str, Any]) -> tuple[list[Any], list[list[str]]]:
-    """The answer to each sequence; of labels with the probability, in a list."""
+    """The answer to each sequence; of labels with the probability, of numbers with the deviation, in a list."""
+    if isinstance(model, NumberModel):
+        means, deviations = model.predict(asked, return_std=True)
+        return means.tolist(), [[shown_numbers(one)] for one in deviations.tolist()]
     if not isinstance(model, LabelModel):
         return list(model.predict(asked, **how)), [[]] * len(asked)
     chances = model.predict_proba(asked)

@@ -19,7 +19,7 @@ from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.tasks.base import Task
+from hmrnn.tasks.base import ERRORS, Task
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import discard_stdout
@@ -68,7 +68,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                     show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}  {state}")
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
-                wrong = f", {event['error']:.1%} wrong" if "error" in event else ""
+                wrong = f", {event['error']:.1%} {ERRORS.get(task.reads.modality, 'wrong')}" if "error" in event else ""
                 show(
                     f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}{wrong}, "
                     f"boundary rates {_rates(event['rates'])}, learning rate {event['learning_rate']:g}{mark}"

@@ -31,6 +31,7 @@ from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
+from hmrnn.tasks.base import ERRORS
 from hmrnn.tasks.labelled import PER
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.utils import files
@@ -121,9 +122,10 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
     updates = ", ".join(f"{share:.1%}" for share in best["updates"])
+    wrong = f"{ERRORS.get(model.reads.modality, 'wrong answers')} there"
     rows = [
         (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
-        *([("wrong answers there", f"{best['error']:.1%}")] if "error" in best else []),
+        *([(wrong, f"{best['error']:.1%}")] if "error" in best else []),
         ("last validation", f"{valid[-1][unit]:.4f} at step {valid[-1]['step']}"),
         ("boundary rates", rates or "no detectors"),
         ("share of the steps at which layer 1, 2, … changed", updates),

@@ -1,4 +1,4 @@
-"""The part of report.html that is about labels, tags or pairs: errors, and decisions with the segments behind them."""
+"""The part of report.html that is about labels, tags, pairs or numbers: errors, and decisions with their segments."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from hmrnn.analysis.decision import Decision, shown_answer
+import numpy as np
+
+from hmrnn.analysis.decision import Decision, shown_answer, shown_numbers
 from hmrnn.analysis.edits import span_f1
 from hmrnn.analysis.render import visible
 from hmrnn.data.labels.corpus import Examples, LabelCorpus
-from hmrnn.pretrained.labelled import LabelledModel, PairModel
+from hmrnn.pretrained.labelled import LabelledModel, NumberModel, PairModel
 
 SHOWN = 12
 """Sequences of the validation part whose decisions are shown."""
@@ -20,8 +22,10 @@ CLASSES = 20
 
 
 def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
-    """One sentence on how many answers are right."""
+    """One sentence on how many answers are right, or on how far numbers are off."""
     X, y = corpus.valid.sequences, wanted(model, corpus.valid)
+    if isinstance(model, NumberModel):
+        return [f"<p>{model.scores(X, y)}, of the validation part.</p>"]
     right = model.score(X, y)
     what = {"labels": "labels", "tags": "tags", "pairs": "sequences"}[model.reads.modality]
     more = f"; {model.error_rate(X, y):.1%} of the symbols need an edit" if isinstance(model, PairModel) else ""
@@ -32,6 +36,8 @@ def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
 
 def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
     """The right answers as users give them."""
+    if isinstance(model, NumberModel):
+        return model.numbers.shaped(model.numbers.decode(np.concatenate(examples.targets))).tolist()
     classes = model.reads.classes
     if model.reads.modality == "labels":
         return [classes[one[0]] for one in examples.targets]
@@ -43,7 +49,7 @@ def examples(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
     """A table of confusions, and decisions of the validation part."""
     X, y = corpus.valid.sequences, wanted(model, corpus.valid)
     parts = []
-    if model.reads.modality != "pairs":
+    if model.reads.classes and model.reads.modality != "pairs":
         found = model.predict(X)
         pairs = zip(y, found)
         if model.reads.modality == "tags":
@@ -84,7 +90,10 @@ def _decision(decision: Decision, right: Any) -> str:
                                                                "".join(map(str, right)))  # fmt: skip
     mark = "right" if answer == gold else f"right would be {gold}"
     sure = ""
-    if isinstance(decision.probabilities, dict):
+    if decision.deviation is not None:
+        answer, gold = shown_numbers(decision.answer), shown_numbers(right)
+        mark, sure = f"right would be {gold}", f" ± {shown_numbers(decision.deviation)}"
+    elif isinstance(decision.probabilities, dict):
         ranked = sorted(decision.probabilities.items(), key=lambda pair: -pair[1])[:3]
         sure = " (" + ", ".join(f"{label} {p:.3f}" for label, p in ranked) + ")"
     else:

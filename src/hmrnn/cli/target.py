@@ -53,7 +53,7 @@ def _kind(path: str) -> str:
     if endings & {".json", ".csv"} and not os.path.isdir(path):
         raise InputError(
             f"{path} may hold one of several kinds of data: name it before the file, as in labels {shlex.quote(path)} "
-            "(labels, tags, pairs, text or strokes); a series without labels is for hmrnn.HMSegmenter, in Python"
+            "(labels, tags, pairs, numbers, text, strokes); series without answers are for hmrnn.HMSegmenter, in Python"
         )
     if is_iamondb(Path(path)):
         return "strokes"

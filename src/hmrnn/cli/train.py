@@ -40,7 +40,7 @@ CHANGEABLE = {
 """The settings that --resume may change: the updates already made do not depend on them, apart from schedules over
 train.epochs, of which a note tells."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
-NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "text": "segment -m {} {}"}
+NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "numbers": NEXT["labels"], "text": "segment -m {} {}"}
 NEXT |= {"text without detectors": "generate -m {}", "lines": "generate -m {} --samples 5"}
 """A command to try after training, by what the model reads."""
 

@@ -10,14 +10,16 @@ from hmrnn.errors import InputError
 
 Format = Literal[
     "novel", "manual", "text", "lines", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags",
-    "pairs",
+    "pairs", "numbers",
 ]  # fmt: skip
 BUILT_IN_TEXTS = ("novel", "manual")
 """The formats of texts that need no path."""
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes."""
-LABEL_FORMATS = ("labels", "tags", "pairs")
+LABEL_FORMATS = ("labels", "tags", "pairs", "numbers")
 """The formats of labelled sequences; all others but those of strokes are text."""
+POOLED_FORMATS = ("labels", "numbers")
+"""Those with one answer per sequence, from all of its steps."""
 SEQUENCE_FORMATS = ("lines", *STROKE_FORMATS)
 """The formats of which every line is a sequence of its own that is predicted step by step."""
 
@@ -32,7 +34,7 @@ class DataConfig:
     line end; blank lines are left out. ptb: Penn Treebank characters (symbols separated by spaces, _
     for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz,
     .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each.
-    tags: with a tag per token. pairs: sequences to be turned into others."""
+    tags: with a tag per token. pairs: sequences to be turned into others. numbers: with a number each."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
@@ -74,7 +76,7 @@ class DataConfig:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether sequences have labels, tags or a sequence to be turned into."""
+        """Whether sequences have labels, tags, numbers or a sequence to be turned into."""
         return self.format in LABEL_FORMATS
 
     @property

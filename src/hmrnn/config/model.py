@@ -58,13 +58,13 @@ class ModelConfig:
     mixtures: int = 20
     """Strokes: number of Gaussians in the prediction of the next point."""
     bidirectional: bool = False
-    """labels, tags, pairs: read in both directions, with a network for each."""
+    """labels, tags, pairs, numbers: read in both directions, with a network for each."""
     read_out: Literal["attention", "mean", "max", "last", "tree"] = "attention"
-    """labels: how the outputs of all steps become one. tree: by a tree-LSTM over the hierarchy of segments."""
+    """labels, numbers: how the outputs of all steps become one. tree: by a tree-LSTM over the hierarchy of segments."""
     attend: Literal["steps", "segments"] = "steps"
-    """labels, pairs: what attention chooses from: all steps, or the steps at which segments end."""
+    """labels, numbers, pairs: what attention chooses from: all steps, or the steps at which segments end."""
     level: int = 1
-    """labels, pairs: the level of the segments that attention chooses from."""
+    """labels, numbers, pairs: the level of the segments that attention chooses from."""
     crf: bool = False
     """tags: a linear-chain CRF over the tags of a sequence, instead of a softmax per tag."""
     halt: bool = False

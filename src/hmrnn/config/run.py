@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from hmrnn.config import checks
-from hmrnn.config.data import LABEL_FORMATS, STROKE_FORMATS, DataConfig
+from hmrnn.config.data import LABEL_FORMATS, POOLED_FORMATS, STROKE_FORMATS, DataConfig
 from hmrnn.config.detectors import DetectorConfig
 from hmrnn.config.model import ModelConfig
 from hmrnn.config.regularise import RegulariseConfig
@@ -97,12 +97,13 @@ class Config:
                 raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
             if m.rnn == "hrnn":
                 raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
-            if self.data.format == "labels" and m.attend == "segments" and m.read_out != "attention":
+            pooled = self.data.format in POOLED_FORMATS
+            if pooled and m.attend == "segments" and m.read_out != "attention":
                 raise InputError(
                     f"model.attend segments is for model.read_out attention; it is {m.read_out}, so leave model.attend "
                     "out"
                 )
-            if self.data.format == "labels" and m.read_out == "tree" and (m.bidirectional or not m.detectors):
+            if pooled and m.read_out == "tree" and (m.bidirectional or not m.detectors):
                 raise InputError(
                     "model.read_out tree needs segments: hm-lstm with two or more layers, in one direction"
                 )
@@ -120,11 +121,15 @@ class Config:
         if not self.data.is_labelled:
             return
         m = self.model
-        for name, only in (("crf", "tags"), ("read_out", "labels")):
-            if getattr(m, name) != getattr(ModelConfig, name) and self.data.format != only:
-                raise InputError(f"model.{name} is for {only}; data.format is {self.data.format}, so leave it out")
+        for name, only in (("crf", ("tags",)), ("read_out", POOLED_FORMATS)):
+            if getattr(m, name) != getattr(ModelConfig, name) and self.data.format not in only:
+                raise InputError(
+                    f"model.{name} is for {' and '.join(only)}; data.format is {self.data.format}, so leave it out"
+                )
         if m.attend == "segments" and self.data.format == "tags":
-            raise InputError("model.attend is for labels and pairs; a tag is read at its own step, so leave it out")
+            raise InputError(
+                "model.attend is for labels, numbers and pairs; a tag is read at its own step, so leave it out"
+            )
 
 
 SECTIONS = tuple(field.name for field in dataclasses.fields(Config))

@@ -19,7 +19,7 @@ class NotFittedError(InputError, AttributeError):
 class Estimator:
     """Parameters are the arguments of ``__init__``, stored unchanged; ``fit`` sets attributes that end in ``_``."""
 
-    _kind: Literal["classifier"] | None = None
+    _kind: Literal["classifier", "regressor"] | None = None
     """What scikit-learn calls the kind of estimator."""
     _fitted = "network_"
     """An attribute that ``fit`` sets."""
@@ -62,14 +62,15 @@ class Estimator:
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's tags, which only scikit-learn asks for."""
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags, TransformerTags  # type: ignore
+        from sklearn import utils  # type: ignore
 
-        return Tags(
+        return utils.Tags(
             estimator_type=self._kind,
-            target_tags=TargetTags(required=self._kind is not None),
-            transformer_tags=TransformerTags() if hasattr(self, "transform") else None,
-            classifier_tags=ClassifierTags() if self._kind == "classifier" else None,
-            input_tags=InputTags(two_d_array=False, three_d_array=True, string=self._kind is not None),
+            target_tags=utils.TargetTags(required=self._kind is not None, multi_output=self._kind == "regressor"),
+            transformer_tags=utils.TransformerTags() if hasattr(self, "transform") else None,
+            classifier_tags=utils.ClassifierTags() if self._kind == "classifier" else None,
+            regressor_tags=utils.RegressorTags() if self._kind == "regressor" else None,
+            input_tags=utils.InputTags(two_d_array=False, three_d_array=True, string=self._kind is not None),
         )
 
 

@@ -1,4 +1,4 @@
-"""SequenceEstimator: what HMClassifier, HMTagger and HMTransducer share. They train by the loop of ``hmrnn train``."""
+"""SequenceEstimator: what HMClassifier and the other estimators of answers share; trained by the loop of a run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from hmrnn.nn.checks import layer_sizes, one_of
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.labelled import LabelledModel
 from hmrnn.pretrained.load import load
+from hmrnn.tasks.base import ERRORS
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -37,7 +38,7 @@ CHOICES = {name: typing.get_args(typing.get_type_hints(ModelConfig)[name]) for n
 
 
 class SequenceEstimator(Estimator):
-    """Sequences to labels, tags or sequences. See the classes for what they take."""
+    """Sequences to labels, numbers, tags or sequences. See the classes for what they take."""
 
     _modality: ClassVar[Modality]
     _model: ClassVar[type[LabelledModel]]
@@ -159,7 +160,7 @@ class SequenceEstimator(Estimator):
             mark = "  best" if event["best"] else ""
             print(
                 f"epoch {event['epoch']:.0f} of {self.epochs}  validation {event['nats']:.4f} nats, "
-                f"{event['error']:.1%} wrong, boundary rates {rates or 'none'}{mark}",
+                f"{event['error']:.1%} {ERRORS.get(self._modality, 'wrong')}, boundary rates {rates or 'none'}{mark}",
                 file=sys.stderr,
             )
 
@@ -167,6 +168,8 @@ class SequenceEstimator(Estimator):
     def classes_(self) -> np.ndarray:
         """The labels or tags, in the order of the columns of ``predict_proba``, or the symbols that can be written."""
         self._check_fitted()
+        if not len(self.model_.labelling.classes):
+            raise AttributeError(f"{type(self).__name__} predicts numbers, and so has no classes_")
         classes: np.ndarray = self.model_.classes
         return classes
 

@@ -18,7 +18,7 @@ from hmrnn.data.labels.sequences import Item
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.output import Output, changes
-from hmrnn.nn.sequences import SequenceModel, flat_directions
+from hmrnn.nn.sequences import RegressorModel, SequenceModel, flat_directions
 from hmrnn.ops.cuda.captures import uncaptured
 
 BATCH = 64
@@ -32,12 +32,15 @@ class LabelEvaluation:
     """The result of a model on labelled sequences."""
 
     targets: int
-    """Labels, tags or symbols that were asked for."""
+    """Labels, tags, symbols or sequences with numbers that were asked for."""
     nats: float
     """Per target, weighted as in training."""
     error: float
-    """Share of the targets that are not the likeliest; of pairs, each symbol given the right ones before it."""
+    """Share of the targets that are not the likeliest; of pairs, each symbol given the right ones before it. Of numbers
+    the mean squared error, as a share of the variance in the training part."""
     work: Work
+    squares: tuple[float, ...] = ()
+    """The mean squared error of each number, weighted as in training."""
 
 
 def evaluate_labelled(
@@ -53,7 +56,8 @@ def evaluate_labelled(
     batches = LabelBatches(examples, batch_size)
     device = next(model.parameters()).device
     detectors = model.rnn.num_boundaries * (2 if model.config.bidirectional else 1)  # 0 of a baseline
-    total = torch.zeros(6 + detectors + model.rnn.num_layers, dtype=torch.float64, device=device)
+    answers = len(model.deviation) if isinstance(model, RegressorModel) else 0
+    total = torch.zeros(6 + answers + detectors + model.rnn.num_layers, dtype=torch.float64, device=device)
     mine = range(share[0], len(batches), share[1])
     autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     for done, index in enumerate(mine, start=1):
@@ -69,6 +73,7 @@ def evaluate_labelled(
                 counted.sum().double(), (weights * counted).sum().double(), (judged.nats.double() * weights).sum(),
                 judged.wrong.double().sum(), active.sum().double(), (cost * active).sum(),
             ]),
+            *([] if judged.squares is None else [(judged.squares.double() * weights[:, None]).sum(0)]),
             (flat_directions(out).boundaries.double() * weight).sum((0, 1)),
             (moved * weight).sum((0, 1)),
         ])  # fmt: skip
@@ -77,9 +82,10 @@ def evaluate_labelled(
     if share[1] > 1:
         torch.distributed.all_reduce(total)
     count, weighted, nats, wrong, steps, products, *rest = total.tolist()
-    shares = tuple(value / steps for value in rest)
+    squares = tuple(value / max(weighted, 1e-12) for value in rest[:answers])
+    shares = tuple(value / steps for value in rest[answers:])
     done_work = shares[:detectors], shares[detectors:], products / steps
-    return LabelEvaluation(int(count), nats / max(weighted, 1e-12), wrong / count, done_work)
+    return LabelEvaluation(int(count), nats / max(weighted, 1e-12), wrong / count, done_work, squares)
 
 
 def work(model: SequenceModel, out: Output) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,9 +1,10 @@
-"""Models of whole sequences: ClassifierModel, TaggerModel, TransducerModel, on an HM-LSTM or a baseline."""
+"""Models of whole sequences: ClassifierModel, RegressorModel, TaggerModel and TransducerModel share SequenceModel."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -22,17 +23,21 @@ from hmrnn.nn.tree import TreeReadOut
 
 WEIGHED = 64
 """Most tags of a sequence for each of which the shares of the steps are computed."""
+LEAST = 1e-3
+"""Least deviation of a number that is answered, in deviations of the training part."""
 
 
 class Judged(NamedTuple):
     """What a model makes of sequences whose targets it is told."""
 
     nats: Tensor
-    """(B,): -log of the probability of the targets of each sequence."""
+    """(B,): -log of the probability of the targets of each sequence; of numbers, of their density."""
     wrong: Tensor
-    """(B,): how many targets are not the likeliest."""
+    """(B,): how many targets are not the likeliest; of numbers, the mean squared error of those of a sequence."""
     out: Output
     state: Any
+    squares: Tensor | None = None
+    """(B, numbers): squared errors; None if targets are classes."""
 
 
 class Encoded(NamedTuple):
@@ -59,12 +64,12 @@ class Segments(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """What the three models share: embedding or channels, recurrent network, gated output of all layers.
+    """What the models share: embedding or channels, recurrent network, gated output of all layers.
 
     Args:
         size: number of input symbols, or of channels.
         symbols: whether the input is symbols (T, B), not channels (T, B, size).
-        classes: number of labels, tags or symbols to write.
+        classes: number of labels, tags, symbols to write, or numbers of an answer.
         config: sizes and options.
         engine: of the HM-LSTM.
         detectors: settings of its detectors.
@@ -196,16 +201,58 @@ class ClassifierModel(SequenceModel):
         return self.read_out(leaves, lengths)
 
     def explain(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Encoded]:
-        """As :meth:`predict`; with a tree, the weights are shares in the largest logit."""
+        """As :meth:`predict`; with a tree, the weights are shares in what is :meth:`decisive`."""
         logits, weights, encoded = self.predict(x, lengths)
         if weights is None:
-            weights = self.influence(x, lengths, lambda *found: self._by_tree(*found).amax(-1)[None])[0]
+            weights = self.influence(x, lengths, lambda *found: self.decisive(self._by_tree(*found))[None])[0]
         return logits, weights, encoded
+
+    @staticmethod
+    def decisive(logits: Tensor) -> Tensor:
+        """(B,): the largest logit."""
+        return logits.amax(-1)
 
     def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
         logits, _, encoded = self.predict(x, lengths)
         nats = F.cross_entropy(logits.float(), targets[0], reduction="none")
         return Judged(nats, (logits.argmax(-1) != targets[0]).float(), encoded.out, encoded.state)
+
+
+class RegressorModel(ClassifierModel):
+    """Numbers per sequence: what a ClassifierModel has as logits are means of Gaussians.
+
+    Their deviation is one for each number. It is no weight: :meth:`fit_deviation` sets it to that of the errors on
+    sequences that are held out, so that the errors on those that the network learns by heart cannot lower it. Numbers,
+    means and deviations are in deviations of the training part.
+    """
+
+    deviation: Tensor
+
+    def make_head(self, classes: int, config: ModelConfig) -> None:
+        super().make_head(classes, config)
+        self.register_buffer("deviation", torch.ones(classes))
+
+    @staticmethod
+    def decisive(logits: Tensor) -> Tensor:
+        """(B,): the sum of the means."""
+        return logits.sum(-1)
+
+    def fit_deviation(self, squares: Sequence[float]) -> float:
+        """Set the deviations to the roots of these mean squared errors; the mean nats of these errors."""
+        errors = torch.tensor(squares, dtype=torch.float64)
+        self.deviation.copy_(errors.sqrt().clamp(min=LEAST))
+        return float(gaussian_nats(errors, self.deviation.cpu().double()))
+
+    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
+        means, _, encoded = self.predict(x, lengths)
+        squares = (means.float() - targets[0]).square()
+        nats = gaussian_nats(squares, self.deviation)
+        return Judged(nats, squares.mean(-1), encoded.out, encoded.state, squares)
+
+
+def gaussian_nats(squares: Tensor, deviation: Tensor) -> Tensor:
+    """-log of Gaussian densities, summed over the last axis, from squared errors (..., numbers) and deviations."""
+    return (squares / deviation.square() / 2 + deviation.log() + math.log(2 * math.pi) / 2).sum(-1)
 
 
 class TaggerModel(SequenceModel):

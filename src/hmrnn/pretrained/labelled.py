@@ -1,4 +1,4 @@
-"""Models of labelled sequences: LabelModel, TagModel and PairModel, as ``hmrnn.load`` returns them."""
+"""Models of labelled sequences: LabelModel, NumberModel, TagModel and PairModel, as ``hmrnn.load`` returns them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import torch
 
 from hmrnn.analysis.decision import Decision
 from hmrnn.analysis.edits import edit_distance
+from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.config import Config
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags, check_weights
 from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.labels.sequences import Item, sequences
+from hmrnn.data.labels.numbers import Numbers, check_numbers
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, sequences
+from hmrnn.errors import InputError
 from hmrnn.inference.labelled import read_labelled, segmentation
 from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
-from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, on_steps
+from hmrnn.nn.sequences import ClassifierModel, RegressorModel, SequenceModel, TaggerModel, on_steps
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
@@ -28,7 +31,7 @@ LONGEST = 10, 3
 
 
 class LabelledModel(Model):
-    """What the three kinds share. A list of sequences is given as to ``fit`` of the estimators."""
+    """What the kinds share. A list of sequences is given as to ``fit`` of the estimators."""
 
     figures: ClassVar[tuple[str, ...]] = ()
     network: SequenceModel
@@ -108,6 +111,76 @@ class LabelModel(LabelledModel):
                 shown = segmentation(self.network, encoded.out, row, pieces)
                 decided = Decision(answer, each, shown, steps[: len(pieces), row], not self.labelling.symbols)
                 found.append((k, decided))
+        return self._in_order(found)
+
+
+class NumberModel(LabelledModel):
+    """A number per sequence, or a row of numbers."""
+
+    network: RegressorModel
+
+    @property
+    def numbers(self) -> Numbers:
+        """The scale of the answers."""
+        return cast(Numbers, self.labelling.numbers)
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """(numbers,): the deviation of the errors on the validation part of the training."""
+        return self.network.deviation.double().cpu().numpy() * self.numbers.deviation
+
+    def _means(self, X: Any) -> np.ndarray:
+        """(sequences, numbers), not scaled."""
+        items = self._items(X)
+        result = np.zeros((len(items), self.labelling.outputs))
+        for chosen, (inputs, lengths, _, _) in self._groups(items):
+            result[chosen] = self.network.predict(inputs, lengths)[0].double().cpu().numpy()
+        return self.numbers.decode(result)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """(sequences,) or (sequences, numbers), as in training; with ``return_std`` also their deviations.
+
+        These are the same for all sequences: ``deviation``.
+        """
+        means = self.numbers.shaped(self._means(X))
+        if not return_std:
+            return means
+        return means, np.zeros_like(means) + self.numbers.shaped(self.deviation)
+
+    def checked(self, y: Any, count: int, name: Name = ARGUMENTS.y) -> np.ndarray:
+        """(sequences, numbers): the right answers; InputError unless there are as many for each as are predicted."""
+        wanted, _ = check_numbers(y, count, name)
+        if wanted.shape[1] != self.labelling.outputs:
+            raise InputError(
+                f"this model predicts {self.labelling.outputs} number(s) for each sequence; {name.whole} holds "
+                f"{wanted.shape[1]}"
+            )
+        return wanted
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², of rows of numbers the mean over the columns: 1 is perfect, 0 is as good as the mean of y."""
+        means = self._means(X)
+        wanted = self.checked(y, len(means))
+        return r_squared(means, wanted, check_weights(sample_weight, len(means)))
+
+    def scores(self, X: Any, y: Any) -> NumberScores:
+        """R², RMSE and MAE, and what predicting the mean of the training part for every sequence has."""
+        means = self._means(X)
+        return NumberScores.of(means, self.checked(y, len(means)), self.numbers.mean)
+
+    def explain(self, X: Any) -> list[Decision]:
+        """The number for each sequence with its deviation, the segments found, and the weight of each."""
+        items, found = self._items(X), []
+        deviation = self.numbers.shaped(self.deviation).tolist()
+        for chosen, (inputs, lengths, _, _) in self._groups(items):
+            means, weights, encoded = self.network.explain(inputs, lengths)
+            answers = self.numbers.shaped(self.numbers.decode(means.double().cpu().numpy())).tolist()
+            steps = weights.float().cpu().numpy()
+            for row, k in enumerate(chosen):
+                pieces = self.labelling.pieces(items[k])
+                shown = segmentation(self.network, encoded.out, row, pieces)
+                weighed, series = steps[: len(pieces), row], not self.labelling.symbols
+                found.append((k, Decision(answers[row], {}, shown, weighed, series, deviation)))
         return self._in_order(found)
 
 

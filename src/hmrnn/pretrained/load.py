@@ -23,10 +23,10 @@ from hmrnn.utils.devices import find_device
 
 if TYPE_CHECKING:
     from hmrnn.nn.sequences import SequenceModel
-    from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
+    from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
     from hmrnn.pretrained.strokes import StrokeModel
 
-Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel"
+Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel | NumberModel"
 """What a directory may hold."""
 
 
@@ -82,9 +82,9 @@ def _kind(modality: str) -> Any:
         from hmrnn.pretrained.strokes import StrokeModel
 
         return StrokeModel
-    from hmrnn.pretrained.labelled import LabelModel, PairModel, TagModel
+    from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
 
-    return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel}[modality]
+    return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel}[modality]
 
 
 def _is_finite(weight: torch.Tensor) -> bool:

@@ -31,7 +31,11 @@ class Validation:
     count: int
     """Symbols or sequences that were measured."""
     error: float | None = None
-    """Share of the answers that are wrong; None if the task has no right answers."""
+    """Share of the answers that are wrong, or as ERRORS says; None if the task has no right answers."""
+
+
+ERRORS = {"numbers": "of the variance left"}
+"""What ``Validation.error`` is a share of, by what the model reads; of others, that of wrong answers."""
 
 
 class Loss(NamedTuple):

@@ -1,4 +1,4 @@
-"""LabelledTask: predict the labels, the tags or the second sequences of labelled sequences."""
+"""LabelledTask: predict the labels, the tags, the numbers or the second sequences of labelled sequences."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import LabelCorpus
 from hmrnn.data.labels.labelling import Labelling, counts
 from hmrnn.inference.labelled import evaluate_labelled
-from hmrnn.nn.sequences import ClassifierModel, SequenceModel, TaggerModel, flat_directions
+from hmrnn.nn.sequences import ClassifierModel, RegressorModel, SequenceModel, TaggerModel, flat_directions
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.tasks.base import Loss, Validation, chances
 
-PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol"}
-_MODELS: dict[str, Any] = {"labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel}
+PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "sequence"}
+_MODELS: dict[str, Any] = {
+    "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
+}  # fmt: skip
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
 
 
 class LabelledTask:
-    """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag or symbol to write."""
+    """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag, symbol to write, or sequence with numbers."""
 
     unit = "nats"
     carries_state = False
@@ -56,7 +58,7 @@ class LabelledTask:
     def make_model(config: Config, reads: Labelling, engine: str) -> SequenceModel:
         kind = _MODELS[reads.modality]
         model: SequenceModel = kind(
-            reads.size, bool(reads.symbols), len(reads.classes), config.model, engine=engine, detectors=config.detectors
+            reads.size, bool(reads.symbols), reads.outputs, config.model, engine=engine, detectors=config.detectors
         )
         return model
 
@@ -85,7 +87,8 @@ class LabelledTask:
             self.model, self.corpus.valid, batch_size=t.batch_size, precision=t.precision, progress=progress,
             share=self.share,
         )  # fmt: skip
-        return Validation(result.nats, *result.work, result.targets, result.error)
+        nats = self.model.fit_deviation(result.squares) if isinstance(self.model, RegressorModel) else result.nats
+        return Validation(nats, *result.work, result.targets, result.error)
 
     def describe(self) -> str:
         train, valid, reads = self.corpus.train, self.corpus.valid, self.corpus.reads

@@ -181,7 +181,7 @@ class GenerateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class PredictArguments(Arguments):
-    """Answer sequences with a model of labels, tags or pairs, which hmrnn train labels, tags or pairs has made.
+    """Answer sequences with a model of labels, tags, pairs or numbers, which hmrnn train labels, tags, … has made.
 
     hmrnn predict -m runs/labels new.txt
     hmrnn predict -m runs/labels reviews.tsv --explain
@@ -191,7 +191,8 @@ class PredictArguments(Arguments):
     """A run directory (its best checkpoint is used) or a checkpoint directory."""
     file: str = option("-", "[FILE]", positional=True)
     """A file as for training, with answers or without (.tsv, .csv, .jsonl, .conll), or with a sequence per line; - or
-    nothing reads lines from standard input. With answers, the share of right ones is reported, too."""
+    nothing reads lines from standard input. With answers, the share of right ones is reported, too;
+    of numbers R² and the errors."""
     explain: bool = False
     """Show the probabilities, and the segments that decided."""
     beam: int = option(1, "N")

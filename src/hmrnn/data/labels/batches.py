@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     lengths: np.ndarray
     """(B,) int64, at least 1."""
     targets: np.ndarray
-    """(N, B) int64."""
+    """(N, B) int64; of numbers (N, B, numbers) float32."""
     counted: np.ndarray
     """(B,) int64, at least 1: the number of targets."""
     places: np.ndarray
@@ -74,7 +74,7 @@ def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, finest: int =
         T, N = padded_length(T, finest), padded_length(N, finest) if N > 1 else 1
     first = e.inputs[0]
     inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
-    targets, places = np.zeros((2, N, B), np.int64)
+    targets, places = np.zeros((N, B, *e.targets[0].shape[1:]), e.targets[0].dtype), np.zeros((N, B), np.int64)
     lengths, counted = np.ones((2, B), np.int64)
     weights = np.zeros(B, np.float32)
     for b, k in enumerate(chosen):

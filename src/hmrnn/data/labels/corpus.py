@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
+from hmrnn.data.labels.numbers import Numbers, check_numbers
 from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
 from hmrnn.errors import InputError
 
@@ -27,7 +28,8 @@ class Examples:
     inputs: list[np.ndarray]
     """Indices (T,), or scaled steps (T, channels)."""
     targets: list[np.ndarray]
-    """Class indices: (1,) of a label, (N,) of tags, (M,) of the symbols to write, the last of which is the end."""
+    """Class indices: (1,) of a label, (N,) of tags, (M,) of the symbols to write, the last of which is the end. Of
+    numbers (1, numbers) in float32, scaled."""
     places: list[np.ndarray]
     """(N,): the steps at which tags are read; (1,) the last step otherwise."""
     weights: np.ndarray
@@ -80,25 +82,21 @@ def make_corpus(
     """
     X = list(X) if isinstance(X, Iterator) else X
     inputs = sequences(X, names.X, tokens=True if spelled else None)
-    text, channels = False, columns(next(iter(X)))
-    if modality == "labels":
-        about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
-        targets: list[Any] = [[label] for label in check_labels(y, len(inputs), names.y, about)]
+    text, channels, rows, classes = False, columns(next(iter(X))), False, []
+    about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
+    if modality == "numbers":
+        whole, rows = check_numbers(y, len(inputs), names.y, about)
+        targets: list[Any] = list(whole[:, None])  # (1, numbers) each
+    elif modality == "labels":
+        targets = [[label] for label in check_labels(y, len(inputs), names.y, about)]
     elif modality == "tags":
         targets = check_tags(y, inputs, names)
     else:
         y = _listed(y, names.y.whole, "sequences")
         targets = [list(one) for one in check_pairs(y, len(inputs), names.y)]
         text = isinstance(y[0], str)
-    classes = sorted_classes([label for one in targets for label in one])
-    if len(classes) < 2:
-        what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
-        raise InputError(f"{names.y.whole} must hold two or more classes; got only the {what} {classes[0]!r}")
-    if modality == "labels" and len(classes) == len(inputs) > 2 and any(map(_fractional, classes)):
-        raise InputError(
-            f"{names.y.whole} must hold classes, and every number in it is another; to predict measurements, give an "
-            "hmrnn.HMLSTM a hmrnn.nn.ReadOut of size 1, as docs/tutorials/series.md does"
-        )
+    if modality != "numbers":
+        classes = _classes(modality, targets, names.y)
     if spelled is None:
         spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
     weights = check_weights(sample_weight, len(inputs))
@@ -106,8 +104,11 @@ def make_corpus(
         used = np.flatnonzero(weights)
         inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
-    reads = Labelling.of(modality, [inputs[k] for k in train], classes, spelled=spelled, text=text, channels=channels)
-    encoded = [reads.class_indices(one, names.y.whole) for one in targets]
+    numbers = Numbers.of([targets[k] for k in train], rows) if modality == "numbers" else None
+    reads = Labelling.of(
+        modality, [inputs[k] for k in train], classes, spelled=spelled, text=text, channels=channels, numbers=numbers
+    )
+    encoded = [reads.class_indices(one, names.y.whole) if numbers is None else numbers.encode(one) for one in targets]
     if modality == "labels":
         weights = (
             weights
@@ -129,6 +130,20 @@ def make_corpus(
         )  # fmt: skip
 
     return LabelCorpus(name, reads, part(train), part(valid))
+
+
+def _classes(modality: Modality, targets: Sequence[Sequence[Any]], name: Name) -> list[Any]:
+    """The distinct answers in ascending order; InputError unless they are two or more classes."""
+    classes = sorted_classes([label for one in targets for label in one])
+    if len(classes) < 2:
+        what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
+        raise InputError(f"{name.whole} must hold two or more classes; got only the {what} {classes[0]!r}")
+    if modality == "labels" and len(classes) == len(targets) > 2 and any(map(_fractional, classes)):
+        raise InputError(
+            f"{name.whole} must hold classes, and every number in it is another; to predict measurements, use "
+            + ("hmrnn train numbers" if name.item else "hmrnn.HMRegressor")
+        )
+    return classes
 
 
 def check_labels(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "") -> list[Any]:
@@ -272,6 +287,7 @@ def _split(
     train = np.setdiff1d(everything, chosen)
     if not len(train) or not chosen:
         why = {"labels": "no label has two", "tags": "there is one", "pairs": "the first sequences are all the same"}
+        why["numbers"] = why["tags"]
         raise InputError(
             f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {why[modality]}; give more"
             + ("" if name.item else ", or set validation_fraction to 0")

@@ -18,7 +18,7 @@ from hmrnn.data.labels.labelling import Modality
 from hmrnn.data.labels.sequences import names_in
 from hmrnn.errors import InputError, convert
 
-ANSWER = {"labels": "label", "tags": "tags", "pairs": "target"}
+ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number"}
 """The field of a JSON object, or the column, that holds the answer."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
@@ -32,6 +32,8 @@ FORMATS = {
     "tags": ".conll, .tsv or .txt with a token and its tag per line and an empty line between sentences, .csv with a "
     "step of a series per line (columns series and tag), or .jsonl with tokens or series, and tags",
     "pairs": ".tsv or .csv with two texts per line, or .jsonl with source and target",
+    "numbers": ".tsv or .csv with a text and a number per line, or with a step of a series per line (columns series, "
+    "number and the channels), or .jsonl with text, tokens or series, and number",
 }
 
 
@@ -176,7 +178,17 @@ def _together(sequences: list[Any], answers: list[Any], name: str, modality: Mod
         )
     if not sequences:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+    if modality == "numbers":
+        answers = [_number(answer, k, name) for k, answer in enumerate(answers)]
     return Labelled(sequences, answers or None)
+
+
+def _number(answer: Any, k: int, name: str) -> Any:
+    """The number in a cell of a table; others as given, to be checked with those of other files."""
+    if isinstance(answer, str) and not _is_number(answer):
+        header = "" if k else "; the first row may name the columns: text and number, or series and number"
+        raise InputError(f"{names_in(name).y[k]} must be a number; got {answer!r}{header}")
+    return float(answer) if isinstance(answer, str) else answer
 
 
 def _conll(text: str, name: str) -> Labelled:
@@ -257,7 +269,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
             f"{name}: column {named.index('') + 1} has no name; give it one, or leave it out if it counts the rows, "
             "as by DataFrame.to_csv(index=False)"
         )
-    allowed = TAG if modality == "tags" else TAG[2:3]
+    allowed = TAG if modality == "tags" else (ANSWER[modality],)
     known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
     if len(known) > 2 or named.count(STEPS) > 1:
         raise InputError(f"{name} must have one column {STEPS} and one {allowed[0]}; got {', '.join(named)}")
@@ -295,7 +307,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
     several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
     if several is not None:
         first, second = list(dict.fromkeys(answers[several]))[:2]
-        raise InputError(f"{name}: series {several} must have one label; got {first} and {second}")
+        raise InputError(f"{name}: series {several} must have one {ANSWER[modality]}; got {first} and {second}")
     return _together(list(series.values()), [answers[key][0] for key in series if key in answers], name, modality)
 
 
@@ -333,7 +345,7 @@ def _table(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
     if len(named) == 2 or header:
         found = _together([row[first] for row in rows], _column(rows, last, name, number, modality), name, modality)
         return found._replace(maybe_header=not header)
-    if modality != "labels":
+    if modality == "pairs":
         raise InputError(f"{name} must have two columns; got {len(named)}")
     if ANSWER[modality] in named:
         last, rows, number = named.index(ANSWER[modality]), rows[1:], 2
@@ -341,8 +353,8 @@ def _table(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
         series = [_series([*row[:last], *row[last + 1 :]], f"{name}, row {k}") for k, row in enumerate(rows, number)]
     except InputError as error:
         raise InputError(
-            f"{error}; the first row may name the columns: text and label, series and "
-            "label (a row per step), or label alone"
+            f"{error}; the first row may name the columns: text and {ANSWER[modality]}, series and "
+            f"{ANSWER[modality]} (a row per step), or {ANSWER[modality]} alone"
         ) from error
     return _together(series, _column(rows, last, name, number, modality), name, modality)
 

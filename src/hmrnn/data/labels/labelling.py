@@ -12,11 +12,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from hmrnn.data.labels.numbers import Numbers
 from hmrnn.data.labels.sequences import Item, scale_of, scaled
 from hmrnn.data.text.vocabulary import UNKNOWN
 from hmrnn.errors import InputError
 
-Modality = Literal["labels", "tags", "pairs"]
+Modality = Literal["labels", "tags", "pairs", "numbers"]
 Label = str | bool | int | float
 SPACE = " "
 """The symbol after each token that is spelled out; its tag is read there."""
@@ -24,16 +25,18 @@ SPACE = " "
 
 @dataclasses.dataclass(frozen=True)
 class Labelling:
-    """Input symbols, or mean and deviation of the channels of a series; and the classes of the answer.
+    """Input symbols, or mean and deviation of the channels of a series; and the classes or numbers of the answer.
 
     Args:
-        modality: "labels" (one per sequence), "tags" (one per step or token) or "pairs" (a sequence).
-        classes: the labels, the tags, or the symbols of the second sequences.
+        modality: "labels" (one per sequence), "tags" (one per step or token), "pairs" (a sequence) or "numbers" (one or
+            a row of them per sequence).
+        classes: the labels, the tags, or the symbols of the second sequences; empty for numbers.
         symbols: the input symbols in ascending order; empty for series. One more index stands for all others.
         mean, deviation: of each channel of a series; empty for symbols.
         channels: the names of these channels; empty if they have none.
         spelled: whether tokens are read character by character, each followed by a space.
         text: pairs: whether the second sequences are texts, not lists of tokens.
+        numbers: numbers: their scale; None for the others.
     """
 
     modality: Modality
@@ -44,9 +47,12 @@ class Labelling:
     spelled: bool = False
     text: bool = False
     channels: tuple[str, ...] = ()
+    numbers: Numbers | None = None
 
     def __post_init__(self) -> None:
-        if not self.classes or len(set(self.classes)) < len(self.classes):
+        if (self.modality == "numbers") != (self.numbers is not None) or (self.numbers and self.classes):
+            raise InputError("a labelling must hold the scale of numbers if these are its answers, and else classes")
+        if self.numbers is None and (not self.classes or len(set(self.classes)) < len(self.classes)):
             raise InputError("a labelling must hold distinct classes, at least one")
         if bool(self.symbols) == bool(self.mean) or len(self.mean) != len(self.deviation):
             raise InputError("a labelling must hold either symbols, or a mean and a deviation per channel")
@@ -66,14 +72,16 @@ class Labelling:
         spelled: bool = False,
         text: bool = False,
         channels: tuple[str, ...] = (),
+        numbers: Numbers | None = None,
     ) -> Labelling:
-        """The labelling of these training sequences and classes."""
+        """The labelling of these training sequences, and of classes or numbers."""
         kept: tuple[Label, ...] = tuple(one.item() if isinstance(one, np.generic) else one for one in classes)
         if isinstance(inputs[0], np.ndarray):
             mean, deviation = (tuple(numbers.tolist()) for numbers in scale_of(np.concatenate(inputs)))
-            return Labelling(modality, kept, mean=mean, deviation=deviation, channels=channels)
+            return Labelling(modality, kept, mean=mean, deviation=deviation, channels=channels, numbers=numbers)
         symbols = {symbol for one in inputs for symbol in (spell(one) if spelled else one)}
-        return Labelling(modality, kept, symbols=tuple(sorted(symbols)), spelled=spelled, text=text)
+        ordered = tuple(sorted(symbols))
+        return Labelling(modality, kept, symbols=ordered, spelled=spelled, text=text, numbers=numbers)
 
     @property
     def unit(self) -> str:
@@ -89,6 +97,11 @@ class Labelling:
     def size(self) -> int:
         """Number of input symbols, with the one for all others; or of channels."""
         return len(self.symbols) + 1 if self.symbols else len(self.mean)
+
+    @property
+    def outputs(self) -> int:
+        """Number of classes, or of numbers of an answer."""
+        return len(self.classes) if self.numbers is None else len(self.numbers.mean)
 
     def encode(self, data: Item) -> np.ndarray:
         """Indices (T,) of the symbols of a sequence, or scaled steps (T, channels)."""
@@ -140,19 +153,21 @@ class Labelling:
     def describe(self) -> str:
         """What the model reads and answers, for people."""
         what = f"{len(self.symbols)} symbols" if self.symbols else f"series of {len(self.mean)} channel(s)"
-        answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write"}[self.modality]
-        return f"{what}, {len(self.classes)} {answers}"
+        answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write", "numbers": "number(s)"}
+        return f"{what}, {self.outputs} {answers[self.modality]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data: dict[str, Any] = msgspec.to_builtins(self)
+        if self.numbers is None:
+            data.pop("numbers", None)  # it is missing in what from_dict made without it
         return data
 
     @staticmethod
     def from_dict(data: Any) -> Labelling:
-        """What ``to_dict`` wrote, perhaps in a version without ``channels``; InputError if it is anything else."""
+        """What ``to_dict`` wrote, which may lack ``channels`` or ``numbers``; InputError if it is anything else."""
         fields = {field.name for field in dataclasses.fields(Labelling)}
-        if not isinstance(data, dict) or {"channels", *data} != fields:
+        if not isinstance(data, dict) or {"channels", "numbers", *data} != fields:
             raise InputError(f"a labelling has exactly the fields {', '.join(sorted(fields))}")
         try:
             return msgspec.convert(data, Labelling)

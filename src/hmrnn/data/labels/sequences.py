@@ -65,7 +65,7 @@ def sequences(
     if isinstance(X, str | bytes):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
     # of a list NumPy would make a copy, in which each text has the memory of the longest
-    whole = None if isinstance(X, list | tuple) else _array(X)
+    whole = None if isinstance(X, list | tuple) else number_array(X)
     if whole is not None and whole.ndim < 2 and whole.size:
         what = f"numbers of shape {whole.shape}"
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
@@ -139,9 +139,10 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
             raise InputError(f"{name} holds tokens such as {one[0]!r}, and this model reads single characters")
         check_text("".join(one), name)
         return tuple(map(str, one))
-    array = _array(one)
+    array = number_array(one)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-        numbers = [_array(step) is not None for step in one] if array is None and isinstance(one, list | tuple) else []
+        listed = array is None and isinstance(one, list | tuple)
+        numbers = [number_array(step) is not None for step in one] if listed else []
         if numbers and all(numbers):
             counts = sorted({np.size(step) for step in one})
             raise InputError(f"{name} must have as many channels at every step; got {counts[0]} and {counts[-1]}")
@@ -172,12 +173,12 @@ def scale_of(whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return whole.mean(axis=0), np.where(varies, deviation, 1.0)
 
 
-def scaled(series: np.ndarray, mean: Any, deviation: Any) -> np.ndarray:
+def scaled(series: np.ndarray, mean: Any, deviation: Any, what: str = "a series") -> np.ndarray:
     """A series as a network reads it, in float32."""
     result = (series - mean) / deviation
     if (largest := np.abs(result).max()) > _LARGEST_SCALED:
         raise InputError(
-            f"a series must stay within {_LARGEST_SCALED:g} deviations of the training series; got {largest:g}"
+            f"{what} must stay within {_LARGEST_SCALED:g} deviations of the training data; got {largest:g}"
         )
     found: np.ndarray = result.astype(np.float32)
     return found
@@ -193,7 +194,7 @@ def check_text(text: str, name: str) -> None:
         ) from error
 
 
-def _array(given: Any) -> np.ndarray | None:
+def number_array(given: Any) -> np.ndarray | None:
     """``given`` as an array of numbers; None if it is anything else, lists of unequal lengths included."""
     given = [for_numpy(one) for one in given] if isinstance(given, list | tuple) else for_numpy(given)
     try:

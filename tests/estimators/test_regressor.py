@@ -1,0 +1,145 @@
+"""HMRegressor: what it learns, shapes and scales of its numbers, their deviation, saving, scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+from hmrnn.analysis.numbers import NumberScores, r_squared
+from hmrnn.errors import InputError
+from hmrnn.nn.sequences import gaussian_nats
+from hmrnn.pretrained.labelled import NumberModel
+from labelled import NUMBERS, SMALL, TEXTS, Table, series
+
+ONE: dict[str, Any] = {**SMALL, "epochs": 1}
+
+
+def test_regressor_learns_and_explains(regressor: hmrnn.HMRegressor) -> None:
+    assert regressor.score(TEXTS, NUMBERS) > 0.8
+    found = regressor.predict(["abab", "cd", "abx"])
+    np.testing.assert_allclose(
+        regressor.predict(["cd"])[0], found[1], rtol=1e-5
+    )  # others in the batch have no influence
+    (decision,) = regressor.explain(["abab"])
+    assert decision.answer == pytest.approx(found[0], rel=1e-5)
+    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
+    deviation = regressor.model_.deviation[0]
+    assert str(decision).startswith(f"answer  {decision.answer:.6g} ± {deviation:.6g}\nsegments  ")
+    assert decision.to_dict()["deviation"] == deviation
+    assert not hasattr(regressor, "classes_")
+
+
+def test_the_deviation_is_that_of_the_errors_on_the_validation_part() -> None:
+    X, _ = series()
+    y = np.stack([[one[0, 0], 100 * one[-1, 1] + 7] for one in X])
+    model = hmrnn.HMRegressor(**SMALL, validation_fraction=0.0).fit(X, y)  # the training part validates
+    mean, deviation = model.predict(X, return_std=True)
+    errors = np.sqrt(((mean - y) ** 2).mean(axis=0))
+    np.testing.assert_allclose(deviation, np.broadcast_to(errors, (16, 2)), rtol=1e-5)
+    scaled = torch.from_numpy(errors / y.std(axis=0))
+    assert min(model.loss_curve_) == pytest.approx(
+        float((scaled.log() + 0.5 + math.log(2 * math.pi) / 2).sum()), rel=1e-5
+    )
+
+
+def test_nats_are_those_of_gaussians() -> None:
+    torch.manual_seed(0)
+    y, mean, deviation = torch.randn(5, 3).double(), torch.randn(5, 3).double(), torch.rand(3).double() + 0.1
+    expected = -torch.distributions.Normal(mean, deviation).log_prob(y).sum(-1)
+    torch.testing.assert_close(gaussian_nats((y - mean).square(), deviation), expected)
+
+
+def test_answers_have_the_shape_of_y_and_follow_its_scale() -> None:
+    X, _ = series()
+    y = np.array([one[0, 0] for one in X])
+    plain = hmrnn.HMRegressor(**ONE).fit(X, y)
+    found = plain.predict(X)
+    assert found.shape == (16,)
+    for given in (y[:, None], Table(["y"], y[:, None]), [[one] for one in y], torch.from_numpy(y)[:, None]):
+        np.testing.assert_allclose(hmrnn.HMRegressor(**ONE).fit(X, given).predict(X), found[:, None])
+    large = hmrnn.HMRegressor(**ONE).fit(X, 1e6 * y - 5)
+    np.testing.assert_allclose(large.predict(X), 1e6 * found - 5, rtol=1e-4)
+    assert large.score(X, 1e6 * y - 5) == pytest.approx(plain.score(X, y), abs=1e-4)
+    with pytest.raises(InputError, match=r"^this model predicts 1 number\(s\) for each sequence; y holds 2$"):
+        plain.score(X, np.ones((16, 2)))
+
+
+def test_a_constant_is_predicted() -> None:
+    model = hmrnn.HMRegressor(**{**SMALL, "epochs": 6}, learning_rate=0.02).fit(TEXTS, [5] * 16)
+    mean, deviation = model.predict(TEXTS, return_std=True)
+    np.testing.assert_allclose(mean, 5, atol=0.5)
+    assert (deviation > 0).all()
+
+
+@pytest.mark.parametrize(
+    "how", [{"read_out": "tree"}, {"attend": "segments", "bidirectional": True}, {"rnn": "lstm"}], ids=str
+)
+def test_read_outs_and_networks(how: dict[str, Any]) -> None:
+    X, _ = series()
+    model = hmrnn.HMRegressor(**ONE, **how).fit(X, np.ones((16, 2)) * np.arange(16)[:, None])
+    assert model.predict(X).shape == (16, 2)
+    (decision,) = model.explain(X[:1])
+    assert len(decision.answer) == 2
+    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_sequences_of_weight_0_have_no_influence() -> None:
+    X = [*TEXTS, "zz", "zz"]
+    weighed = hmrnn.HMRegressor(**ONE).fit(X, [*NUMBERS, 1e6, -1e6], sample_weight=[1.0] * 16 + [0.0] * 2)
+    np.testing.assert_array_equal(weighed.predict(X), hmrnn.HMRegressor(**ONE).fit(TEXTS, NUMBERS).predict(X))
+    heavy = hmrnn.HMRegressor(**ONE).fit(TEXTS, NUMBERS, sample_weight=np.arange(1.0, 17.0))
+    assert np.abs(heavy.predict(X) - weighed.predict(X)).max() > 1e-4
+
+
+def test_a_saved_regressor_gives_the_same_numbers(regressor: hmrnn.HMRegressor, tmp_path: Path) -> None:
+    place = regressor.save(tmp_path / "saved")
+    for again in (hmrnn.load(place), hmrnn.HMRegressor.load(place)):
+        for one, other in zip(again.predict(TEXTS, return_std=True), regressor.predict(TEXTS, return_std=True)):
+            np.testing.assert_array_equal(one, other)
+    assert isinstance(hmrnn.load(place), NumberModel)
+    with pytest.raises(InputError, match=r"HMClassifier loads a LabelModel, and .* holds a NumberModel"):
+        hmrnn.HMClassifier.load(place)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    from sklearn import metrics
+
+    rng = np.random.default_rng(0)
+    y, found, weights = rng.normal(size=(30, 3)), rng.normal(size=(30, 3)), rng.random(30)
+    y[:, 2] = found[:, 2] = 4.0
+    assert r_squared(found, y, weights) == pytest.approx(metrics.r2_score(y, found, sample_weight=weights))
+    found[0, 2] = 5.0
+    assert r_squared(found, y) == pytest.approx(metrics.r2_score(y, found))
+    assert math.isnan(r_squared(found[:1], y[:1]))
+    scores = NumberScores.of(found, y, [1.0, 2.0, 3.0])
+    assert scores.rmse == pytest.approx(metrics.root_mean_squared_error(y, found))
+    assert scores.mae == pytest.approx(metrics.mean_absolute_error(y, found))
+    always = np.broadcast_to([1.0, 2.0, 3.0], y.shape)
+    assert scores.mean_rmse == pytest.approx(metrics.root_mean_squared_error(y, always))
+    assert scores.mean_mae == pytest.approx(metrics.mean_absolute_error(y, always))
+
+
+def test_scikit_learn_takes_it() -> None:
+    from sklearn.base import clone, is_regressor
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    X, _ = series()
+    y = np.array([1 + one[0, 0] ** 2 for one in X])
+    model = hmrnn.HMRegressor(**ONE)
+    assert is_regressor(model)
+    assert clone(model).get_params() == model.get_params()
+    assert np.isfinite(cross_val_score(model, X, y, cv=2, scoring="neg_mean_absolute_error")).all()
+    assert np.isfinite(GridSearchCV(model, {"hidden_size": [4, 5]}, cv=2).fit(X, y).best_score_)
+    pipeline = Pipeline([("scale", FunctionTransformer(lambda many: [one / 2 for one in many])), ("numbers", model)])
+    assert pipeline.fit(X, y).predict(X).shape == (16,)
+    logs = TransformedTargetRegressor(model, func=np.log, inverse_func=np.exp, check_inverse=False).fit(X, y)
+    assert (logs.predict(X) > 0).all()
