@@ -202,6 +202,10 @@ def test_plateaus_divide_the_rate_and_end_the_run() -> None:
         tiny.config(learning_rate=1.0, patience=2, divisions=1, divide_rate_by=4.0, min_improvement=0.1)
     )
     trainer.progress.chunk = 1
+    trainer.progress.step = 96
+    assert judged(trainer, 3.2) == (True, 1.0, None)
+    assert judged(trainer, 3.2) == (False, 1.0, None)
+    assert judged(trainer, 3.2) == (False, 1.0, None)  # the second, but no epoch divides before update 100
     assert judged(trainer, 3.0) == (True, 1.0, None)
     assert judged(trainer, 2.95) == (False, 1.0, None)  # better, but not by 0.1
     assert judged(trainer, 2.8) == (True, 1.0, None)
@@ -213,7 +217,7 @@ def test_plateaus_divide_the_rate_and_end_the_run() -> None:
     best, rate, finished = judged(trainer, 2.7)
     assert (best, rate) == (False, 0.25)
     assert finished == "validation stopped improving after 1 division(s) of the learning rate"
-    assert (trainer.progress.best, trainer.progress.best_step) == (2.6, 7)
+    assert (trainer.progress.best, trainer.progress.best_step) == (2.6, 106)
 
 
 def scripted(trainer: Trainer, bits: list[float]) -> Trainer:

@@ -220,6 +220,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
 def test_control_falls_where_the_learning_rate_is_divided() -> None:
     config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, patience=1, divide_rate_by=10, divisions=1)
     trainer = tiny.trainer(config)
+    trainer.progress.step = 100
     trainer.judge(1.0)
     trainer.judge(1.0)  # no better: a plateau
     with mock.patch("hmrnn.training.detectors.control_rates") as control:

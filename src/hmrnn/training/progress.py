@@ -9,6 +9,9 @@ from hmrnn.config import TrainConfig
 from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 
+FIRST_DIVISION = 100
+"""Updates before which no epoch divides the learning rate: those of a small corpus are short, and early ones noisy."""
+
 
 @dataclasses.dataclass
 class Progress:
@@ -75,7 +78,7 @@ class Progress:
         if self.stale >= t.patience:
             if self.divisions >= t.divisions:
                 self.finished = f"validation stopped improving after {self.divisions} division(s) of the learning rate"
-            else:
+            elif t.validate_every or self.step >= FIRST_DIVISION:
                 self.learning_rate /= t.divide_rate_by
                 self.divisions, self.stale = self.divisions + 1, 0
         if self.finished is None:
