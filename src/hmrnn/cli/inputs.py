@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,24 +64,45 @@ def choose_line(strokes: Strokes, which: str | None) -> np.ndarray:
 def read_text(arguments: TextArguments, kind: str) -> str:
     """The text of the argument, the file or standard input, for a vocabulary of ``kind``.
 
-    A line end at the very end of a file or of standard input is dropped. For a model of bytes the text need not be
-    UTF-8: other bytes become lone surrogates, as in the arguments of a command.
+    A line end at the very end of a file or of standard input is dropped, and so is a byte order mark at its start. For
+    a model of bytes the text need not be UTF-8: other bytes become lone surrogates, as in the arguments of a command.
     """
     text, file = arguments.source()
     if text is None:
-        text = re.sub(rf"({LINE_END.pattern})\Z", "", _decoded(file, kind))
+        _check_standard_input(file)
+        text = _without_end(_decoded(read_bytes(file), file, kind))
     elif kind != "bytes" and (bad := re.search("[\udc80-\udcff]", text)):
         raise InputError(f"the text is not UTF-8: byte 0x{ord(bad[0]) - 0xDC00:02x}; convert it to UTF-8")
     return text
 
 
-def _decoded(path: str | None, kind: str) -> str:
-    if path is None and sys.stdin.isatty():
+def read_lines(arguments: TextArguments, kind: str) -> Iterator[str]:
+    """The lines of that text, without their ends; those of standard input as they arrive."""
+    text, file = arguments.source()
+    raw = getattr(sys.stdin, "buffer", None)
+    if text is not None or file is not None or raw is None:
+        yield from LINE_END.split(read_text(arguments, kind))
+        return
+    _check_standard_input(file)
+    for number, data in enumerate(iter(lambda: _reading(None, lambda: raw.readline(LARGEST + 1)), b"")):
+        line = _decoded(_limited("a line of standard input", [data]), None, kind, start=number == 0)
+        yield from LINE_END.split(_without_end(line))
+
+
+def _check_standard_input(file: str | None) -> None:
+    if file is None and sys.stdin.isatty():
         raise InputError("no text: give one as an argument, by --file, or on standard input")
+
+
+def _without_end(text: str) -> str:
+    return re.sub(rf"({LINE_END.pattern})\Z", "", text)
+
+
+def _decoded(data: bytes, path: str | None, kind: str, start: bool = True) -> str:
     name = path or "standard input"
-    data = read_bytes(path)
     try:
-        return data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")
+        text = data.decode("utf-8", "surrogateescape" if kind == "bytes" else "strict")
+        return text.removeprefix("\ufeff") if start and kind != "bytes" else text
     except UnicodeDecodeError as error:
         byte, at = error.object[error.start], f" at offset {error.start}" if path else ""
         to_do = convert(byte, error.start)
@@ -90,8 +111,12 @@ def _decoded(path: str | None, kind: str) -> str:
 
 def read_bytes(path: str | None) -> bytes:
     """The content of a file, unpacked, or of standard input."""
+    return _reading(path, lambda: _file(path) if path is not None else _standard_input())
+
+
+def _reading(path: str | None, take: Callable[[], bytes]) -> bytes:
     try:
-        return _file(path) if path is not None else _standard_input()
+        return take()
     except OSError as error:
         raise InputError(f"cannot read {path or 'standard input'}: {error.strerror}") from error
 

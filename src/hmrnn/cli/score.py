@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import sys
+from collections.abc import Iterable
 
 import msgspec
 
@@ -16,10 +19,10 @@ from hmrnn.utils.devices import choose_device
 
 def run(arguments: ScoreArguments) -> int:
     model = load_text(arguments.model, device=choose_device(arguments.device))
-    text = inputs.read_text(arguments, model.vocabulary.kind)
     if arguments.lines:
-        _score_lines(model, inputs.LINE_END.split(text), arguments)
+        _score_lines(model, inputs.read_lines(arguments, model.vocabulary.kind), arguments)
         return 0
+    text = inputs.read_text(arguments, model.vocabulary.kind)
     show = display.reading_progress("scoring", len(text), "hmrnn evaluate --file FILE")
     result = model.score(text, unknown=arguments.unknown, condition=arguments.condition, progress=show)
     if arguments.json:
@@ -30,8 +33,9 @@ def run(arguments: ScoreArguments) -> int:
     return 0
 
 
-def _score_lines(model: TextModel, lines: list[str], arguments: ScoreArguments) -> None:
-    scored = model.score_lines(lines, unknown=arguments.unknown, condition=arguments.condition)
+def _score_lines(model: TextModel, lines: Iterable[str], arguments: ScoreArguments) -> None:
+    lines, read = itertools.tee(lines)
+    scored = model.score_lines(read, unknown=arguments.unknown, condition=arguments.condition)
     for line, found in zip(lines, scored):
         shown, bits = inputs.shown(line), found.bits if found else None
         if arguments.json:
@@ -39,3 +43,4 @@ def _score_lines(model: TextModel, lines: list[str], arguments: ScoreArguments) 
             print(msgspec.json.encode(record).decode())
         else:
             say(f"{'-' if bits is None else f'{bits:.4f}'}\t{shown}")
+        sys.stdout.flush()  # the next line of standard input may be long in coming

@@ -98,7 +98,7 @@ class SegmentArguments(TextArguments):
     line: str | None = option(None, "LINE", reads="strokes")
     """Handwriting: the line of --file, or of the validation part, by its name or number; the first if not given."""
     json: bool = False
-    """Print JSON: segment ends per level, operations, probabilities, norms."""
+    """Print JSON: segment ends per level, operations, probabilities, norms, bits of each symbol."""
     by: Literal["head", "detectors"] | None = option(None, reads="text")
     """Where the words (level 1) of a model trained by the preset words come from: its segmental head, which reads the
     whole text and is the default, or its detectors, which read left to right, as --stream does."""
