@@ -38,7 +38,10 @@ def test_classifier_learns_and_explains(classifier: hmrnn.HMClassifier) -> None:
     np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-5)
     assert "".join(part.text for part in decision.parts()) == "ababab"
     assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
-    assert "answer  first" in decision.render()
+    most = max(decision.parts(), key=lambda part: part.weight)
+    where = f"step {most.end}" if most.end == most.start + 1 else f"steps {most.start + 1} to {most.end}"
+    assert f"{most.weight:6.1%}  {most.text!r}, {where}" in decision.render().splitlines()[3]
+    assert decision.render().startswith("answer  first\n")
     assert decision.to_dict()["levels"][0]["ends"][-1] == 6
     assert len(classifier.loss_curve_) == classifier.n_iter_ <= 12
 
@@ -154,7 +157,7 @@ def test_an_interrupted_fit_raises_and_changes_nothing(
 
 def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = series()
-    hmrnn.HMClassifier(**SMALL, verbose=True).fit(X, y)
+    hmrnn.HMClassifier(**SMALL, verbose=1).fit(X, y)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert "boundary rates" in lines[0]

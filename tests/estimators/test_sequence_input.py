@@ -64,6 +64,7 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"learning_rate": "a"}, TEXTS, LABELS, "^learning_rate must be a number; got 'a'"),
     (hmrnn.HMTransducer, {"level": "1"}, WORDS, SOUNDS, "^level must be a whole number of at least 1; got '1'"),
     (hmrnn.HMClassifier, {"bidirectional": "no"}, TEXTS, LABELS, "^bidirectional must be True or False; got 'no'"),
+    (hmrnn.HMClassifier, {"verbose": "yes"}, TEXTS, LABELS, "^verbose must be True or False, or 1 or 0; got 'yes'"),
     (hmrnn.HMTagger, {"crf": 1}, SENTENCES, TAGS, "^crf must be True or False; got 1"),
     (hmrnn.HMTagger, {"spelled": "no"}, SENTENCES, TAGS, "^spelled must be True, False or None; got 'no'"),
     (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),

@@ -68,7 +68,7 @@ class Decision:
     def shown(self, start: int, end: int) -> str:
         """The steps from ``start`` to ``end`` for display: their symbols, or their positions if they are numbers."""
         if self.numbers:
-            return f"step {end}" if end == start + 1 else f"steps {start + 1} to {end}"
+            return _steps(start, end)
         return "".join(self.segmentation.symbols[start:end])
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,11 +106,17 @@ class Decision:
             lines += [f"  {symbol}  {p:.3f}  from {quoted(source)}" for symbol, p, source in each]
         else:
             decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
-            lines += [f"  {part.weight:6.1%}  {quoted(part.text)}" for part in decided if part.weight >= 0.001]
+            for part in (part for part in decided if part.weight >= 0.001):
+                where = "" if self.numbers else f", {_steps(part.start, part.end)}"
+                lines.append(f"  {part.weight:6.1%}  {quoted(part.text)}{where}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.render()
+
+
+def _steps(start: int, end: int) -> str:
+    return f"step {end}" if end == start + 1 else f"steps {start + 1} to {end}"
 
 
 def shown_answer(answer: Any) -> str:

@@ -108,7 +108,9 @@ class SequenceEstimator(Estimator):
             share = getattr(self, name)
             if not _is_number(share) or not 0 <= share < 1:
                 raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
-        for name in ("bidirectional", "layer_norm", "crf", "verbose"):
+        if not isinstance(self.verbose, bool | np.bool_) and not is_whole(self.verbose):
+            raise InputError(f"verbose must be True or False, or 1 or 0; got {self.verbose!r}")
+        for name in ("bidirectional", "layer_norm", "crf"):
             if not isinstance(getattr(self, name, False), bool | np.bool_):
                 raise InputError(f"{name} must be True or False; got {getattr(self, name)!r}")
         for name in ("learning_rate", "weight_decay"):
