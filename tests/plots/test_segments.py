@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 from matplotlib.patches import FancyBboxPatch
@@ -36,6 +39,15 @@ def test_segments_go_on_in_the_next_line() -> None:
     widths = [patch.get_width() for patch in figure.axes[0].patches]
     assert len(widths) == 3  # abc, de and f
     assert widths[0] > widths[1] > widths[2]
+
+
+def test_tokens_stand_beside_each_other() -> None:
+    tokens = dataclasses.replace(found("abcdef", [{3}]), symbols=("C4", "E4", "G4", "F#4", "A4", "C5"))
+    figure = segments(tokens, columns=14)  # four tokens of three characters
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts[1:]]
+    rows = [boxes[:4], boxes[4:]]
+    assert all(a.x1 < b.x0 for row in rows for a, b in itertools.pairwise(row))
+    assert boxes[4].x0 < boxes[3].x0
 
 
 def test_what_cannot_be_drawn_is_told() -> None:

@@ -20,15 +20,18 @@ MAX_SYMBOLS = 5_000
 
 
 def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
-    """The text once per level, every segment a coloured block."""
+    """The text once per level, every segment a coloured block; ``columns`` characters a line, or tokens as wide."""
     if columns < 1:
         raise InputError(f"columns must be at least 1; got {columns}")
     T = len(segmentation)
     if T > MAX_SYMBOLS:
         raise InputError(f"a figure of segments holds {MAX_SYMBOLS:,} symbols at most; got {T:,}: give a shorter text")
+    longest = max(len(visible(symbol)) for symbol in segmentation.symbols)
+    spread = 1 if longest == 1 else longest + 0.5  # cells that a token takes, with a space between two
+    columns, cell = max(1, int(columns // spread)), _CELL * spread
     lines = -(-T // columns)
     levels = range(1, segmentation.levels + 1)
-    width = _LEFT + min(T, columns) * _CELL + 0.1
+    width = _LEFT + min(T, columns) * cell + 0.1
     height = len(levels) * (lines * _LINE + _GAP)
     with styled():
         from matplotlib.patches import FancyBboxPatch
@@ -43,14 +46,14 @@ def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
             for number, (start, end) in enumerate(segmentation.spans(level)):
                 for line in range(start // columns, (end - 1) // columns + 1):
                     first, last = max(start, line * columns), min(end, (line + 1) * columns)
-                    x, y = _LEFT + (first - line * columns) * _CELL, top + line * _LINE
+                    x, y = _LEFT + (first - line * columns) * cell, top + line * _LINE
                     box = FancyBboxPatch(
-                        (x + 0.01, y + 0.02), (last - first) * _CELL - 0.02, _LINE - 0.04,
+                        (x + 0.01, y + 0.02), (last - first) * cell - 0.02, _LINE - 0.04,
                         boxstyle="round,pad=0,rounding_size=0.04", linewidth=0, facecolor=_FILLS[number % len(_FILLS)],
                     )  # fmt: skip
                     axes.add_patch(box)
             for t, symbol in enumerate(segmentation.symbols):
-                x, y = _LEFT + (t % columns + 0.5) * _CELL, top + (t // columns + 0.5) * _LINE
+                x, y = _LEFT + (t % columns + 0.5) * cell, top + (t // columns + 0.5) * _LINE
                 shown = "" if symbol == " " else visible(symbol)
                 axes.text(x, y, shown, va="center", ha="center", fontsize=10, family="DejaVu Sans Mono")
     return figure
