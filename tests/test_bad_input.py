@@ -116,6 +116,10 @@ TRAINING: dict[str, tuple[str, str]] = {
     "flag for a preset": ("train --train.epochs 3", "hmrnn train needs a file or a preset first"),
     "flag of a section": ("train story.txt --seed 3", "unknown option --seed; did you mean --train.seed?"),
     "unknown preset": ("train ptbb", "'ptbb' is neither a preset"),
+    "format for a preset": (
+        "train lines story.txt",
+        "; it is a format, for --data.format lines of hmrnn train",
+    ),
     "misspelt preset": ("train enwki8", "that exists; did you mean enwik8?"),
     "misspelt file": ("train stroy.txt", "that exists; did you mean story.txt?"),
     "no such command": ("report -m runs/story", "(see hmrnn --help); hmrnn train writes report.html at its end"),

@@ -7,9 +7,10 @@ import os
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 from hmrnn.cli.terminal import warn
-from hmrnn.config import Config, DataConfig
+from hmrnn.config import Config, DataConfig, Format
 from hmrnn.errors import InputError, did_you_mean
 from hmrnn.presets import PRESETS
 
@@ -22,9 +23,11 @@ def preset_for(target: str) -> tuple[str, Config]:
     if target in PRESETS:
         return target, _demo() if target == "demo" else PRESETS[target]
     if not os.path.exists(target):
+        hint = did_you_mean(target, PRESETS, files=True)
+        if target in get_args(Format):
+            hint = f"; it is a format, for --data.format {target} of hmrnn train"
         raise InputError(
-            f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists"
-            f"{did_you_mean(target, PRESETS, files=True)}"
+            f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists{hint}"
         )
     preset = PRESETS[_kind(target)]
     data = dataclasses.replace(preset.data, path=(target,))
