@@ -21,24 +21,16 @@ from interpreted import TOLERANCE, check, interpreted
 pytest.importorskip("triton", reason="Triton is not installed")
 
 CASES = [
-    Case(T=2),
-    Case(layer_norm=True, T=2),
     Case(sizes=(20,), T=2),
     Case(sizes=(4,), layer_norm=True, symbols=5, lengths=True, T=2),
     Case(sizes=(3, 17), T=1, B=3, on_copy="hold"),
     Case(sizes=(3, 2, 4, 3), T=2, B=1, forced="all"),
-    Case(sizes=(4, 5, 4, 5), T=2, B=1, layer_norm=True),
-    Case(forced="some", on_copy="hold", straight_through=True, T=3, B=1),
     Case(forced="some", on_copy="hold", layer_norm=True, symbols=7, T=3, B=1, sizes=(3, 5)),
     Case(forced="all", straight_through=True, layer_norm=True, T=2, B=1, sizes=(3, 5)),
-    Case(lengths=True, B=3, symbols=4, sizes=(5, 3), T=3),
     Case(lengths=True, B=2, forced="some", on_copy="hold", layer_norm=True, T=3, sizes=(3, 5)),
-    Case(boundary="soft", on_copy="hold", detector=0.3, T=2, B=1),
-    Case(boundary="soft", layer_norm=True, detector=0.3, forced="some", T=2, B=1, sizes=(4, 3)),
     Case(zoneout="masks", T=3),
     Case(zoneout="masks", layer_norm=True, lengths=True, T=3, sizes=(3, 5), on_copy="hold"),
     Case(zoneout="share", boundary="soft", detector=0.3, layer_norm=True, T=2, B=1, sizes=(3, 5)),
-    Case(dropout=True, T=3),
     Case(dropout=True, layer_norm=True, on_copy="hold", lengths=True, T=3, B=2, sizes=(3, 5)),
     Case(dropout=True, layer_norm=True, zoneout="masks", T=2, B=1, sizes=(4, 5, 3, 2)),
     Case(dropout=True, boundary="soft", detector=0.3, symbols=4, forced="some", T=2, sizes=(4, 3)),
@@ -49,10 +41,21 @@ CASES = [
     Case(boundary="reinforce", on_copy="hold", detector=0.3, forced="some", T=3, B=1),
     Case(boundary="reinforce", layer_norm=True, detector=0.3, T=3, B=2, lengths=True, sizes=(4, 3)),
 ]
+REPEATED = [
+    Case(T=2),
+    Case(layer_norm=True, T=2),
+    Case(sizes=(4, 5, 4, 5), T=2, B=1, layer_norm=True),
+    Case(forced="some", on_copy="hold", straight_through=True, T=3, B=1),
+    Case(lengths=True, B=3, symbols=4, sizes=(5, 3), T=3),
+    Case(boundary="soft", on_copy="hold", detector=0.3, T=2, B=1),
+    Case(boundary="soft", layer_norm=True, detector=0.3, forced="some", T=2, B=1, sizes=(4, 3)),
+    Case(dropout=True, T=3),
+]
+"""Whose options are in CASES two by two."""
 
 
 @interpreted
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in REPEATED)], ids=str)
 def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check(case)
 

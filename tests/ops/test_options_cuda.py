@@ -14,22 +14,16 @@ from hmrnn.ops.cuda.layer import Spec
 from interpreted import TOLERANCE, check, interpreted, poisoned
 
 pytest.importorskip("triton", reason="Triton is not installed")
-NO_FLUSH = Case(flush=False, T=3, B=1)
 CASES = [
-    NO_FLUSH,
-    Case(flush=False, layer_norm=True, on_copy="hold", T=3, B=1, sizes=(3, 5, 4)),
+    Case(flush=False, T=3, B=1),
     Case(flush=False, top_down="pending", T=4, B=2, sizes=(3, 4, 2), forced="some", straight_through=True),
-    Case(flush=False, top_down="pending", layer_norm=True, T=4, B=2, sizes=(3, 4, 2), lengths=True, symbols=4),
     Case(flush=False, top_down="pending", boundary="soft", detector=0.3, on_copy="hold", T=3, B=1, sizes=(3, 4, 2)),
     Case(flush=False, top_down="always", T=3, B=2, dropout=True),
     Case(flush=False, top_down="always", layer_norm=True, on_copy="hold", T=3, B=1, zoneout="masks"),
     Case(flush=False, top_down="none", T=3, B=1, on_copy="hold", forced="some"),
     Case(flush=False, top_down="none", layer_norm=True, T=2, B=2, lengths=True, sizes=(3, 4, 2)),
     Case(top_down="always", T=3, B=1, lengths=True, sizes=(3, 5)),
-    Case(top_down="always", layer_norm=True, boundary="soft", detector=0.3, T=2, B=1),
     Case(top_down="none", layer_norm=True, T=2, B=1, dropout=True, symbols=4),
-    Case(top_down="none", T=2, B=1, sizes=(3, 5)),
-    Case(copy=False, T=3, B=1, dropout=True),
     Case(copy=False, layer_norm=True, T=2, B=1, on_copy="hold", forced="some"),
     Case(copy=False, flush=False, top_down="always", T=2, B=1, lengths=True),
     Case(copy=False, flush=False, top_down="none", layer_norm=True, T=2, B=1, dropout=True, sizes=(3, 5)),
@@ -37,7 +31,6 @@ CASES = [
 ]
 
 HIDDEN = [
-    Case(T=2),
     Case(T=3, B=1, layer_norm=True, on_copy="hold", forced="some", straight_through=True),
     Case(T=3, B=2, lengths=True, symbols=4, sizes=(3, 5), boundary="gumbel", detector=0.3),
     Case(T=2, B=1, sizes=(3, 2, 4, 3), dropout=True, boundary="reinforce", detector=0.3),
@@ -49,10 +42,19 @@ HIDDEN = [
     Case(T=1, B=1, sizes=(4,)),  # a single layer has no detector
 ]
 CASES += [dataclasses.replace(case, hidden=5) for case in HIDDEN]
+REPEATED = [
+    Case(flush=False, layer_norm=True, on_copy="hold", T=3, B=1, sizes=(3, 5, 4)),
+    Case(flush=False, top_down="pending", layer_norm=True, T=4, B=2, sizes=(3, 4, 2), lengths=True, symbols=4),
+    Case(top_down="always", layer_norm=True, boundary="soft", detector=0.3, T=2, B=1),
+    Case(top_down="none", T=2, B=1, sizes=(3, 5)),
+    Case(copy=False, T=3, B=1, dropout=True),
+    Case(T=2, hidden=5),
+]
+"""Whose options are in CASES and in those of test_kernels.py two by two."""
 
 
 @interpreted
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in REPEATED)], ids=str)
 def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check(case)
 
