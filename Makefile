@@ -37,7 +37,7 @@ docs: $(VENV)/installed-docs
 
 # What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
 stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
-	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops
+	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
 

@@ -177,16 +177,6 @@ def test_a_network_without_detectors_is_tried_by_what_it_can_do(work: Path, caps
     assert capsys.readouterr().out.endswith("try: hmrnn generate -m plain\n")
 
 
-def test_bytes_are_counted_as_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [*tiny.flags(tiny.config(epochs=1, length=10, batch_size=16)), "--data.bytes", "--report"]
-    assert tiny.hmrnn("train", "story.txt", "--out", work / "runs" / "bytes", *flags) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"bits/byte, .* bytes/s", out)
-    assert len(re.findall("validation .* bits per byte", out)) == 2
-    assert "char" not in out
-    assert "validation, bits per byte" in (work / "runs" / "bytes" / "report.html").read_text()
-
-
 def test_a_terminal_has_a_bar(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
@@ -309,9 +299,13 @@ def test_data(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "greek.txt").write_text("αβγ δε\n" * 60)
-    flags = tiny.flags(tiny.config(epochs=1, length=10))
-    assert tiny.hmrnn("train", "greek.txt", "--data.bytes", *flags) == 0
-    capsys.readouterr()
+    flags = tiny.flags(tiny.config(epochs=1, length=10, batch_size=16))
+    assert tiny.hmrnn("train", "greek.txt", "--data.bytes", *flags, "--report") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"bits/byte, .* bytes/s", out)
+    assert len(re.findall("validation .* bits per byte", out)) == 2
+    assert "char" not in out
+    assert "validation, bits per byte" in (work / "runs" / "greek" / "report.html").read_text()
     assert tiny.hmrnn("generate", "-m", "runs/greek", "αβ", "--length", 30, "--seed", 1) == 0
     assert capsys.readouterr().out.startswith("αβ")
     assert tiny.hmrnn("segment", "-m", "runs/greek", "αβ", "--json") == 0

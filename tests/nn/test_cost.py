@@ -73,7 +73,6 @@ OPTIONS = grid(
     ("boundary", "pending", "always", "none"),
     (True, False),
     ((0, "evaluate"), (2, "evaluate"), (2, "hold")),
-    strength=3,
 )
 
 

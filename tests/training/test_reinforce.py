@@ -119,15 +119,14 @@ def test_handwriting(estimator: str) -> None:
     assert (trainer.baseline is None) == (estimator == "gumbel")
 
 
-@pytest.mark.parametrize("estimator", ["gumbel", "reinforce"])
-def test_the_command_trains_resumes_and_the_model_loads(estimator: str, tmp_path: Path) -> None:
+def test_the_command_trains_resumes_and_the_model_loads(tmp_path: Path) -> None:
     small = "--no-report --model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.batch-size 16"
     small += " --train.length 10 --train.device cpu --detectors.rates 0.3 0.1"
     with tiny.story(tmp_path):
-        arguments = [*small.split(), "--detectors.estimator", estimator]
+        arguments = [*small.split(), "--detectors.estimator", "reinforce"]
         assert tiny.hmrnn("train", "story.txt", "--out", "run", *arguments, "--train.epochs", 1) == 0
         assert tiny.hmrnn("train", "story.txt", "--out", "run", "--resume", "--no-report", "--train.epochs", 2) == 0
-        assert json.loads(Path("run/config.json").read_bytes())["detectors"]["estimator"] == estimator
+        assert json.loads(Path("run/config.json").read_bytes())["detectors"]["estimator"] == "reinforce"
         model = hmrnn.load("run")
         once, again = (model.segment("abc de fgh a hhg").boundaries for _ in range(2))
         assert (once == again).all()  # nothing is drawn

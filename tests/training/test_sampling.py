@@ -67,10 +67,9 @@ def test_the_share_follows_its_schedule_and_reaches_the_loss() -> None:
     assert mixed != true
 
 
-@pytest.mark.parametrize("strokes", [False, True])
-def test_a_run_with_own_inputs_resumes_exactly(strokes: bool, tmp_path: Path) -> None:
-    small: Any = tiny_strokes if strokes else tiny
-    config, data = small.config(scheduled_sampling=(0.2, 0.8)), small.corpus()
+def test_a_run_with_own_inputs_resumes_exactly(tmp_path: Path) -> None:
+    """Of strokes; one of text is in test_resume.py."""
+    config, data = tiny_strokes.config(scheduled_sampling=(0.2, 0.8)), tiny_strokes.corpus()
     for name, at in (("whole", -1), ("parts", 4)):
         tiny.run(
             tmp_path / name,

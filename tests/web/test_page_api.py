@@ -106,8 +106,8 @@ def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkey
 
 def test_what_is_remembered_is_bounded(shelf: Shelf) -> None:
     memory = Memory(most=20_000)
-    for k in range(20):
-        answered(shelf[0].model, "abcdefghijklmnopqrstuvwxyz"[k] + TEXT, memory)
+    for first in "abcdefgh":
+        answered(shelf[0].model, first + TEXT, memory)
         assert 10_000 < memory.size <= 20_000
     assert memory.size == sum(chunk.size for chunk in memory._chunks.values())
     assert answered(shelf[0].model, TEXT, memory) == answered(shelf[0].model, TEXT, Memory(most=0))
