@@ -28,6 +28,7 @@ CASES = [
     Case(forced="some", on_copy="hold", layer_norm=True, symbols=7, T=3, B=1, sizes=(3, 5)),
     Case(forced="all", straight_through=True, layer_norm=True, T=2, B=1, sizes=(3, 5)),
     Case(lengths=True, B=2, forced="some", on_copy="hold", layer_norm=True, T=3, sizes=(3, 5)),
+    Case(boundary="soft", on_copy="hold", detector=0.3, T=2, B=1),
     Case(zoneout="masks", T=3),
     Case(zoneout="masks", layer_norm=True, lengths=True, T=3, sizes=(3, 5), on_copy="hold"),
     Case(zoneout="share", boundary="soft", detector=0.3, layer_norm=True, T=2, B=1, sizes=(3, 5)),
@@ -47,7 +48,6 @@ REPEATED = [
     Case(sizes=(4, 5, 4, 5), T=2, B=1, layer_norm=True),
     Case(forced="some", on_copy="hold", straight_through=True, T=3, B=1),
     Case(lengths=True, B=3, symbols=4, sizes=(5, 3), T=3),
-    Case(boundary="soft", on_copy="hold", detector=0.3, T=2, B=1),
     Case(boundary="soft", layer_norm=True, detector=0.3, forced="some", T=2, B=1, sizes=(4, 3)),
     Case(dropout=True, T=3),
 ]
