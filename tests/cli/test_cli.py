@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,17 +21,11 @@ import torch
 import hmrnn
 import tiny
 from hmrnn import checkpoint
-from hmrnn.cli import arguments as flags
-from hmrnn.cli import display, parse
-from hmrnn.cli import main as cli
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
-from hmrnn.config_io import to_json
-from hmrnn.presets import NOTES, PRESETS
+from hmrnn.cli import display
+from hmrnn.config import DataConfig
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
-
-COMMANDS = tuple(flags.ARGUMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -41,108 +34,6 @@ def work(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     copy = shutil.copytree(trained, tmp_path_factory.mktemp("work"), dirs_exist_ok=True)
     with tiny.story(copy) as work:
         yield work
-
-
-def test_help_of_train_is_short_and_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn("train", "--help") == 0
-    out = capsys.readouterr().out
-    assert len(out.splitlines()) < 70
-    presets = out[out.index("presets:") :]
-    assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", presets) for name in PRESETS)
-    count = sum(len(dataclasses.fields(section)) for section in vars(Config()).values())
-    assert f"hmrnn train PRESET --help lists all {count} settings" in presets
-    assert re.search(r"--train.epochs N [^()]*\(default: 20\)", out)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_of_a_command_are_right(
-    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They are shown by --help, and they parse; what they do is tested elsewhere."""
-    monkeypatch.chdir(tmp_path)
-    Path("book.txt").write_text("It was the best of times.")
-    Path("runs/book").mkdir(parents=True)
-    Path("runs/book/config.json").write_bytes(to_json(PRESETS["text"]))
-    examples = parse.examples_of(flags.ARGUMENTS[command])
-    assert examples
-    for line in examples:
-        _, name, *words = shlex.split(line, comments=True)
-        assert name == command
-        cli.parsed(command, words)
-    assert tiny.hmrnn(command, "--help") == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert all(f"  {line}" in shown for line in examples)
-
-
-def test_help_and_complaints_need_no_torch(tmp_path: Path) -> None:
-    """They answer at once: what takes seconds to import is imported when a command runs."""
-    code = """
-import sys
-import threading
-from hmrnn.cli.main import main
-right = ([], ["--help"], ["--version"], ["train", "--help"], ["plot", "--help"])
-wrong = ("nonsense", "train no", "train ptb --bogus", "train ptb --train.epochs 0", "train text --data.path no",
-         "segment -m no abc", "segment two words", "score --file no", "generate -m no",
-         "evaluate -m english-small --plain", "evaluate -m english-small --file no", "segment --stream no --out found",
-         "plot abc --file no", "explore -m no", "explore --port 99999", "export -m no --out new", "data no",
-         "bench --sizes 3")
-for arguments in (*right, *map(str.split, wrong)):
-    try:
-        main(arguments)
-    except SystemExit as stop:
-        print("status", stop.code)
-print([name for name in ("torch", "matplotlib", "numpy", "safetensors") if name in sys.modules])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=tiny.environment(tmp_path), check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-    statuses = [line for line in done.stdout.splitlines() if line.startswith("status")]
-    assert statuses == ["status 0"] * 5 + ["status 2"] * 18
-    assert len(done.stderr.splitlines()) == 18
-
-
-@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["help"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn(*arguments) == 0
-    out = capsys.readouterr().out
-    assert all(f"\n  {name} " in out for name in COMMANDS)
-    assert set(COMMANDS) >= {"demo", "train", "evaluate", "segment", "generate", "plot", "data"}
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for flag in ("--version", "-V"):
-        assert tiny.hmrnn(flag) == 0
-        assert capsys.readouterr().out == f"hmrnn {hmrnn.__version__}\n"
-
-
-def test_the_help_of_a_preset_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert NOTES.keys() < PRESETS.keys()
-    for name in ("ptb-best", "text"):
-        assert tiny.hmrnn("train", name, "--help") == 0
-        assert (f"\n{name}: {NOTES.get(name)}\n" in capsys.readouterr().out) == (name in NOTES)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn(*(["train", "text"] if command == "train" else [command]), "--help") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert f"usage: hmrnn {command}" in out
-    fields = dataclasses.fields(flags.ARGUMENTS[command])
-    expected = [field.name for field in fields if not field.metadata.get("positional")]
-    assert all(field.metadata["metavar"] in out for field in fields if field.metadata.get("positional"))
-    if command == "train":
-        expected = ["out", "resume", "overwrite"]
-        for part, kind in (("data", DataConfig), ("model", ModelConfig), ("train", TrainConfig)):
-            expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
-    for name in expected:
-        assert f"--{name.replace('_', '-')}" in out, name
-    if command != "train":
-        assert "{None}" not in out
-        assert "(default: None)" not in out
-    else:
-        assert "--out PATH" in out
 
 
 def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import itertools
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from small_jobs import job, lines, network, write
 
 import tiny
-from hmrnn.config import DataConfig, ModelConfig
+from hmrnn.config import DataConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference import jobs as segment_stream
 from hmrnn.inference.jobs import Job
 from hmrnn.inference.segment import segment_many
 from hmrnn.nn.context import Told
 from hmrnn.nn.models import LanguageModel
-
-
-def network() -> LanguageModel:
-    torch.manual_seed(3)
-    return LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5, layer_norm=False))
-
-
-def job(files: list[Path], out: Path, **options: Any) -> Job:
-    options = {"streams": 3, "warmup": 20, "chunk": 16, **options}
-    return Job(network(), tiny.VOCABULARY, DataConfig(), files, out, **options)
-
-
-def write(path: Path, length: int, seed: int = 0) -> Path:
-    path.write_text(tiny.text(length, seed))
-    return path
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_one_stream_finds_what_segment_finds(tmp_path: Path) -> None:
@@ -191,29 +169,6 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
     assert kills > 6
 
 
-def test_a_kill_while_work_folders_are_removed_leaves_none_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path / "a.txt", 400)
-    shares = [job([path], tmp_path / "shared", share=(rank, 2)) for rank in range(2)]
-    assert shares[1].run() is None
-    removed = []
-
-    def die(folder: Path) -> None:
-        removed.append(folder.name)
-        (folder / "done").unlink()
-        raise RuntimeError("the machine is gone")
-
-    with monkeypatch.context() as dying:
-        dying.setattr("shutil.rmtree", die)
-        with pytest.raises(RuntimeError):
-            shares[0].run()
-    assert removed == [".work-1"]
-    for rank in (1, 0):
-        assert job([path], tmp_path / "shared", share=(rank, 2)).run(resume=True) is None
-    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["a.txt.jsonl"]
-
-
 @pytest.mark.parametrize("change", ["grows", "shrinks", "goes"])
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     monkeypatch.setattr("hmrnn.data.archives._BLOCK", 64)
@@ -248,51 +203,6 @@ def test_a_work_folder_that_has_lost_bytes_is_noticed(tmp_path: Path, name: str,
         job([path], tmp_path / "out").run(resume=True)
 
 
-def test_shards_are_what_one_process_does(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{k}.txt", 100 + k, k) for k in range(5)]
-    whole = job(files, tmp_path / "whole", streams=1)
-    assert whole.run() is None
-    for rank in range(2):
-        assert job(files, tmp_path / "shards", streams=1, share=(rank, 2)).run() is None
-    for target in whole.targets:
-        assert target.read_bytes() == (tmp_path / "shards" / target.name).read_bytes()
-
-
-def test_one_file_is_shared_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reads some of its parts, the first joins what all have written; stopped while it waits, it goes on."""
-    path = write(tmp_path / "a.txt", 400)
-    whole = job([path], tmp_path / "whole", streams=5)
-    assert whole.run() is None
-    shares = [job([path], tmp_path / "shared", streams=5, share=(rank, 3)) for rank in range(3)]
-    first, second, third = shares
-    assert [share.joins for share in shares] == [True, False, False]
-    read: list[int] = []
-    assert third.run(progress=lambda done, total: read.append(total)) is None
-    assert set(read) == {80}
-    with monkeypatch.context() as waiting:
-        stop = types.SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: os.kill(os.getpid(), signal.SIGTERM))
-        waiting.setattr(segment_stream, "time", stop)
-        assert first.run() == "SIGTERM"
-    assert not first.targets[0].exists()
-    assert second.run() is None
-    assert job([path], tmp_path / "shared", streams=5, share=(2, 3)).run(resume=True) is None
-    with pytest.raises(InputError, match="not those"):
-        job([path], tmp_path / "shared", streams=5, share=(0, 4)).run(resume=True)
-    assert job([path], tmp_path / "shared", streams=5, share=(0, 3)).run(resume=True) is None
-    assert first.targets[0].read_bytes() == whole.targets[0].read_bytes()
-    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["a.txt.jsonl"]
-    for rank in range(3):
-        assert job([path], tmp_path / "shared", streams=5, share=(rank, 3)).run(resume=True) is None
-
-
-def test_a_shared_job_goes_on_where_one_process_had_not_begun(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", 400)
-    assert job([path], tmp_path / "shared", share=(1, 2)).run() is None
-    assert not (tmp_path / "shared" / ".work-0").exists()
-    assert job([path], tmp_path / "shared", share=(0, 2)).run(resume=True) is None
-    assert "".join(line["text"] for line in lines(tmp_path / "shared" / "a.txt.jsonl")) == path.read_text()
-
-
 def test_a_refused_job_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(tiny.text(50) + "☃")
@@ -311,28 +221,6 @@ def test_a_job_that_was_killed_before_it_began_can_be_started_anew(tmp_path: Pat
     (tmp_path / "out" / ".work-0").mkdir(parents=True)
     (tmp_path / "out" / ".work-0" / "0.symbols").write_bytes(b"half")
     assert job([path], tmp_path / "out").run() is None
-
-
-def test_a_job_belongs_to_one_process(tmp_path: Path) -> None:
-    """Another one, with --resume or without, is refused and touches nothing."""
-    path, work = write(tmp_path / "a.txt", 300), tmp_path / "out" / ".work-0"
-    before = []
-
-    def another(done: int, total: int) -> None:
-        before.append({file.name: file.stat().st_size for file in work.iterdir()})
-        with pytest.raises(InputError, match=r"another process is writing to .*out; wait for it, or choose another"):
-            job([path], tmp_path / "out").run(resume=True)
-        assert {file.name: file.stat().st_size for file in work.iterdir()} == before[-1]
-
-    assert job([path], tmp_path / "out").run(progress=another) is None
-    assert before
-    (tmp_path / "new" / ".work-0").mkdir(parents=True)
-    with open(tmp_path / "new" / ".work-0" / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="another process"):  # which is still at its very beginning
-            job([path], tmp_path / "new").run()
-    assert (tmp_path / "new" / ".work-0").is_dir()
-    assert job([path], tmp_path / "new").run() is None
 
 
 @pytest.mark.parametrize("name", ["plan.json", "state"])
@@ -378,7 +266,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
-import test_jobs as t
+import small_jobs as t
 from hmrnn.data import archives
 archives._BLOCK = 4096
 for path in map(Path, sys.argv[2:]):

@@ -164,19 +164,10 @@ def test_layer_norm_lstm_starts_with_gains_of_1() -> None:
         torch._foreach_mul_([p.detach() for p in gains], 0.5)
 
 
-def test_layer_norm_lstm_looks_symbols_up() -> None:
-    rnn, table = network("ln-lstm"), torch.randn(9, INPUT, dtype=torch.float64, requires_grad=True)
-    symbols = torch.randint(9, (T, B))
-    by_symbol, _ = rnn(symbols, embedding=table)
-    by_vector, _ = rnn(table[symbols])
-    close(by_symbol.hidden[2], by_vector.hidden[2])
-    close(*(torch.autograd.grad(out.hidden[2].pow(3).sum(), table)[0] for out in (by_symbol, by_vector)))
-
-
 @every_network
 def test_outputs_have_the_shapes_of_hmlstm(name: str) -> None:
-    rnn = network(name)
-    out, state = rnn(inputs())
+    rnn, x = network(name), inputs()
+    out, state = rnn(x)
     assert (rnn.hidden_sizes, rnn.num_layers, rnn.num_boundaries) == (SIZES, 3, 0)
     assert [tuple(h.shape) for h in out.hidden] == [(T, B, size) for size in SIZES]
     assert out.boundaries.shape == out.probabilities.shape == (T, B, 0)
@@ -185,17 +176,22 @@ def test_outputs_have_the_shapes_of_hmlstm(name: str) -> None:
     assert [tuple(a.shape) for a in (*state.h, *state.c, state.z)] == [(B, size) for size in SIZES * 2] + [(B, 0)]
     for h, steps in zip(state.h, out.hidden):
         assert torch.equal(h, steps[-1])
+    rnn.slope = 3.0  # is harmless
+    assert rnn.slope == 3.0
+    assert torch.equal(rnn(x)[0].hidden[2], out.hidden[2])
 
 
 @every_network
 def test_symbols_are_looked_up_in_the_embedding(name: str) -> None:
-    rnn, table = network(name), torch.randn(9, INPUT, dtype=torch.float64)
+    rnn, table = network(name), torch.randn(9, INPUT, dtype=torch.float64, requires_grad=True)
     symbols = torch.randint(9, (T, B))
-    close(rnn(symbols, embedding=table)[0].hidden[2], rnn(table[symbols])[0].hidden[2])
+    by_symbol, by_vector = rnn(symbols, embedding=table)[0].hidden[2], rnn(table[symbols])[0].hidden[2]
+    close(by_symbol, by_vector)
+    close(*(torch.autograd.grad(hidden.pow(3).sum(), table)[0] for hidden in (by_symbol, by_vector)))
 
 
 @every_network
-@pytest.mark.parametrize("cut", [1, 5, 8])
+@pytest.mark.parametrize("cut", [1, 8])
 def test_a_sequence_in_parts_gives_what_it_gives_whole(name: str, cut: int) -> None:
     rnn, x = network(name), inputs()
     whole, end = rnn(x)
@@ -354,15 +350,6 @@ def test_dropout_hides_units_from_the_layer_above(name: str, monkeypatch: pytest
                 matrix.copy_(all_of_it * seen[b])
         close(rnn(x[:, b : b + 1])[0].hidden[2], out.hidden[2][:, b : b + 1])
     assert len(drawn) == 2
-
-
-@every_network
-def test_slope_is_harmless(name: str) -> None:
-    rnn, x = network(name), inputs()
-    before = rnn(x)[0].hidden[2]
-    rnn.slope = 3.0
-    assert rnn.slope == 3.0
-    assert torch.equal(rnn(x)[0].hidden[2], before)
 
 
 def test_engines() -> None:

@@ -6,7 +6,6 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from hmrnn import HMLSTM, InputError, Operation, Output, State
 from hmrnn.nn import checks
 from hmrnn.nn.output import operations
-from hmrnn.ops import ENGINES
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
@@ -334,115 +332,6 @@ def test_detach_cuts_the_graph() -> None:
     cut = state.detach()
     assert not any(a.requires_grad for a in (*cut.h, *cut.c, cut.z))
     assert_states_equal(cut, state)
-
-
-Call = Callable[[HMLSTM], object]
-X = torch.zeros(T, B, INPUT)
-SYMBOLS, TABLE = torch.zeros(T, B, dtype=torch.int64), torch.zeros(7, INPUT)
-
-
-def changed(rnn: HMLSTM, **parts: Any) -> State:
-    return rnn.initial_state(B)._replace(**parts)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda r: r(torch.zeros(T, B, 7)), r"x must have shape \(T, B, 5\); got \(9, 4, 7\)$"),
-        (lambda r: r(torch.zeros(T, 7)), r"x must have shape \(T, B, 5\); got \(9, 7\)$"),
-        (lambda r: r(torch.zeros(T, 7).long()), r"x must have shape \(T, B, 5\); got \(9, 7\); for symbols give"),
-        (lambda r: r(X[:, 0], lengths=[3]), r"lengths must be None when x has no batch dimension"),
-        (lambda r: r(X[:, 0], r.initial_state(1)), r"x has no batch dimension, so state must .* \(2,\); got \(1, 2\)"),
-        (lambda r: r(X[:, 0], (1, 2)), r"state must be None or an hmrnn.State"),
-        (lambda r: r(X[:, 0], boundaries=torch.zeros(T, 1, 2)), r".* so boundaries must have shape \(T, 2\); got"),
-        (lambda r: r(X[:, 0], boundaries=[0.0]), r"boundaries must be None or a tensor"),
-        (lambda r: r(X[:0, 0]), r"x must hold at least one step"),
-        (lambda r: r(torch.zeros(5)), r"x must have shape \(T, B, 5\); got \(5,\)$"),
-        (lambda r: r(torch.zeros(0, B, INPUT)), r"x must hold at least one step and one .*; got shape \(0, 4, 5\)"),
-        (lambda r: r(torch.zeros(T, 0, INPUT)), r"x must hold at least one step and one .*; got shape \(9, 0, 5\)"),
-        (lambda r: r(X.tolist()), r"x must be a tensor or a PackedSequence; got list$"),
-        (lambda r: r(X.double()), r"x is torch.float64 but the parameters are torch.float32; use .to\(...\)$"),
-        (lambda r: r(X.long()), r"x is torch.int64 but the parameters are torch.float32; use .to"),
-        (lambda r: r(X.to("meta")), r"x is on meta but the parameters are on cpu; use .to\(...\)$"),
-        (lambda r: r(SYMBOLS.to("meta"), embedding=TABLE), r"x is on meta but the parameters are on cpu"),
-        (lambda r: r(SYMBOLS.float(), embedding=TABLE), r"x must hold symbol indices .*; got torch.float32$"),
-        (lambda r: r(X.long(), embedding=TABLE), r"x must have shape \(T, B\); got \(9, 4, 5\)$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE[:, 1:]), r"embedding must have shape \(symbols, 5\); got \(7, 4\)$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE[0]), r"embedding must have shape \(symbols, 5\); got \(5,\)$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE.double()), r"embedding is torch.float64 but the parameters are"),
-        (lambda r: r(SYMBOLS, embedding=TABLE.to("meta")), r"embedding is on meta but the parameters are on cpu"),
-        (lambda r: r(X, r.initial_state(3)), r"state.h must hold tensors of shapes \[\(4, 6\), .*; got \[\(3, 6\), "),
-        (lambda r: r(X, changed(r, c=r.initial_state(B).c[:2])), r"state.c must hold .*; got \[\(4, 6\), \(4, 4\)\]$"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 3))), r"state.z must have shape \(4, 2\); got \(4, 3\)$"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 2).double())), r"state is torch.float64 but the parameters are"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), r"state is on meta but the parameters"),
-        (lambda r: r(X, (X, X)), r"state must be .* as a pass or rnn.initial_state\(B\) returns it; got tuple$"),
-        (lambda r: r(X, r.initial_state(3)), r"state.h .*; a state belongs to its sequences: start others from None$"),
-        (lambda r: r(torch.nested.as_nested_tensor([X[0]], layout=torch.jagged)), r"x must not be a nested tensor"),
-        (lambda r: r(X, lengths=[1, 2, 3]), r"lengths must be 4 whole numbers, one per sequence; got shape \(3,\)"),
-        (lambda r: r(X, lengths=[1.0] * 4), r"lengths must be 4 whole numbers, .* of torch.float32$"),
-        (lambda r: r(X, lengths=[True] * 4), r"lengths must be 4 whole numbers, .* of torch.bool$"),
-        (lambda r: r(X, lengths=["1"] * 4), r"lengths must be 4 whole numbers, one per sequence; got \['1', "),
-        (lambda r: r(X, lengths=[[1], [2, 3], [4], [5]]), r"lengths must be 4 whole numbers, .*; got \[\[1\]"),
-        (lambda r: r(X, lengths=torch.ones(4, 1).long()), r"lengths must be 4 whole numbers, .*; got shape \(4, 1\)"),
-        (lambda r: r(X, lengths=[9, 0, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 0, 1, 1\]$"),
-        (lambda r: r(X, lengths=[9, 10, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 10, 1, 1\]$"),
-        (lambda r: r(pack_padded_sequence(X, torch.tensor([9] * 4)), lengths=LENGTHS), r"lengths must be None when"),
-        (lambda r: r(X, boundaries=torch.zeros(T, B, 3)), r"boundaries .* \(T, B, .* = \(9, 4, 2\); got \(9, 4, 3\)$"),
-        (lambda r: r(X, boundaries=[[1.0]]), r"^boundaries must be None or a tensor; got list$"),
-        (lambda r: r(X, boundaries=torch.zeros(T)), r"boundaries must have shape .* = \(9, 4, 2\); got \(9,\)$"),
-        (lambda r: r(X, boundaries=torch.zeros(T, B, 2, device="meta")), r"boundaries is on meta but the"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named(call: Call, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}") as caught:
-        call(HMLSTM(INPUT, SIZES, 3))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda r: r(torch.zeros(B, T, 7)), r"x must have shape \(B, T, 5\); got \(4, 9, 7\)$"),
-        (lambda r: r(torch.zeros(5)), r"x must have shape \(B, T, 5\); got \(5,\)$"),
-        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T, B, 2)), r"boundaries .* = \(4, 9, 2\); got \(9, 4"),
-        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T)), r"boundaries .* = \(4, 9, 2\); got \(9,\)$"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named_in_the_order_it_came(call: Call, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
-        call(HMLSTM(INPUT, SIZES, 3, batch_first=True))
-
-
-def test_autocast_accepts_what_it_can_convert_alone() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        rnn(X.half())
-        for bad in (X.double(), X.long()):
-            with pytest.raises(InputError, match=f"^x is {bad.dtype} but the parameters are torch.float32"):
-                rnn(bad)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"input_size": 0}, "input_size must be a whole number of at least 1; got 0"),
-        ({"input_size": 2.0}, "input_size must be a whole number of at least 1; got 2.0"),
-        ({"num_layers": 0}, "num_layers must be a whole number of at least 1; got 0"),
-        ({"num_layers": True}, "num_layers must be a whole number of at least 1; got True"),
-        ({"hidden_size": -3}, "hidden_size must be a whole number of at least 1; got -3"),
-        ({"hidden_size": 2.5}, "hidden_size must be a whole number of at least 1; got 2.5"),
-        ({"hidden_size": (4, 0, 4)}, "hidden_size must be a whole number of at least 1; got 0"),
-        ({"hidden_size": (4, 5)}, "hidden_size must be one number or 3, one per layer; got 2: (4, 5)"),
-        ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
-        ({"boundary": "hard"}, "boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'"),
-        ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),
-        ({"engine": "fastest"}, f"engine must be one of {', '.join(ENGINES)}; got 'fastest'"),
-    ],
-)
-def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | arguments))
 
 
 def test_one_size_serves_every_layer() -> None:

@@ -49,5 +49,5 @@ def limited(shelf: Shelf, request: pytest.FixtureRequest) -> Iterator[TestClient
 @pytest.fixture(scope="module")
 def server(shelf: Shelf) -> Iterator[Server]:
     """The page as uvicorn serves it, with little patience."""
-    with Server(shelf, Limits(patience=0.4, length=20_000)).running() as server:
+    with Server(shelf, Limits(patience=0.8, length=20_000)).running() as server:
         yield server

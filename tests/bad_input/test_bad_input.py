@@ -8,75 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from complaints import BEST, FLAGS, complaint, tree
 
 import tiny
 from hmrnn import checkpoint
 from hmrnn.training.rundir import RunDirectory
-
-FLAGS = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))
-BEST = "runs/story/best-00000005"
-
-
-@pytest.fixture(scope="module")
-def template(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with texts, good and bad, and a run."""
-    work = tmp_path_factory.mktemp("template")
-    (work / "story.txt").write_text(tiny.text(900))
-    (work / "other.txt").write_text(tiny.text(900).upper())
-    (work / "empty.txt").write_text("")
-    (work / "short.txt").write_text("abc")
-    (work / "brief.txt").write_text("abc de " * 20)
-    (work / "binary.txt").write_bytes(bytes(range(256)) * 9)
-    (work / "latin1.txt").write_bytes("caf\xe9 ".encode("latin-1") * 50)
-    (work / "series.csv").write_text("1,2\n")
-    (work / "texts.tar.gz").write_bytes(b"\x1f\x8b")
-    (work / "picture.png").write_bytes(b"\x89PNG\r\n")
-    points = "".join(f'<Point x="{k}" y="{k % 7}"/>' for k in range(400))
-    for form in ("a", "b", "c"):
-        (work / "iam" / "lineStrokes").mkdir(parents=True, exist_ok=True)
-        line = f"<WhiteboardCaptureSession><StrokeSet><Stroke>{points}</Stroke></StrokeSet></WhiteboardCaptureSession>"
-        (work / "iam" / "lineStrokes" / f"{form}01-000u-01.xml").write_text(line)
-    (work / "iam" / "a01-000u.txt").write_text("CSR:\n\na line\n")
-    (work / "folder").mkdir()
-    (work / "folder" / "thesis.tex").write_text("all of it")
-    shutil.copytree(trained / "runs", work / "runs")
-    assert (work / BEST).is_dir()
-    shutil.copytree(work / "runs" / "story", work / "runs" / "fresh", ignore=shutil.ignore_patterns("*-0*"))
-    return work
-
-
-@pytest.fixture
-def work(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of it to work in."""
-    shutil.copytree(template, tmp_path / "work")
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    return tmp_path / "work"
-
-
-def tree(directory: Path) -> dict[str, bytes | None]:
-    found = sorted(directory.rglob("*"))
-    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None for path in found}
-
-
-def complaint(work: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run a command that must be refused; what it said."""
-    before = tree(work)
-    status = tiny.hmrnn(*arguments)
-    out, err = capsys.readouterr()
-    assert (status, out) == (2, ""), err
-    assert err.endswith("\n")
-    assert err.count("\n") == 1, err
-    assert err.startswith("hmrnn: ")
-    assert "Traceback" not in err
-    assert tree(work) == before
-    return err.removeprefix("hmrnn: ").strip()
-
 
 TRAINING: dict[str, tuple[str, str]] = {
     # files

@@ -1,0 +1,127 @@
+"""What the interface refuses, and how it says so: bad requests, and limits of size, jobs and time."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from hmrnn.web import app as app_module
+from hmrnn.web import work
+
+READ = "/api/read"
+BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message says
+    (READ, "", 400, "the body is not what was expected"),
+    (READ, "{", 400, "the body is not what was expected"),
+    (READ, "[]", 400, "Expected `object`"),
+    (READ, "{}", 400, "missing required field `text`"),
+    (READ, '{"text": ""}', 400, "length >= 1"),
+    (READ, '{"text": 5}', 400, "Expected `str`"),
+    (READ, '{"text": "a", "model": 4}', 400, "no model 4"),
+    (READ, '{"text": "a", "model": -1}', 400, "at `$.model`"),
+    (READ, '{"text": "a", "model": "/etc"}', 400, "Expected `int`"),
+    (READ, '{"text": "a", "path": "/etc/passwd"}', 400, "unknown field `path`"),
+    (READ, '{"text": "a", "model": 3}', 400, "reads strokes; this needs one that reads text"),
+    (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
+    (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
+    (READ, "[" * 100_000, 400, "the body is not what was expected"),
+    ("/api/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
+    ("/api/write", '{"length": 0}', 400, "at `$.length`"),
+    ("/api/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
+    ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
+    ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
+    ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
+    ("/api/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
+    ("/api/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
+    ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
+    ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "reads text; this needs one that reads strokes"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [0, 0, 1]]}', 400, "in different places"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1e300, 0, 1]]}', 400, "at `$.steps[1][0]`"),
+    ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0], [1, 0, 2]]}', 400, "at `$.steps[1][2]`"),
+    (
+        "/api/strokes/segmentation",
+        '{"model": 0, "steps": [[0, 0, 0], [1, 1, 1]]}',
+        400,
+        "reads text; this needs one that reads strokes",
+    ),
+    ("/api/strokes/write", '{"model": 3, "points": 100000}', 413, "points may be 5,000 at most"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "says"), BAD)
+def test_what_cannot_be_done_is_said(client: TestClient, path: str, body: str, status: int, says: str) -> None:
+    response = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status
+    answer = response.json()
+    assert set(answer) == {"error", "message"}
+    assert says in answer["message"]
+    assert "\n" not in answer["message"]
+
+
+def test_a_body_must_be_json_by_its_type(client: TestClient) -> None:
+    """A form or plain text could be sent by any site's page without asking first; JSON could not."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        response = client.post(READ, content='{"text": "a"}', headers={"content-type": kind})
+        assert response.status_code == 415
+        assert response.json()["error"] == "type"
+
+
+@pytest.mark.parametrize("limited", [{"body": 60, "text": 5, "figure": 3, "prompt": 4}], indirect=True)
+def test_size_limits(limited: TestClient) -> None:
+    assert limited.post(READ, json={"text": "abcde"}).status_code == 200
+    for path, request, says in (
+        (READ, {"text": "abcdef"}, "text may be 5 at most; got 6"),
+        ("/api/segmentation", {"text": "abcdef"}, "text may be 5 at most; got 6"),
+        ("/api/figure", {"text": "abcd"}, "text may be 3 at most; got 4"),
+        ("/api/write", {"prompt": "abcde"}, "prompt may be 4 at most; got 5"),
+        (READ, {"text": "a" * 100}, "a request may have 60 bytes"),
+    ):
+        response = limited.post(path, json=request)
+        assert response.status_code == 413
+        assert says in response.json()["message"]
+
+    def pieces() -> Iterator[bytes]:  # no length is announced
+        for _ in range(10):
+            yield b" " * 50
+
+    response = limited.post(READ, content=pieces(), headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("limited", [{"jobs": 0}], indirect=True)
+def test_busy_says_when_to_come_back(limited: TestClient) -> None:
+    for path in (READ, "/api/write", "/api/figure", "/api/segmentation", "/api/strokes/write"):
+        response = limited.post(path, json={"text": "a"})
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+        assert response.json()["error"] == "busy"
+    assert limited.get("/").status_code == 200  # the page itself takes no place
+
+
+@pytest.mark.parametrize("limited", [{"seconds": 0.0}], indirect=True)
+def test_time_is_limited_before_the_first_part(limited: TestClient) -> None:
+    response = limited.post(READ, json={"text": "a"})
+    assert response.status_code == 504
+    assert response.json() == {"error": "time", "message": "this took longer than 0 seconds; ask for less"}
+
+
+@pytest.mark.parametrize("limited", [{"seconds": 1.0}], indirect=True)
+def test_time_is_limited_after_the_first_part(limited: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+
+    def slow(*_: object) -> Iterator[bytes]:
+        yield b'{"start": 0}\n'
+        seconds[0] = 1.1
+        yield b'{"start": 1}\n'
+        raise AssertionError("its time is up")
+
+    monkeypatch.setattr(work, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(app_module.parts, "lines", slow)
+    answer = [json.loads(line) for line in limited.post(READ, json={"text": "a"}).text.splitlines()]
+    assert answer[0] == {"start": 0}
+    assert answer[-1]["error"] == "time"
