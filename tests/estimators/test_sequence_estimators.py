@@ -18,6 +18,7 @@ import hmrnn
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli.settings import train_arguments
+from hmrnn.data.labels import corpus as labelled_corpus
 from hmrnn.errors import InputError
 from hmrnn.estimators import sequences
 from hmrnn.pretrained.labelled import LabelModel, PairModel
@@ -58,7 +59,8 @@ def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier, monkeypatch: pyt
 
     train = sequences.train
     monkeypatch.setattr(sequences, "train", watched)
-    stopped = hmrnn.HMClassifier(**{**SMALL, "epochs": 30}, learning_rate=0.9, patience=1).fit(TEXTS, LABELS)
+    how: Any = {**SMALL, "epochs": 30, "validation_fraction": 0.1}
+    stopped = hmrnn.HMClassifier(**how, learning_rate=0.9, patience=1).fit(TEXTS, LABELS)
     assert len(after) == stopped.n_iter_ < 30
     best = after[int(np.argmin(stopped.loss_curve_))]
     assert best is not after[-1]
@@ -75,7 +77,24 @@ def test_defaults_are_those_of_the_command(kind: Any) -> None:
     assert config.model.hidden_size == 3 * command.model.hidden_size
     assert dataclasses.replace(config.model, hidden_size=command.model.hidden_size) == command.model
     assert (config.regularise, config.detectors) == (command.regularise, command.detectors)
-    assert kind().validation_fraction == command.data.valid_fraction
+    assert kind().validation_fraction in (None, command.data.valid_fraction)
+
+
+def test_nothing_is_held_out_of_few_sequences_and_all_epochs_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora = []
+
+    def watched(*given: Any, **how: Any) -> Any:
+        corpora.append(labelled_corpus.make_corpus(*given, **how))
+        return corpora[-1]
+
+    monkeypatch.setattr(sequences, "make_corpus", watched)
+    monkeypatch.setattr(labelled_corpus, "FEW", 2 * len(TEXTS))
+    how: Any = {**SMALL, "epochs": 4, "learning_rate": 0.9, "patience": 1}
+    assert hmrnn.HMClassifier(**how).fit(TEXTS, LABELS).n_iter_ == 4
+    assert (corpora[0].held_out, len(corpora[0].train)) == (False, len(TEXTS))
+    hmrnn.HMClassifier(**how).fit(2 * TEXTS, 2 * LABELS)
+    assert corpora[1].held_out
+    assert len(corpora[1].train) + len(corpora[1].valid) == 2 * len(TEXTS)
 
 
 def test_a_baseline_has_no_rates_and_attends_to_steps() -> None:

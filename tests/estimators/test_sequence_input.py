@@ -77,7 +77,13 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], r"X\[1\] must be one of .*; got nan"),
     (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X must be a list of sequences .*; got dict"),
     (hmrnn.HMClassifier, {}, TEXTS, [0.0, float("inf")] * 8, "finite number; got inf"),
-    (hmrnn.HMClassifier, {"class_weight": {0: 0, 1: 1}}, list("ababab"), [0] * 5 + [1], "0 for all .* validation"),
+    (
+        hmrnn.HMClassifier,
+        {"class_weight": {0: 0, 1: 1}, "validation_fraction": 0.1},
+        list("ababab"),
+        [0] * 5 + [1],
+        "0 for all .* validation",
+    ),
 ]
 
 

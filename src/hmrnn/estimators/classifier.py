@@ -47,7 +47,8 @@ class HMClassifier(SequenceEstimator):
         batch_size: sequences per update.
         learning_rate: of Adam.
         validation_fraction: share of the sequences held out to stop early; the model of the best validation is kept. 0:
-            nothing is held out, and the training loss chooses.
+            nothing is held out, all epochs are trained, and the training loss chooses. None: 0.1, or 0 of fewer than
+            300 sequences, as so few held-out ones would choose by chance.
         patience: epochs without a better validation after which training stops.
         class_weight: weight of each class in the loss: a dict, "balanced", or None for 1.
         device: cpu, cuda, cuda:N or auto.
@@ -92,7 +93,7 @@ class HMClassifier(SequenceEstimator):
         epochs: int = _PRESET.train.epochs,
         batch_size: int = _PRESET.train.batch_size,
         learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float = _PRESET.data.valid_fraction,
+        validation_fraction: float | None = None,
         patience: int = _PRESET.train.patience,
         class_weight: ClassWeight = None,
         device: str | torch.device = "cpu",

@@ -56,7 +56,7 @@ class SequenceEstimator(Estimator):
     epochs: int
     batch_size: int
     learning_rate: float
-    validation_fraction: float
+    validation_fraction: float | None
     patience: int
     device: str | torch.device
     random_state: int | np.random.RandomState | None
@@ -104,8 +104,7 @@ class SequenceEstimator(Estimator):
         for name, allowed in CHOICES.items():
             if hasattr(self, name):
                 one_of(name, getattr(self, name), allowed)
-        for name in ("dropout", "validation_fraction"):
-            share = getattr(self, name)
+        for name, share in (("dropout", self.dropout), ("validation_fraction", self.validation_fraction or 0)):
             if not _is_number(share) or not 0 <= share < 1:
                 raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
         if not isinstance(self.verbose, bool | np.bool_) and not is_whole(self.verbose):
@@ -136,6 +135,8 @@ class SequenceEstimator(Estimator):
             self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
             class_weight=class_weight, **how,
         )  # fmt: skip
+        if not corpus.held_out:  # the training loss does not say when to stop
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=config.train.epochs))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             trainer = Trainer(config, corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []

@@ -68,7 +68,7 @@ class HMTagger(SequenceEstimator):
         epochs: int = _PRESET.train.epochs,
         batch_size: int = _PRESET.train.batch_size,
         learning_rate: float = _PRESET.train.learning_rate,
-        validation_fraction: float = _PRESET.data.valid_fraction,
+        validation_fraction: float | None = None,
         patience: int = _PRESET.train.patience,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = 0,

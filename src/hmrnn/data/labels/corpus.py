@@ -15,6 +15,8 @@ from hmrnn.data.labels.numbers import Numbers, check_numbers
 from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
 from hmrnn.errors import InputError
 
+FEW = 300
+"""Of fewer sequences an estimator holds nothing out by default: a tenth of them would choose the epoch by chance."""
 _LARGEST = 1e15  # weight of a class or a sequence
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -59,6 +61,11 @@ class LabelCorpus:
     reads: Labelling
     train: Examples
     valid: Examples
+    """The training part itself if nothing is held out."""
+
+    @property
+    def held_out(self) -> bool:
+        return self.valid is not self.train
 
 
 def make_corpus(
@@ -67,7 +74,7 @@ def make_corpus(
     y: Any,
     *,
     name: str = "data",
-    valid_fraction: float = 0.1,
+    valid_fraction: float | None = 0.1,
     seed: int = 0,
     sample_weight: Any = None,
     class_weight: ClassWeight = None,
@@ -77,7 +84,8 @@ def make_corpus(
     """Check, split and encode labelled sequences.
 
     The validation part is drawn by ``seed``: of labels, the same share of every class; of pairs, no first sequence is
-    in both parts. With ``valid_fraction`` 0 the training part also validates. ``spelled``: read tokens character by
+    in both parts. With ``valid_fraction`` 0 the training part also validates; None: 0.1, or 0 of fewer
+    than FEW sequences. ``spelled``: read tokens character by
     character; None: if any token of a tagged sequence has more than one. ``names``: what errors call X and y.
     """
     X = list(X) if isinstance(X, Iterator) else X
@@ -103,6 +111,8 @@ def make_corpus(
     if not weights.all():  # as if they were not given; a part of such sequences alone would measure nothing
         used = np.flatnonzero(weights)
         inputs, targets, weights = [inputs[k] for k in used], [targets[k] for k in used], weights[used]
+    if valid_fraction is None:
+        valid_fraction = 0.1 if len(inputs) >= FEW else 0.0
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
     numbers = Numbers.of([targets[k] for k in train], rows) if modality == "numbers" else None
     reads = Labelling.of(
@@ -129,7 +139,8 @@ def make_corpus(
             weights[chosen],
         )  # fmt: skip
 
-    return LabelCorpus(name, reads, part(train), part(valid))
+    learned = part(train)
+    return LabelCorpus(name, reads, learned, learned if valid_fraction == 0 else part(valid))
 
 
 def _classes(modality: Modality, targets: Sequence[Sequence[Any]], name: Name) -> list[Any]:
