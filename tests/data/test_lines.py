@@ -34,7 +34,9 @@ def test_lines_that_a_cut_runs_through_and_blank_ones_are_left_out() -> None:
     for wrong in (given[:5], given + ("x",)):
         with pytest.raises(InputError, match=rf"^data.condition has {len(wrong)} rows, but the text has"):
             split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", wrong))
-    with pytest.raises(InputError, match=r"^tiny: no whole line is left for the valid part; give more lines$"):
+    with pytest.raises(
+        InputError, match=r"^tiny: no whole line is left for the valid part; give more lines, or change data.valid_"
+    ):
         split_lines(corpus("ab\n", "abc", "b\na\n"))
     with pytest.raises(InputError, match=r"^data.format lines needs a text of several lines"):
         split_lines(Corpus("x", Vocabulary("characters", ("a",)), *[np.zeros(3, np.uint8)] * 3, {}))

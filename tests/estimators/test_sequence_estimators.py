@@ -105,6 +105,9 @@ def test_a_baseline_has_no_rates_and_attends_to_steps() -> None:
 def test_tokens_are_not_spelled_out_if_told_so() -> None:
     whole = hmrnn.HMTagger(**{**SMALL, "epochs": 1}, spelled=False).fit(SENTENCES, TAGS)
     assert not whole.model_.reads.spelled
+    (decision,) = whole.explain([["the", "cat", "sat"]])
+    assert " ".join(part.text for part in decision.parts()) == "the cat sat"
+    assert decision.shown(0, 2) == "the cat"
 
 
 def test_the_beam_is_that_of_the_estimator(monkeypatch: pytest.MonkeyPatch) -> None:

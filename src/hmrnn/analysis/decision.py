@@ -69,7 +69,9 @@ class Decision:
         """The steps from ``start`` to ``end`` for display: their symbols, or their positions if they are numbers."""
         if self.numbers:
             return _steps(start, end)
-        return "".join(self.segmentation.symbols[start:end])
+        symbols = self.segmentation.symbols
+        between = " " if any(len(symbol) > 1 for symbol in symbols) else ""  # of tokens
+        return between.join(symbols[start:end])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

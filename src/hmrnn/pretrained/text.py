@@ -343,4 +343,6 @@ class TextModel(Model):
 def _check_text(what: str, text: object) -> None:
     if not isinstance(text, str):
         hint = "; decode it first, as in text.decode()" if isinstance(text, bytes) else ""
+        if isinstance(text, list | tuple) and what == "the text":
+            hint = "; several texts are for segment_many or score_lines"
         raise InputError(f"{what} must be a str; got {type(text).__name__}{hint}")

@@ -72,7 +72,10 @@ def split_lines(corpus: Corpus) -> dict[str, Lines]:
                 f"data.condition has {len(given)} rows, but the text has more lines; give one row per line"
             )
         if not kept.any():
-            raise InputError(f"{corpus.name}: no whole line is left for the {name} part; give more lines")
+            raise InputError(
+                f"{corpus.name}: no whole line is left for the {name} part; give more lines, or change "
+                "data.valid_fraction and data.test_fraction"
+            )
         parts[name] = Lines(symbols, starts[kept], ends[kept], conditions)
         number, broken = number + len(ends), bool(len(symbols)) and symbols[-1] != end
     if given and len(given) != number + broken:
