@@ -64,6 +64,20 @@ def test_answers_to_the_training_file(runs: Path, kind: str, capsys: pytest.Capt
     assert out.count(" from ") == (0 if kind in ("labels", "numbers") else sum(len(one["answer"]) for one in found))
 
 
+def test_numbers_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{k},{t * k},{t}\n" for k in range(8) for t in range(3 + k % 3)]
+    (tmp_path / "steps.csv").write_text("series,x,number\n" + "".join(rows))
+    assert tiny.hmrnn("train", "numbers", tmp_path / "steps.csv", "--out", tmp_path / "run", *SMALL) == 0
+    assert "R² " in (tmp_path / "run" / "report.html").read_text()
+    capsys.readouterr()
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "steps.csv") == 0
+    out, err = capsys.readouterr()
+    found = [line.split("\t") for line in out.splitlines()]
+    assert [len(line[0].split()) for line in found] == [3 + k % 3 for k in range(8)]
+    assert float(found[0][1]) > 0
+    assert f"of {len(rows)} answers" in err
+
+
 def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("abab\ncd\n"))
     assert tiny.hmrnn("predict", "-m", runs / "labels") == 0

@@ -67,6 +67,7 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.csv", "numbers", "1,2,0.5\n3,4,0.25\n", [[1.0, 2.0], [3.0, 4.0]], [0.5, 0.25]),
     ("a.csv", "numbers", "series,x,number\na,1,7\na,2,\nb,3,8\n", [[[1], [2]], [[3]]], [7.0, 8.0]),
     ("a.jsonl", "numbers", '{"text": "ab", "number": [1, 2.5]}', ["ab"], [[1, 2.5]]),
+    ("a.csv", "numbers", "series,x,number\na,1,7\na,2,8\nb,3,9\n", [[[1], [2]], [[3]]], [[7.0, 8.0], [9.0]]),
 ]
 
 
@@ -106,7 +107,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("a.conll", "tags", "the D\ncat\n", "tokens with a tag and tokens without"),
     ("a.csv", "numbers", "text,score,number\na,x,y\n", "must be a number; got 'y'; the first row may name"),
     ("a.tsv", "numbers", "a\t1\nb\thigh\n", "must be a number; got 'high'$"),
-    ("a.csv", "numbers", "series,x,number\na,1,7\na,2,8\n", "series a must have one number; got 7 and 8"),
+    ("a.csv", "numbers", "series,x,number\na,1,7\na,2,8\nb,3,\n", "series a must have one number; got 7 and 8"),
     ("a.conllu", "tags", "the D\n", "line 1 must hold the 10 columns"),
     ("a.conll", "tags", "\n\n", "holds no sequences"),
 ]

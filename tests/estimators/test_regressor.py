@@ -15,7 +15,7 @@ from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.errors import InputError
 from hmrnn.nn.sequences import gaussian_nats
 from hmrnn.pretrained.labelled import NumberModel
-from labelled import NUMBERS, SMALL, TEXTS, Table, series
+from labelled import NUMBERS, SENTENCES, SMALL, TEXTS, Table, series
 
 ONE: dict[str, Any] = {**SMALL, "epochs": 1}
 
@@ -46,6 +46,39 @@ def test_the_deviation_is_that_of_the_errors_on_the_validation_part() -> None:
     assert min(model.loss_curve_) == pytest.approx(
         float((scaled.log() + 0.5 + math.log(2 * math.pi) / 2).sum()), rel=1e-5
     )
+
+
+def test_numbers_of_steps(tmp_path: Path) -> None:
+    X, _ = series()
+    y = [np.stack([one.cumsum(axis=0)[:, 0], 7 + 0 * one[:, 0]], axis=1) for one in X]
+    model = hmrnn.HMRegressor(**{**SMALL, "epochs": 4}, validation_fraction=0.0, learning_rate=0.02).fit(X, y)
+    mean, deviation = model.predict(X, return_std=True)
+    assert [one.shape for one in mean] == [one.shape for one in deviation] == [one.shape for one in y]
+    errors = np.concatenate(mean) - np.concatenate(y)
+    np.testing.assert_allclose(deviation[3][0], np.sqrt((errors**2).mean(axis=0)), rtol=1e-5)  # padding does not count
+    heavy = np.arange(16.0)
+    repeated = np.repeat(heavy, [len(one) for one in y])
+    assert model.score(X, y, heavy) == r_squared(np.concatenate(mean), np.concatenate(y), repeated)
+    np.testing.assert_allclose(model.predict(X[2:3])[0], mean[2], rtol=1e-5)
+    many = model.explain(X)
+    assert [one.weights.shape for one in many] == [(len(one), len(one)) for one in X]
+    np.testing.assert_allclose(many[4].weights.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(many[4].weights, model.explain(X[4:5])[0].weights, atol=1e-5)
+    assert str(many[4]).count(" from step") == len(X[4])
+    for one, other in zip(hmrnn.load(model.save(tmp_path / "steps")).predict(X), mean):
+        np.testing.assert_array_equal(one, other)
+    alone = hmrnn.HMRegressor(**ONE).fit(X, [one[:, 0] for one in y])
+    assert [one.shape for one in alone.predict(X)] == [(len(one),) for one in X]
+    with pytest.raises(InputError, match=r"^this model predicts 1 number\(s\) for each step; y holds 2$"):
+        alone.score(X, y)
+    with pytest.raises(InputError, match=r"^read_out and attend are for numbers of whole sequences"):
+        hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
+
+
+def test_numbers_of_tokens_are_read_at_their_spaces() -> None:
+    model = hmrnn.HMRegressor(**ONE).fit(SENTENCES, [[len(token) for token in one] for one in SENTENCES])
+    assert model.model_.reads.spelled
+    assert [len(one) for one in model.predict(SENTENCES)] == [len(one) for one in SENTENCES]
 
 
 def test_nats_are_those_of_gaussians() -> None:

@@ -25,9 +25,11 @@ TARGETS: dict[str, Any] = {
     "tags": [list(word.upper()) for word in WORDS],
     "pairs": [list(word.upper()) for word in WORDS],
     "numbers": [float(len(word)) for word in WORDS],
+    "steps": [[float(k) for k in range(len(word))] for word in WORDS],
 }
 ESTIMATORS: dict[str, Any] = {
     "labels": hmrnn.HMClassifier, "tags": hmrnn.HMTagger, "pairs": hmrnn.HMTransducer, "numbers": hmrnn.HMRegressor,
+    "steps": hmrnn.HMRegressor,
 }  # fmt: skip
 
 
@@ -35,7 +37,8 @@ def trainer(kind: str, device: str = "cpu", longest: int = 9, **how: Any) -> Tra
     """A new one, for words of at most ``longest`` symbols."""
     given = [(word, target) for word, target in zip(WORDS, TARGETS[kind]) if len(word) <= longest]
     model = ESTIMATORS[kind](hidden_size=6, num_layers=2, embedding_size=4, epochs=9, batch_size=8, **how)
-    corpus = make_corpus(kind, *map(list, zip(*given)), valid_fraction=0.1)  # type: ignore[arg-type]
+    modality: Any = ESTIMATORS[kind]._modality
+    corpus = make_corpus(modality, *map(list, zip(*given)), valid_fraction=0.1)
     return Trainer(model._config(0), corpus, torch.device(device))
 
 
@@ -62,7 +65,7 @@ def test_batches_that_are_alike_hold_the_same_sequences_in_few_shapes() -> None:
         ("labels", {"attend": "segments", "bidirectional": True}, "hm-lstm"),
         ("labels", {"bidirectional": True}, "lstm"), ("labels", {"read_out": "max"}, "lstm"),
         ("tags", {"crf": True}, "hm-lstm"), ("tags", {}, "gru"), ("pairs", {}, "hm-lstm"), ("pairs", {}, "lstm"),
-        ("numbers", {}, "hm-lstm"),
+        ("numbers", {}, "hm-lstm"), ("steps", {}, "lstm"),
     ],
 )  # fmt: skip
 def test_losses_do_not_depend_on_values_that_cannot_be_read(
@@ -131,7 +134,7 @@ def learned(kind: str, rnn: str, captured: bool) -> tuple[Tensor, list[Tensor], 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("rnn", ["hm-lstm", "lstm", "gru"])
-@pytest.mark.parametrize("kind", ["labels", "tags", "pairs", "numbers"])
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs", "numbers", "steps"])
 def test_captured_updates_learn_what_updates_learn_that_are_run(kind: str, rnn: str) -> None:
     captured, run = (learned(kind, rnn, how) for how in (True, False))
     assert captured[2] > 0

@@ -29,7 +29,7 @@ class Decision:
 
     answer: Any
     """The label; or a list with a tag per step or token; or the sequence that was written; or a number or a list of
-    them."""
+    them, of numbers per step one for each."""
     probabilities: dict[Any, float] | list[float]
     """The probability of every label; or that of each tag; or that of each symbol written, given those before it.
     Of numbers nothing."""
@@ -106,6 +106,8 @@ class Decision:
         if not isinstance(self.probabilities, dict):
             each = zip(self.answer, self.probabilities, self.sources())
             lines += [f"  {symbol}  {p:.3f}  from {quoted(source)}" for symbol, p, source in each]
+        elif self.weights.ndim == 2:  # numbers of steps
+            lines += [f"  {shown_numbers(one)}  from {quoted(s)}" for one, s in zip(self.answer, self.sources())]
         else:
             decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
             for part in (part for part in decided if part.weight >= 0.001):

@@ -16,7 +16,7 @@ class NumberScores:
     rmse: float
     mae: float
     mean_rmse: float
-    """RMSE of predicting the mean of the training part for every sequence."""
+    """RMSE of always predicting the mean of the training part."""
     mean_mae: float
     count: int
 
@@ -30,7 +30,7 @@ class NumberScores:
 
     def __str__(self) -> str:
         return (
-            f"R² {self.r2:.4f}, RMSE {self.rmse:.6g}, MAE {self.mae:.6g} of {self.count:,} sequences; always the "
+            f"R² {self.r2:.4f}, RMSE {self.rmse:.6g}, MAE {self.mae:.6g} of {self.count:,} answers; always the "
             f"mean of the training part: RMSE {self.mean_rmse:.6g}, MAE {self.mean_mae:.6g}"
         )
 

@@ -67,9 +67,10 @@ def run(arguments: PredictArguments) -> int:
 def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str:
     """How good the answers are, in a line."""
     if isinstance(model, NumberModel):
-        return str(NumberScores.of(np.reshape(found, (len(found), -1)), np.array(answers), model.numbers.mean))
-    rows = found if model.reads.modality == "tags" else [[answer] for answer in found]
-    right = sum(a == b for got, wanted in zip(rows, answers) for a, b in zip(got, wanted))
+        rows = [np.reshape(one, wanted.shape) for one, wanted in zip(found, answers)]
+        return str(NumberScores.of(np.concatenate(rows), np.concatenate(answers), model.numbers.mean))
+    each = found if model.reads.modality == "tags" else [[answer] for answer in found]
+    right = sum(a == b for got, wanted in zip(each, answers) for a, b in zip(got, wanted))
     total = sum(map(len, answers))
     return f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right"
 
@@ -83,11 +84,11 @@ def _given(path: str, name: str, model: LabelledModel) -> Labelled:
     return found
 
 
-def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[list[Any]]:
+def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:
     """The right answers of each sequence, as the model gives them; InputError if it knows none of them."""
     reads = model.reads
     if isinstance(model, NumberModel):
-        return model.checked(given.answers, len(given.sequences), names.y).tolist()
+        return model.checked(given.answers, sequences(given.sequences, names.X), names)
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings
     items = sequences(given.sequences, names.X)
     if reads.modality == "pairs":
@@ -109,7 +110,8 @@ def _answers(model: LabelledModel, asked: list[Item], how: dict[str, Any]) -> tu
     """The answer to each sequence; of labels with the probability, of numbers with the deviation, in a list."""
     if isinstance(model, NumberModel):
         means, deviations = model.predict(asked, return_std=True)
-        return means.tolist(), [[shown_numbers(one)] for one in deviations.tolist()]
+        first = [one[0] for one in deviations] if model.numbers.steps else deviations  # it is the same at all steps
+        return [one.tolist() for one in means], [[shown_numbers(one)] for one in first]
     if not isinstance(model, LabelModel):
         return list(model.predict(asked, **how)), [[]] * len(asked)
     chances = model.predict_proba(asked)

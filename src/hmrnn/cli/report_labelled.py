@@ -7,8 +7,6 @@ import itertools
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from hmrnn.analysis.decision import Decision, shown_answer, shown_numbers
 from hmrnn.analysis.edits import span_f1
 from hmrnn.analysis.render import visible
@@ -37,7 +35,8 @@ def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
 def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
     """The right answers as users give them."""
     if isinstance(model, NumberModel):
-        return model.numbers.shaped(model.numbers.decode(np.concatenate(examples.targets))).tolist()
+        each = [model.numbers.shaped(model.numbers.decode(one)).tolist() for one in examples.targets]
+        return each if model.numbers.steps else [one[0] for one in each]
     classes = model.reads.classes
     if model.reads.modality == "labels":
         return [classes[one[0]] for one in examples.targets]

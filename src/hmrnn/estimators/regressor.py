@@ -24,11 +24,13 @@ class HMRegressor(SequenceEstimator):
     ``cross_val_score`` and ``TransformedTargetRegressor`` work.
 
     X is as for :class:`HMClassifier`; y is (n,) numbers, or (n, targets) for several, and ``predict`` gives the same
-    shape. They are scaled by their mean and deviation in the training part. ``score`` is R².
+    shape. A list of arrays (steps,) or (steps, targets), as long as their sequences, is an answer for each step, or for
+    each token, as of :class:`HMTagger`; ``bidirectional=True`` lets it depend on later steps. Numbers are scaled by
+    their mean and deviation in the training part. ``score`` is R².
 
     Args:
         read_out: how the outputs of all steps become one: "attention", "mean", "max", "last", or "tree": a tree-LSTM
-            over the hierarchy of segments, in one direction.
+            over the hierarchy of segments, in one direction. Numbers of steps need none, nor ``attend``.
         dropout: share of the units that the read-out does not see while training.
         hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, attend, level, rates, weight_decay,
             epochs, batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
@@ -84,7 +86,7 @@ class HMRegressor(SequenceEstimator):
         return {"read_out": self.read_out, "attend": self.attend, "level": self.level}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMRegressor:
-        """Learn from sequences and their numbers; ``sample_weight`` is one number per sequence."""
+        """Learn from sequences and their numbers; ``sample_weight`` is one weight per sequence."""
         self._fit(X, y, sample_weight=sample_weight)
         return self
 

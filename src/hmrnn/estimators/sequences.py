@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
 import re
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -126,10 +127,8 @@ class SequenceEstimator(Estimator):
     def _fit(self, X: Any, y: Any, *, sample_weight: Any = None, class_weight: ClassWeight = None, **how: Any) -> None:
         seed = seed_of(self.random_state)
         config = _plain(self._config(seed))
-        try:
+        with _parameters():
             config.check()
-        except InputError as error:  # it names settings such as train.epochs, which are parameters here
-            raise InputError(re.sub(r"\b(model|train|regularise|detectors|data)\.(?=\w)", "", str(error))) from error
         device = find_device(self.device)
         corpus = make_corpus(
             self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
@@ -138,7 +137,8 @@ class SequenceEstimator(Estimator):
         if not corpus.held_out:  # the training loss does not say when to stop
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=config.train.epochs))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            trainer = Trainer(config, corpus, device)
+            with _parameters():
+                trainer = Trainer(config, corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []
             for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
                 if event["event"] == "valid":
@@ -227,6 +227,15 @@ class SequenceEstimator(Estimator):
         if not model.reads.symbols:
             self.n_features_in_ = model.reads.size
         return self
+
+
+@contextlib.contextmanager
+def _parameters() -> Iterator[None]:
+    """Within it errors name parameters, such as epochs, where they would name settings, such as train.epochs."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(re.sub(r"\b(model|train|regularise|detectors|data)\.(?=\w)", "", str(error))) from error
 
 
 def _is_number(value: Any) -> bool:

@@ -18,7 +18,7 @@ from hmrnn.data.labels.sequences import Item
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import evaluating
 from hmrnn.nn.output import Output, changes
-from hmrnn.nn.sequences import RegressorModel, SequenceModel, flat_directions
+from hmrnn.nn.sequences import GaussianModel, SequenceModel, flat_directions
 from hmrnn.ops.cuda.captures import uncaptured
 
 BATCH = 64
@@ -32,7 +32,7 @@ class LabelEvaluation:
     """The result of a model on labelled sequences."""
 
     targets: int
-    """Labels, tags, symbols or sequences with numbers that were asked for."""
+    """Labels, tags, symbols, and numbers or rows of them that were asked for."""
     nats: float
     """Per target, weighted as in training."""
     error: float
@@ -56,7 +56,7 @@ def evaluate_labelled(
     batches = LabelBatches(examples, batch_size)
     device = next(model.parameters()).device
     detectors = model.rnn.num_boundaries * (2 if model.config.bidirectional else 1)  # 0 of a baseline
-    answers = len(model.deviation) if isinstance(model, RegressorModel) else 0
+    answers = len(model.deviation) if isinstance(model, GaussianModel) else 0
     total = torch.zeros(6 + answers + detectors + model.rnn.num_layers, dtype=torch.float64, device=device)
     mine = range(share[0], len(batches), share[1])
     autocast = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
@@ -103,8 +103,7 @@ def read_labelled(
     model: SequenceModel, reads: Labelling, items: Sequence[Item]
 ) -> Iterator[tuple[list[int], tuple[torch.Tensor, ...]]]:
     """Groups of sequences of similar length: their places in ``items``, and inputs, lengths, counted, places."""
-    none = [np.zeros(1, np.int64)] * len(items)
-    places = [reads.places(one) if reads.modality == "tags" else none[0] for one in items]
+    places = [reads.places(one) for one in items]
     targets = [np.zeros(len(one), np.int64) for one in places]
     examples = Examples(list(items), [reads.encode(one) for one in items], targets, places, np.ones(len(items)))
     order = np.argsort(examples.lengths, kind="stable")

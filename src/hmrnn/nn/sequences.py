@@ -33,11 +33,11 @@ class Judged(NamedTuple):
     nats: Tensor
     """(B,): -log of the probability of the targets of each sequence; of numbers, of their density."""
     wrong: Tensor
-    """(B,): how many targets are not the likeliest; of numbers, the mean squared error of those of a sequence."""
+    """(B,): how many targets are not the likeliest; of numbers, the sum of mean squared errors."""
     out: Output
     state: Any
     squares: Tensor | None = None
-    """(B, numbers): squared errors; None if targets are classes."""
+    """(B, numbers): squared errors, of numbers per step their sums; None if targets are classes."""
 
 
 class Encoded(NamedTuple):
@@ -218,10 +218,10 @@ class ClassifierModel(SequenceModel):
         return Judged(nats, (logits.argmax(-1) != targets[0]).float(), encoded.out, encoded.state)
 
 
-class RegressorModel(ClassifierModel):
-    """Numbers per sequence: what a ClassifierModel has as logits are means of Gaussians.
+class GaussianModel(SequenceModel):
+    """What models of numbers share: the deviation of a Gaussian for each number of an answer.
 
-    Their deviation is one for each number. It is no weight: :meth:`fit_deviation` sets it to that of the errors on
+    The deviation is one for each number. It is no weight: :meth:`fit_deviation` sets it to that of the errors on
     sequences that are held out, so that the errors on those that the network learns by heart cannot lower it. Numbers,
     means and deviations are in deviations of the training part.
     """
@@ -232,16 +232,20 @@ class RegressorModel(ClassifierModel):
         super().make_head(classes, config)
         self.register_buffer("deviation", torch.ones(classes))
 
-    @staticmethod
-    def decisive(logits: Tensor) -> Tensor:
-        """(B,): the sum of the means."""
-        return logits.sum(-1)
-
     def fit_deviation(self, squares: Sequence[float]) -> float:
         """Set the deviations to the roots of these mean squared errors; the mean nats of these errors."""
         errors = torch.tensor(squares, dtype=torch.float64)
         self.deviation.copy_(errors.sqrt().clamp(min=LEAST))
         return float(gaussian_nats(errors, self.deviation.cpu().double()))
+
+
+class RegressorModel(GaussianModel, ClassifierModel):
+    """Numbers per sequence: what a ClassifierModel has as logits are means of Gaussians."""
+
+    @staticmethod
+    def decisive(logits: Tensor) -> Tensor:
+        """(B,): the sum of the means."""
+        return logits.sum(-1)
 
     def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
         means, _, encoded = self.predict(x, lengths)
@@ -271,6 +275,11 @@ class TaggerModel(SequenceModel):
         starts = torch.cat([torch.zeros_like(places[:1]), places[:-1] + 1]).minimum(places)  # of spelled tokens
         return self.softmax(self.features(encoded.out, places, starts)).float()
 
+    @staticmethod
+    def decisive(scores: Tensor, tags: Tensor) -> Tensor:
+        """(N, B): the scores of tags (N, B)."""
+        return scores.gather(2, tags[..., None])[..., 0]
+
     def weights(self, x: Tensor, lengths: Tensor, places: Tensor, tags: Tensor, counted: Tensor) -> Tensor:
         """(N, T, B): the share of each step in the scores of tags (N, B).
 
@@ -281,7 +290,7 @@ class TaggerModel(SequenceModel):
         group = steps * count // len(tags)
 
         def judge(encoded: Encoded, lengths: Tensor) -> Tensor:
-            scores = self._scores(encoded, places.clone()).gather(2, tags.clone()[..., None])[..., 0]  # (N, B)
+            scores = self.decisive(self._scores(encoded, places.clone()), tags.clone())
             scores = scores.masked_fill(steps.clone()[:, None] >= counted.clone(), 0)
             return scores.new_zeros(count, scores.shape[1]).index_add(0, group.clone(), scores)
 
@@ -303,3 +312,19 @@ class TaggerModel(SequenceModel):
             nats = self.crf.nats(scores, targets, counted)
             found = scores.argmax(-1) if self.training else self.crf.decode(scores, counted)
         return Judged(nats, ((found != targets) & active).sum(0).float(), encoded.out, encoded.state)
+
+
+class StepRegressorModel(GaussianModel, TaggerModel):
+    """Numbers per place, the last step of a token: what a TaggerModel has as scores are means of Gaussians."""
+
+    @staticmethod
+    def decisive(scores: Tensor, tags: Tensor) -> Tensor:
+        """(N, B): the sums of the means."""
+        return scores.sum(-1)
+
+    def forward(self, x: Tensor, lengths: Tensor, targets: Tensor, counted: Tensor, places: Tensor) -> Judged:
+        means, encoded = self.predict(x, lengths, places)
+        active = torch.arange(len(targets), device=x.device)[:, None] < counted
+        squares = torch.where(active[..., None], (means - targets).square(), 0.0)
+        nats = torch.where(active, gaussian_nats(squares, self.deviation), 0.0).sum(0)
+        return Judged(nats, squares.mean(-1).sum(0), encoded.out, encoded.state, squares.sum(0))

@@ -14,13 +14,20 @@ from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.config import Config
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags, check_weights
 from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.labels.numbers import Numbers, check_numbers
-from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, sequences
+from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Names, sequences
 from hmrnn.errors import InputError
 from hmrnn.inference.labelled import read_labelled, segmentation
 from hmrnn.nn.checks import positive
 from hmrnn.nn.models import evaluating
-from hmrnn.nn.sequences import ClassifierModel, RegressorModel, SequenceModel, TaggerModel, on_steps
+from hmrnn.nn.sequences import (
+    ClassifierModel,
+    RegressorModel,
+    SequenceModel,
+    StepRegressorModel,
+    TaggerModel,
+    on_steps,
+)
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
@@ -115,9 +122,9 @@ class LabelModel(LabelledModel):
 
 
 class NumberModel(LabelledModel):
-    """A number per sequence, or a row of numbers."""
+    """A number, or a row of numbers, per sequence or per step."""
 
-    network: RegressorModel
+    network: RegressorModel | StepRegressorModel
 
     @property
     def numbers(self) -> Numbers:
@@ -129,58 +136,77 @@ class NumberModel(LabelledModel):
         """(numbers,): the deviation of the errors on the validation part of the training."""
         return self.network.deviation.double().cpu().numpy() * self.numbers.deviation
 
-    def _means(self, X: Any) -> np.ndarray:
-        """(sequences, numbers), not scaled."""
-        items = self._items(X)
-        result = np.zeros((len(items), self.labelling.outputs))
-        for chosen, (inputs, lengths, _, _) in self._groups(items):
-            result[chosen] = self.network.predict(inputs, lengths)[0].double().cpu().numpy()
-        return self.numbers.decode(result)
+    def _means(self, items: list[Item], weigh: bool = False) -> Iterator[tuple[int, np.ndarray, Any]]:
+        """For each sequence, in any order: its place, its numbers (N, numbers), and the rest; N is 1 or the steps.
+
+        The rest is the output, its row, and with ``weigh`` the weights (steps,) or (N, steps).
+        """
+        network = self.network
+        for chosen, (inputs, lengths, counted, places) in self._groups(items):
+            weights: torch.Tensor | None = None
+            if isinstance(network, StepRegressorModel):
+                means, encoded = network.predict(inputs, lengths, places)
+                if weigh:
+                    weights = network.weights(inputs, lengths, places, places, counted).cpu().movedim(-1, 0)
+            else:
+                one, weights, encoded = (network.explain if weigh else network.predict)(inputs, lengths)
+                means, weights = one[None], None if weights is None else weights.cpu().T
+            decoded = self.numbers.decode(means.double().cpu().numpy())
+            for row, k in enumerate(chosen):
+                N, T = int(counted[row]), int(lengths[row])
+                each = None if weights is None else weights[row][..., :T].float().numpy()
+                yield k, decoded[:N, row], (encoded.out, row, each if each is None or each.ndim == 1 else each[:N])
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """(sequences,) or (sequences, numbers), as in training; with ``return_std`` also their deviations.
+        """(sequences,) or (sequences, numbers); of numbers per step a list of (steps,) or (steps, numbers).
 
-        These are the same for all sequences: ``deviation``.
+        With ``return_std`` also their deviations, in the same shape: those of ``deviation``, the same for all.
         """
-        means = self.numbers.shaped(self._means(X))
-        if not return_std:
-            return means
-        return means, np.zeros_like(means) + self.numbers.shaped(self.deviation)
+        found = self._in_order((k, means) for k, means, _ in self._means(self._items(X)))
+        answers: Any = [self.numbers.shaped(means) for means in found]
+        sure: Any = [np.zeros_like(one) + self.numbers.shaped(self.deviation) for one in answers]
+        if not self.numbers.steps:
+            answers, sure = np.concatenate(answers), np.concatenate(sure)
+        return (answers, sure) if return_std else answers
 
-    def checked(self, y: Any, count: int, name: Name = ARGUMENTS.y) -> np.ndarray:
-        """(sequences, numbers): the right answers; InputError unless there are as many for each as are predicted."""
-        wanted, _ = check_numbers(y, count, name)
-        if wanted.shape[1] != self.labelling.outputs:
+    def checked(self, y: Any, items: list[Item], names: Names = ARGUMENTS) -> list[np.ndarray]:
+        """(N, numbers) for each sequence: the right answers; InputError unless there are as many as are predicted."""
+        if self.numbers.steps:
+            wanted, _ = check_step_numbers(y, items, names)
+        else:
+            wanted = list(check_numbers(y, len(items), names.y)[0][:, None])
+        if wanted[0].shape[1] != self.labelling.outputs:
+            each, got = "step" if self.numbers.steps else "sequence", wanted[0].shape[1]
             raise InputError(
-                f"this model predicts {self.labelling.outputs} number(s) for each sequence; {name.whole} holds "
-                f"{wanted.shape[1]}"
+                f"this model predicts {self.labelling.outputs} number(s) for each {each}; {names.y.whole} holds {got}"
             )
         return wanted
 
+    def _compared(self, X: Any, y: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """For each sequence (N, numbers): those predicted, and the right ones."""
+        items = self._items(X)
+        return self._in_order((k, means) for k, means, _ in self._means(items)), self.checked(y, items)
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², of rows of numbers the mean over the columns: 1 is perfect, 0 is as good as the mean of y."""
-        means = self._means(X)
-        wanted = self.checked(y, len(means))
-        return r_squared(means, wanted, check_weights(sample_weight, len(means)))
+        found, wanted = self._compared(X, y)
+        weights = np.repeat(check_weights(sample_weight, len(found)), [len(one) for one in found])
+        return r_squared(np.concatenate(found), np.concatenate(wanted), weights)
 
     def scores(self, X: Any, y: Any) -> NumberScores:
-        """R², RMSE and MAE, and what predicting the mean of the training part for every sequence has."""
-        means = self._means(X)
-        return NumberScores.of(means, self.checked(y, len(means)), self.numbers.mean)
+        """R², RMSE and MAE, and what predicting the mean of the training part has."""
+        found, wanted = self._compared(X, y)
+        return NumberScores.of(np.concatenate(found), np.concatenate(wanted), self.numbers.mean)
 
     def explain(self, X: Any) -> list[Decision]:
-        """The number for each sequence with its deviation, the segments found, and the weight of each."""
+        """The number for each sequence or step with its deviation, the segments found, and the weight of each."""
         items, found = self._items(X), []
         deviation = self.numbers.shaped(self.deviation).tolist()
-        for chosen, (inputs, lengths, _, _) in self._groups(items):
-            means, weights, encoded = self.network.explain(inputs, lengths)
-            answers = self.numbers.shaped(self.numbers.decode(means.double().cpu().numpy())).tolist()
-            steps = weights.float().cpu().numpy()
-            for row, k in enumerate(chosen):
-                pieces = self.labelling.pieces(items[k])
-                shown = segmentation(self.network, encoded.out, row, pieces)
-                weighed, series = steps[: len(pieces), row], not self.labelling.symbols
-                found.append((k, Decision(answers[row], {}, shown, weighed, series, deviation)))
+        for k, means, (out, row, weights) in self._means(items, weigh=True):
+            answers = self.numbers.shaped(means).tolist()
+            shown = segmentation(self.network, out, row, self.labelling.pieces(items[k]))
+            answer, series = answers if self.numbers.steps else answers[0], not self.labelling.symbols
+            found.append((k, Decision(answer, {}, shown, weights, series, deviation)))
         return self._in_order(found)
 
 

@@ -11,16 +11,25 @@ import torch
 from torch import Tensor
 
 from hmrnn.checkpoint import Reads
-from hmrnn.config import Config
+from hmrnn.config import Config, ModelConfig
 from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import LabelCorpus
 from hmrnn.data.labels.labelling import Labelling, counts
+from hmrnn.errors import InputError
 from hmrnn.inference.labelled import evaluate_labelled
-from hmrnn.nn.sequences import ClassifierModel, RegressorModel, SequenceModel, TaggerModel, flat_directions
+from hmrnn.nn.sequences import (
+    ClassifierModel,
+    GaussianModel,
+    RegressorModel,
+    SequenceModel,
+    StepRegressorModel,
+    TaggerModel,
+    flat_directions,
+)
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.tasks.base import Loss, Validation, chances
 
-PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "sequence"}
+PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "answer"}
 _MODELS: dict[str, Any] = {
     "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
 }  # fmt: skip
@@ -28,7 +37,7 @@ _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability
 
 
 class LabelledTask:
-    """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag, symbol to write, or sequence with numbers."""
+    """A :class:`hmrnn.tasks.base.Task` measured in nats per label, tag, symbol to write, or answer in numbers."""
 
     unit = "nats"
     carries_state = False
@@ -56,7 +65,14 @@ class LabelledTask:
 
     @staticmethod
     def make_model(config: Config, reads: Labelling, engine: str) -> SequenceModel:
-        kind = _MODELS[reads.modality]
+        kind, m = _MODELS[reads.modality], config.model
+        if reads.numbers is not None and reads.numbers.steps:
+            kind = StepRegressorModel
+            if (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
+                raise InputError(
+                    "model.read_out and model.attend are for numbers of whole sequences; that of a step is read there, "
+                    "so leave them out"
+                )
         model: SequenceModel = kind(
             reads.size, bool(reads.symbols), reads.outputs, config.model, engine=engine, detectors=config.detectors
         )
@@ -87,7 +103,7 @@ class LabelledTask:
             self.model, self.corpus.valid, batch_size=t.batch_size, precision=t.precision, progress=progress,
             share=self.share,
         )  # fmt: skip
-        nats = self.model.fit_deviation(result.squares) if isinstance(self.model, RegressorModel) else result.nats
+        nats = self.model.fit_deviation(result.squares) if isinstance(self.model, GaussianModel) else result.nats
         return Validation(nats, *result.work, result.targets, result.error)
 
     def describe(self) -> str:

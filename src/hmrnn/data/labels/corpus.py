@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
-from hmrnn.data.labels.numbers import Numbers, check_numbers
+from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers, per_step
 from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
 from hmrnn.errors import InputError
 
@@ -31,9 +31,9 @@ class Examples:
     """Indices (T,), or scaled steps (T, channels)."""
     targets: list[np.ndarray]
     """Class indices: (1,) of a label, (N,) of tags, (M,) of the symbols to write, the last of which is the end. Of
-    numbers (1, numbers) in float32, scaled."""
+    numbers (1, numbers) or (N, numbers) in float32, scaled."""
     places: list[np.ndarray]
-    """(N,): the steps at which tags are read; (1,) the last step otherwise."""
+    """(N,): the steps at which answers are read, of tags or of numbers per step; (1,) the last step otherwise."""
     weights: np.ndarray
     """(sequences,): the weight of each in the loss."""
 
@@ -84,17 +84,20 @@ def make_corpus(
     """Check, split and encode labelled sequences.
 
     The validation part is drawn by ``seed``: of labels, the same share of every class; of pairs, no first sequence is
-    in both parts. With ``valid_fraction`` 0 the training part also validates; None: 0.1, or 0 of fewer
-    than FEW sequences. ``spelled``: read tokens character by
-    character; None: if any token of a tagged sequence has more than one. ``names``: what errors call X and y.
+    in both parts. With ``valid_fraction`` 0 the training part also validates; None: 0.1, or 0 of fewer than FEW
+    sequences. ``spelled``: read tokens character by character; None: if any token has more than one and each token an
+    answer. ``names``: what errors call X and y.
     """
     X = list(X) if isinstance(X, Iterator) else X
     inputs = sequences(X, names.X, tokens=True if spelled else None)
-    text, channels, rows, classes = False, columns(next(iter(X))), False, []
+    text, channels, rows, classes, steps = False, columns(next(iter(X))), False, [], modality == "tags"
     about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
-    if modality == "numbers":
+    targets: Any
+    if modality == "numbers" and per_step(y, inputs):
+        steps, (targets, rows) = True, check_step_numbers(y, inputs, names)
+    elif modality == "numbers":
         whole, rows = check_numbers(y, len(inputs), names.y, about)
-        targets: list[Any] = list(whole[:, None])  # (1, numbers) each
+        targets = list(whole[:, None])  # (1, numbers) each
     elif modality == "labels":
         targets = [[label] for label in check_labels(y, len(inputs), names.y, about)]
     elif modality == "tags":
@@ -106,7 +109,7 @@ def make_corpus(
     if modality != "numbers":
         classes = _classes(modality, targets, names.y)
     if spelled is None:
-        spelled = modality == "tags" and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
+        spelled = steps and any(len(t) > 1 for one in inputs if isinstance(one, tuple) for t in one)
     weights = check_weights(sample_weight, len(inputs))
     if not weights.all():  # as if they were not given; a part of such sequences alone would measure nothing
         used = np.flatnonzero(weights)
@@ -114,7 +117,7 @@ def make_corpus(
     if valid_fraction is None:
         valid_fraction = 0.1 if len(inputs) >= FEW else 0.0
     train, valid = _split(modality, inputs, targets, valid_fraction, np.random.default_rng([seed, 1]), names.X)
-    numbers = Numbers.of([targets[k] for k in train], rows) if modality == "numbers" else None
+    numbers = Numbers.of([targets[k] for k in train], rows, steps) if modality == "numbers" else None
     reads = Labelling.of(
         modality, [inputs[k] for k in train], classes, spelled=spelled, text=text, channels=channels, numbers=numbers
     )
@@ -135,8 +138,7 @@ def make_corpus(
     def part(chosen: np.ndarray) -> Examples:
         return Examples(
             [inputs[k] for k in chosen], [reads.encode(inputs[k]) for k in chosen], [encoded[k] for k in chosen],
-            [reads.places(inputs[k]) if modality == "tags" else np.array([len(inputs[k]) - 1]) for k in chosen],
-            weights[chosen],
+            [reads.places(inputs[k]) for k in chosen], weights[chosen],
         )  # fmt: skip
 
     learned = part(train)

@@ -184,7 +184,9 @@ def _together(sequences: list[Any], answers: list[Any], name: str, modality: Mod
 
 
 def _number(answer: Any, k: int, name: str) -> Any:
-    """The number in a cell of a table; others as given, to be checked with those of other files."""
+    """The number in a cell of a table, or those in a list of cells; others as given, to be checked later."""
+    if isinstance(answer, list):
+        return [_number(one, k, name) for one in answer]
     if isinstance(answer, str) and not _is_number(answer):
         header = "" if k else "; the first row may name the columns: text and number, or series and number"
         raise InputError(f"{names_in(name).y[k]} must be a number; got {answer!r}{header}")
@@ -305,6 +307,8 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
             raise InputError(f"{name}: series {short} needs a tag at every step, or none has any")
         return _together(list(series.values()), [answers[key] for key in series if answers], name, modality)
     several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
+    if modality == "numbers" and several and all(len(answers.get(key, ())) == len(series[key]) for key in series):
+        return _together(list(series.values()), [answers[key] for key in series], name, modality)  # one for each step
     if several is not None:
         first, second = list(dict.fromkeys(answers[several]))[:2]
         raise InputError(f"{name}: series {several} must have one {ANSWER[modality]}; got {first} and {second}")

@@ -29,7 +29,7 @@ class Labelling:
 
     Args:
         modality: "labels" (one per sequence), "tags" (one per step or token), "pairs" (a sequence) or "numbers" (one or
-            a row of them per sequence).
+            a row of them per sequence, or per step).
         classes: the labels, the tags, or the symbols of the second sequences; empty for numbers.
         symbols: the input symbols in ascending order; empty for series. One more index stands for all others.
         mean, deviation: of each channel of a series; empty for symbols.
@@ -103,6 +103,11 @@ class Labelling:
         """Number of classes, or of numbers of an answer."""
         return len(self.classes) if self.numbers is None else len(self.numbers.mean)
 
+    @property
+    def per_step(self) -> bool:
+        """Whether there is an answer for each step or token."""
+        return self.modality == "tags" or (self.numbers is not None and self.numbers.steps)
+
     def encode(self, data: Item) -> np.ndarray:
         """Indices (T,) of the symbols of a sequence, or scaled steps (T, channels)."""
         if isinstance(data, np.ndarray):
@@ -118,7 +123,9 @@ class Labelling:
         return np.array([self._index.get(symbol, unknown) for symbol in self._read(data)], np.int64)
 
     def places(self, data: Item) -> np.ndarray:
-        """(N,): the step at which each tag of a sequence is read."""
+        """(N,): the step at which each answer of a sequence is read: each step or token, or the last."""
+        if not self.per_step:
+            return np.array([len(data) - 1])
         if not self.spelled:
             return np.arange(len(data))
         return np.cumsum([len(token) + 1 for token in data]) - 1

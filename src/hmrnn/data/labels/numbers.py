@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.data.labels.sequences import ARGUMENTS, Name, number_array, scale_of, scaled
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, number_array, scale_of, scaled
 from hmrnn.errors import InputError
 
 _LARGEST = 1e100
@@ -23,11 +23,13 @@ class Numbers:
     Args:
         mean, deviation: of each number of an answer in the training part.
         rows: whether an answer is a row of numbers, perhaps of one; else it is a number.
+        steps: whether there is an answer for each step or token, not one for the sequence.
     """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     rows: bool = False
+    steps: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.mean)
@@ -37,10 +39,10 @@ class Numbers:
             raise InputError("the means of numbers to answer must be finite, and their deviations positive")
 
     @staticmethod
-    def of(answers: Sequence[np.ndarray], rows: bool) -> Numbers:
+    def of(answers: Sequence[np.ndarray], rows: bool, steps: bool) -> Numbers:
         """Those of these answers (N, numbers) of the training part; a constant has deviation 1."""
         mean, deviation = (tuple(found.tolist()) for found in scale_of(np.concatenate(answers)))
-        return Numbers(mean, deviation, rows)
+        return Numbers(mean, deviation, rows, steps)
 
     def encode(self, answer: np.ndarray) -> np.ndarray:
         """Answers (N, numbers) as a network learns them, in float32."""
@@ -76,7 +78,46 @@ def check_numbers(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "")
         raise InputError(f"{name.whole} must hold a number per sequence, or as many for each{got}")
     if len(array) != count:
         raise InputError(f"there must be one number per sequence; got {count} sequences and {len(array)}{about}")
-    whole = array.astype(np.float64).reshape(count, -1)
+    return _finite(array, name), array.ndim == 2
+
+
+def per_step(y: Any, inputs: Sequence[Item]) -> bool:
+    """Whether y holds answers for each step: lists that are as long as the sequences, or of unequal lengths.
+
+    An array or a table (sequences, numbers) never does.
+    """
+    if getattr(y, "ndim", 3) == 2 or not isinstance(y, list | tuple | np.ndarray):
+        return False
+    if not len(y) or not all(isinstance(one, list | tuple) or getattr(one, "ndim", 0) for one in y):
+        return False
+    sizes = [len(one) for one in y]
+    return len(set(sizes)) > 1 or sizes == [len(one) for one in inputs]
+
+
+def check_step_numbers(y: Any, inputs: Sequence[Item], names: Names = ARGUMENTS) -> tuple[list[np.ndarray], bool]:
+    """For each sequence (steps, numbers), and whether answers are rows; InputError unless there is one per step."""
+    if len(y) != len(inputs):
+        raise InputError(f"there must be a list of numbers per sequence; got {len(inputs)} sequences and {len(y)}")
+    found, kinds = [], set()
+    for k, (one, read) in enumerate(zip(y, inputs)):
+        array = number_array(one)
+        if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+            raise InputError(f"{names.y[k]} must hold a number, or a row of numbers, per step; got {reprlib.repr(one)}")
+        if len(array) != len(read):
+            raise InputError(
+                f"there must be one number per step, or as many for each sequence; {names.X[k]} has {len(read)} steps "
+                f"and {names.y[k]} {len(array)} numbers"
+            )
+        kinds.add(array.shape[1:])
+        found.append(_finite(array, names.y.inside(k, "number")))
+    if len(kinds) > 1:
+        raise InputError(f"{names.y.whole} must hold as many numbers for each step")
+    return found, kinds != {()}
+
+
+def _finite(array: np.ndarray, name: Name) -> np.ndarray:
+    """(N, numbers) in float64; InputError about numbers that are too large or not finite."""
+    whole = array.astype(np.float64).reshape(len(array), -1)
     fits = (np.abs(whole) <= _LARGEST).all(axis=1)  # NaN does not
     if not fits.all():
         k = int(fits.argmin())
@@ -84,4 +125,4 @@ def check_numbers(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "")
         raise InputError(
             f"numbers to predict must be finite, of at most {_LARGEST:g} in size; got {shown} as {name[k]}"
         )
-    return whole, array.ndim == 2
+    return whole
