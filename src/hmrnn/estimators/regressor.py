@@ -32,9 +32,9 @@ class HMRegressor(SequenceEstimator):
         read_out: how the outputs of all steps become one: "attention", "mean", "max", "last", or "tree": a tree-LSTM
             over the hierarchy of segments, in one direction. Numbers of steps need none, nor ``attend``.
         dropout: share of the units that the read-out does not see while training.
+        validation_fraction: as of :class:`HMClassifier`, but a tenth of few sequences, too: it measures the deviation.
         hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, attend, level, rates, weight_decay,
-            epochs, batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
-            :class:`HMClassifier`.
+            epochs, batch_size, learning_rate, patience, device, random_state, verbose: as of :class:`HMClassifier`.
 
     Attributes after ``fit``: model_ (as :func:`hmrnn.load` returns it), n_iter_, loss_curve_ (validation, in nats of
     the scaled numbers) and n_features_in_, as of :class:`HMClassifier`.
