@@ -1,6 +1,7 @@
 """The same numbers on every run: one thread, one seed, no random examples."""
 
 import fcntl
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: runs with HMRNN_FULL_GRIDS=1, as in make stress"))
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # no search for garbage looks through what was imported and collected
 
 
 @pytest.fixture(autouse=True)

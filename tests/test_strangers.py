@@ -13,6 +13,7 @@ ROOT = Path(hmrnn.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "pty"}
 NETWORK = {"urllib.request", "http.client", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "urllib3", "socket"}
+TRUST = ("allow_pickle", "shell", "trusted")
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "torch.jit.load", "torch.hub.load",
          "os.system", "os.popen", "yaml.load", "pickle.load", "pickle.loads"}  # fmt: skip
 
@@ -30,13 +31,14 @@ def dangers(code: str) -> Iterator[str]:
         yield from (f"{name} in line {node.lineno}" for name in names if name.split(".")[0] in MODULES)  # type: ignore[attr-defined]
         if not isinstance(node, ast.Call):
             continue
-        called, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        called = ast.unparse(node.func)
+        given = {word.arg: ast.unparse(word.value) for word in node.keywords if word.arg in TRUST}
         if called in CALLS:
             yield f"{called} in line {node.lineno}"
         reads_arrays = called in ("np.load", "numpy.load", "np.lib.format.read_array", "format.read_array")
         if reads_arrays and given.get("allow_pickle") != "False":
             yield f"{called} without allow_pickle=False in line {node.lineno}"
-        if given.get("allow_pickle") == "True" or given.get("shell") == "True" or given.get("trusted") == "True":
+        if "True" in given.values():
             yield f"{called} with {given} in line {node.lineno}"
 
 

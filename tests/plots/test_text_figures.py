@@ -65,7 +65,7 @@ def test_blocks_are_white_at_boundaries_and_black_elsewhere(draw) -> None:  # ty
     assert {"boundary", "no boundary"} <= set(labels(figure))
 
 
-@pytest.mark.parametrize(("length", "rows"), [(1, [1]), (89, [89]), (90, [90]), (91, [90, 1]), (270, [90, 90, 90])])
+@pytest.mark.parametrize(("length", "rows"), [(1, [1]), (90, [90]), (91, [90, 1]), (190, [90, 90, 10])])
 def test_each_block_lies_under_its_symbol(length: int, rows: list[int]) -> None:
     result = made(TEXT[:length])
     figure = figure4(result)
@@ -109,7 +109,7 @@ def test_heat_map_shows_the_norms_on_each_layers_own_scale() -> None:
     assert meshes(figure3(result), "h1") == []
 
 
-@pytest.mark.parametrize(("layers", "length"), [(1, 20), (2, 100), (3, 270), (3, 5), (7, 95)])
+@pytest.mark.parametrize(("layers", "length"), [(1, 20), (3, 270), (7, 95)])
 @pytest.mark.parametrize("draw", [figure3, figure4])
 def test_nothing_overlaps_or_leaves_the_page(draw, layers: int, length: int) -> None:  # type: ignore[no-untyped-def]
     figure = draw(made(TEXT[:length], layers))

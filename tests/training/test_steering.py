@@ -273,7 +273,7 @@ def where_words_end(updates: int, **how: Any) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("kind", "margin"),
-    [("rise", 0.0), pytest.param("uncertainty", 0.5, marks=pytest.mark.slow), ("entropy", 0.5)],
+    [("rise", 0.0), *(pytest.param(kind, 0.5, marks=pytest.mark.slow) for kind in ("uncertainty", "entropy"))],
 )
 def test_detectors_go_where_the_surprise_is(kind: str, margin: float) -> None:
     f1, precision = where_words_end(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import signal
 import socket
 import traceback
@@ -23,9 +24,14 @@ STOP_AT = 3
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [found.getsockname()[1] for found in sockets]
+    """Below those that the system gives to sockets of port 0: no other test takes one before it is used."""
+    found: list[int] = []
+    candidates = iter(random.SystemRandom().sample(range(15_000, 30_000), 200))
+    while len(found) < count:
+        port = next(candidates)
+        with contextlib.suppress(OSError), socket.create_server(("localhost", port)):
+            found.append(port)
+    return found
 
 
 def fork(alive: list[str], controlled: list[str]) -> list[str]:

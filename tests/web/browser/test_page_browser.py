@@ -17,7 +17,7 @@ from hmrnn.web.shelf import Shelf, open_shelf
 
 from .browsing import Open, edges, needed, shown, write
 
-pytestmark = needed
+pytestmark = [needed, pytest.mark.long]  # and in one process, which has the browser
 
 TEXT = "the quick brown fox jumps over the lazy dog and then it sleeps"
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from .browsing import Open, edges, needed, shown
 
-pytestmark = needed
+pytestmark = [needed, pytest.mark.long]  # and in one process, which has the browser
 
 
 def test_drawing_is_segmented_and_the_network_writes(visit: Open) -> None:

@@ -24,7 +24,7 @@ from pairs import FULL
 
 from .browsing import Open, needed, shown
 
-pytestmark = needed
+pytestmark = [needed, pytest.mark.long]  # and in one process, which has the browser
 
 RUN = "window.attacked = true"
 HOSTILE = (
