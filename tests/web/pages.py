@@ -28,6 +28,8 @@ from hmrnn.web.limits import Limits
 from hmrnn.web.server import listen, settings
 from hmrnn.web.shelf import Shelf
 
+WAIT = 60.0
+"""Seconds for what happens at once unless the machine is busy."""
 SIZES = ModelConfig(embedding_size=4, hidden_size=(8,), output_size=8, mixtures=2)
 CHARACTERS = Vocabulary("characters", tuple(sorted("\n <>&/=abcdefghijklmnopqrstuvwxyz")))
 BYTES = Vocabulary("bytes", tuple(range(256)))
@@ -72,7 +74,7 @@ class Server:
                 yield self
             finally:
                 self.server.should_exit = True
-                thread.join(20)
+                thread.join(WAIT)
                 assert not thread.is_alive()
 
     @property
@@ -80,7 +82,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT)
 
     def post(self, path: str, request: dict[str, Any]) -> socket.socket:
         """A connection on which a request has been sent, and nothing read."""
@@ -91,7 +93,7 @@ class Server:
         return connection
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = WAIT) -> None:
     """Wait for something that happens elsewhere."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from pages import Server, everything, until
+from pages import WAIT, Server, everything, until
 
 import tiny
 from hmrnn.cli import explore
@@ -101,7 +101,7 @@ def test_long_work_holds_up_nobody_and_ends_when_its_client_leaves(
 ) -> None:
     connection = server.post(path, {"text": "endless"})
     until(lambda: server.worker.jobs == 1)
-    answer = httpx.post(f"{server.url}/api/segmentation", json={"text": "a short text"})
+    answer = httpx.post(f"{server.url}/api/segmentation", json={"text": "a short text"}, timeout=WAIT)
     assert answer.json()["text"] == "a short text"
     until(lambda: server.worker.jobs == 1)  # a job gives up its place just after its answer was sent
     assert not endless_text["closed"]
@@ -122,7 +122,7 @@ def test_the_thread_of_the_models_turns_text_into_symbols(
 
     monkeypatch.setattr(TextModel, "reading", noted)
     body = {"prompt": "É", "length": 1} if path == "/api/write" else {"text": "É"}
-    assert httpx.post(f"{server.url}{path}", json=body, timeout=30).status_code == 200
+    assert httpx.post(f"{server.url}{path}", json=body, timeout=WAIT).status_code == 200
     assert threads == ["hmrnn-models"]
 
 
@@ -132,7 +132,7 @@ def test_a_drawing_holds_up_nobody_and_ends_when_its_client_leaves(
     connection = server.post("/api/figure", {"text": "abc"})
     waiting = server.post("/api/figure", {"text": "abc"})
     until(lambda: endless_drawing["begun"])
-    assert httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}).status_code == 200
+    assert httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}, timeout=WAIT).status_code == 200
     assert not endless_drawing["closed"]
     waiting.close()  # it has not been begun
     until(lambda: server.worker.jobs == 1)
@@ -150,7 +150,7 @@ def test_all_work_ends_at_the_limit_of_time(
             ("/api/figure", "abc", endless_drawing),
         ):
             noted["closed"] = False
-            answer = httpx.post(f"{server.url}{path}", json={"text": text}, timeout=30)
+            answer = httpx.post(f"{server.url}{path}", json={"text": text}, timeout=WAIT)
             assert (answer.status_code, answer.json()["error"]) == (504, "time")
             until(lambda noted=noted: noted["closed"])
 
@@ -216,16 +216,16 @@ def test_what_is_no_http_is_refused(server: Server) -> None:
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 40_000)
         assert everything(connection)[:12] in (b"HTTP/1.1 400", b"")
-    assert httpx.get(f"{server.url}/api/models").status_code == 200
+    assert httpx.get(f"{server.url}/api/models", timeout=WAIT).status_code == 200
 
 
 def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shelf) -> None:
     found: list[tuple[int, str]] = []
-    with Server(shelf, Limits(jobs=4)).running() as server, httpx.Client(verify=False, timeout=60) as client:
+    with Server(shelf, Limits(jobs=4)).running() as server, httpx.Client(verify=False, timeout=WAIT) as client:
 
         def visit(number: int) -> None:
             request = {"text": f"visitor {'abcdefgh'[number % 8]} was here"}
-            for _ in range(200):
+            for _ in range(1200):
                 response = client.post(f"{server.url}/api/read", json=request)
                 if response.status_code != 503:
                     break
@@ -238,7 +238,7 @@ def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shel
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT)
     assert sorted(found) == sorted((200, f"visitor {'abcdefgh'[number % 8]} was here") for number in range(24))
 
 
@@ -248,7 +248,7 @@ def test_addresses() -> None:
     assert address("0.0.0.0", 80) == "http://127.0.0.1:80/"
     assert address("::1", 80) == "http://[::1]:80/"
     with listen("127.0.0.1", 0) as first:
-        socket.create_connection(first.getsockname(), timeout=5).close()  # an early connection waits in the backlog
+        socket.create_connection(first.getsockname(), timeout=WAIT).close()  # an early connection waits in the backlog
         with pytest.raises(InputError, match=r"cannot listen on 127\.0\.0\.1 port .*: Address already in use; choose"):
             listen("127.0.0.1", first.getsockname()[1])
     with pytest.raises(InputError, match=r"cannot listen on nowhere\.invalid"):
@@ -315,7 +315,7 @@ def test_sigterm_finishes_what_runs_and_exits(
 
     def visit() -> None:
         until(lambda: bool(bound))
-        with httpx.stream("POST", f"{bound[0]}api/write", json={"length": 250, "seed": 1}, timeout=60) as response:
+        with httpx.stream("POST", f"{bound[0]}api/write", json={"length": 250, "seed": 1}, timeout=WAIT) as response:
             lines = response.iter_lines()
             next(lines)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -326,7 +326,7 @@ def test_sigterm_finishes_what_runs_and_exits(
     visitor = threading.Thread(target=visit)
     visitor.start()
     assert tiny.hmrnn("explore", "-m", runs / "small", "--port", "0") == 128 + signal.SIGTERM
-    visitor.join(30)
+    visitor.join(WAIT)
     assert json.loads(last[0])["end"] is True
     assert capsys.readouterr().err == ""
     with pytest.raises(httpx.ConnectError):

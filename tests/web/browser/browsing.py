@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needed = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install one, such as Debian's chromium")
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 Open = Callable[..., Page]

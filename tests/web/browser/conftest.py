@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # one process for all pages and none for a GPU: these tests share two cores with others
         lean = ["--in-process-gpu", "--disable-gpu", "--disable-software-rasterizer", "--renderer-process-limit=1"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *lean])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *lean], timeout=PATIENCE)
         yield browser
         browser.close()
 
