@@ -109,7 +109,7 @@ def test_lines_of_standard_input_are_read_as_they_arrive(monkeypatch: pytest.Mon
     end, other = os.pipe()
     with open(end, encoding="utf-8") as source, open(other, "wb", buffering=0) as sink:
         monkeypatch.setattr(sys, "stdin", source)
-        lines = inputs.read_lines(flags.ScoreArguments(lines=True), "characters")
+        lines = inputs.read_lines(flags.ScoreArguments(text="-", lines=True), "characters")
         sink.write(b"\xef\xbb\xbfa b\r\n")
         assert next(lines) == "a b"  # the pipe is still open
         sink.write(b"\nc\rd\n\xe9\n")

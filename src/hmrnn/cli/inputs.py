@@ -67,7 +67,7 @@ def read_text(arguments: TextArguments, kind: str) -> str:
     A line end at the very end of a file or of standard input is dropped, and so is a byte order mark at its start. For
     a model of bytes the text need not be UTF-8: other bytes become lone surrogates, as in the arguments of a command.
     """
-    text, file = arguments.source()
+    text, file = _source(arguments)
     if text is None:
         _check_standard_input(file)
         text = _without_end(_decoded(read_bytes(file), file, kind))
@@ -78,7 +78,7 @@ def read_text(arguments: TextArguments, kind: str) -> str:
 
 def read_lines(arguments: TextArguments, kind: str) -> Iterator[str]:
     """The lines of that text, without their ends; those of standard input as they arrive."""
-    text, file = arguments.source()
+    text, file = _source(arguments)
     raw = getattr(sys.stdin, "buffer", None)
     if text is not None or file is not None or raw is None:
         yield from LINE_END.split(read_text(arguments, kind))
@@ -87,6 +87,12 @@ def read_lines(arguments: TextArguments, kind: str) -> Iterator[str]:
     for number, data in enumerate(iter(lambda: _reading(None, lambda: raw.readline(LARGEST + 1)), b"")):
         line = _decoded(_limited("a line of standard input", [data]), None, kind, start=number == 0)
         yield from LINE_END.split(_without_end(line))
+
+
+def _source(arguments: TextArguments) -> tuple[str | None, str | None]:
+    """The text and the file to read; neither for standard input."""
+    text, file = arguments.source()
+    return None if text == "-" else text, file
 
 
 def _check_standard_input(file: str | None) -> None:

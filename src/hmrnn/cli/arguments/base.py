@@ -81,7 +81,7 @@ class ModelArguments(Arguments):
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
     text: str | None = option(None, "[TEXT]", positional=True)
-    """The text. Standard input is read if neither a text nor --file is given."""
+    """The text. Standard input is read for -, and if neither a text nor --file is given."""
     file: str | None = option(None, "FILE", file=True)
     """A file to read instead, which may be packed (.xz, .gz, .bz2). A line end at the very end is dropped."""
     unknown: Literal["replace", "skip", "refuse"] = option("replace", reads="text")
