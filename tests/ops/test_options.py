@@ -112,7 +112,7 @@ def test_the_gradient_goes_through_every_use_of_z(
 ) -> None:
     detector = 0.3 if boundary == "soft" else 1.0
     case = Case(
-        T=4, B=1, layer_norm=layer_norm, on_copy=on_copy, boundary=boundary, detector=detector, **cell
+        T=3, B=1, layer_norm=layer_norm, on_copy=on_copy, boundary=boundary, detector=detector, **cell
     )  # type: ignore[arg-type]  # fmt: skip
     given = make(case, torch.float64)
     leaves = {"source": given.source, "z before": given.state.z}
