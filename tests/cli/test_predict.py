@@ -76,6 +76,11 @@ def test_numbers_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [len(line[0].split()) for line in found] == [3 + k % 3 for k in range(8)]
     assert float(found[0][1]) > 0
     assert f"of {len(rows)} answers" in err
+    (tmp_path / "same.csv").write_text("series,x,number\n1,0,2\n1,1,2\n1,2,2\n")
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "same.csv") == 0
+    assert "of 3 answers" in capsys.readouterr().err
+    assert tiny.hmrnn("export", "-m", tmp_path / "run", "--out", tmp_path / "half", "--half") == 0
+    assert " nats per answer after " in (tmp_path / "half" / "README.md").read_text()
 
 
 def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import hmrnn
+from hmrnn.analysis.decision import shown_numbers
 from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.errors import InputError
 from hmrnn.nn.sequences import gaussian_nats
@@ -69,8 +70,13 @@ def test_numbers_of_steps(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
     alone = hmrnn.HMRegressor(**ONE).fit(X, [one[:, 0] for one in y])
     assert [one.shape for one in alone.predict(X)] == [(len(one),) for one in X]
+    lists = np.empty(len(X), object)  # as a column of a table is
+    lists[:] = [one[:, 0] for one in y]
+    assert alone.score(X, lists) == alone.score(X, iter(lists)) == alone.score(X, [one[:, 0] for one in y])
     with pytest.raises(InputError, match=r"^this model predicts 1 number\(s\) for each step; y holds 2$"):
         alone.score(X, y)
+    with pytest.raises(InputError, match=r"^y must be a list of numbers; got int$"):
+        alone.score(X, 5)
     with pytest.raises(InputError, match=r"^read_out and attend are for numbers of whole sequences"):
         hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
 
@@ -79,6 +85,12 @@ def test_numbers_of_tokens_are_read_at_their_spaces() -> None:
     model = hmrnn.HMRegressor(**ONE).fit(SENTENCES, [[len(token) for token in one] for one in SENTENCES])
     assert model.model_.reads.spelled
     assert [len(one) for one in model.predict(SENTENCES)] == [len(one) for one in SENTENCES]
+
+
+def test_numbers_are_shown_to_a_thousandth_of_their_deviation() -> None:
+    assert shown_numbers(1e9 + 7.76, 4.0) == "1000000007.76"
+    assert shown_numbers([[1.23456789, -1e9], [0, 2e12]], [5.0, 1e6]) == "1.23457 -1e+09 0 2e+12"
+    assert shown_numbers(1e100 / 3, 1e-3) == "3.3333333333333332e+99"
 
 
 def test_nats_are_those_of_gaussians() -> None:
@@ -94,7 +106,8 @@ def test_answers_have_the_shape_of_y_and_follow_its_scale() -> None:
     plain = hmrnn.HMRegressor(**ONE).fit(X, y)
     found = plain.predict(X)
     assert found.shape == (16,)
-    for given in (y[:, None], Table(["y"], y[:, None]), [[one] for one in y], torch.from_numpy(y)[:, None]):
+    rows = y[:, None]
+    for given in (rows, Table(["y"], rows.astype(object)), [[one] for one in y], torch.from_numpy(rows)):
         np.testing.assert_allclose(hmrnn.HMRegressor(**ONE).fit(X, given).predict(X), found[:, None])
     large = hmrnn.HMRegressor(**ONE).fit(X, 1e6 * y - 5)
     np.testing.assert_allclose(large.predict(X), 1e6 * found - 5, rtol=1e-4)
@@ -150,6 +163,7 @@ def test_scores_are_those_of_scikit_learn() -> None:
     found[0, 2] = 5.0
     assert r_squared(found, y) == pytest.approx(metrics.r2_score(y, found))
     assert math.isnan(r_squared(found[:1], y[:1]))
+    assert r_squared(np.zeros((12, 1)), np.full((12, 1), 0.1)) == 0  # though the mean of 12 times 0.1 is another
     scores = NumberScores.of(found, y, [1.0, 2.0, 3.0])
     assert scores.rmse == pytest.approx(metrics.root_mean_squared_error(y, found))
     assert scores.mae == pytest.approx(metrics.mean_absolute_error(y, found))

@@ -90,7 +90,9 @@ def test_nothing_is_held_out_of_few_sequences_and_all_epochs_are_trained(monkeyp
     monkeypatch.setattr(sequences, "make_corpus", watched)
     monkeypatch.setattr(labelled_corpus, "FEW", 2 * len(TEXTS))
     how: Any = {**SMALL, "epochs": 4, "learning_rate": 0.9, "patience": 1}
-    assert hmrnn.HMClassifier(**how).fit(TEXTS, LABELS).n_iter_ == 4
+    fitted = hmrnn.HMClassifier(**how).fit(TEXTS, LABELS)
+    assert fitted.n_iter_ == 4
+    assert fitted.model_.config.train.patience == 1  # which load gives back
     assert (corpora[0].held_out, len(corpora[0].train)) == (False, len(TEXTS))
     hmrnn.HMClassifier(**how).fit(2 * TEXTS, 2 * LABELS)
     assert corpora[1].held_out
@@ -171,7 +173,7 @@ def test_an_interrupted_fit_raises_and_changes_nothing(
     classifier: hmrnn.HMClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = copy.copy(classifier)
-    monkeypatch.setattr(model, "_show", lambda event: signal.raise_signal(signal.SIGINT), raising=True)
+    monkeypatch.setattr(model, "_show", lambda *_: signal.raise_signal(signal.SIGINT), raising=True)
     with pytest.raises(KeyboardInterrupt):
         model.fit(TEXTS, LABELS)
     assert model.model_ is classifier.model_
@@ -183,6 +185,9 @@ def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert "boundary rates" in lines[0]
+    assert "  training part " in lines[0]
+    hmrnn.HMClassifier(**SMALL, verbose=1, validation_fraction=0.1).fit(X, y)
+    assert "  validation " in capsys.readouterr().err
 
 
 def test_sequences_of_weight_0_have_no_influence() -> None:

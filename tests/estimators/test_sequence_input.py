@@ -56,6 +56,7 @@ BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
     (hmrnn.HMClassifier, {"learning_rate": -1.0}, TEXTS, LABELS, "^learning_rate must be positive"),
     (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
     (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),
+    (hmrnn.HMClassifier, {"validation_fraction": ""}, TEXTS, LABELS, "validation_fraction must be"),
     (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
     (hmrnn.HMClassifier, {"rates": 0.5}, TEXTS, LABELS, "^rates must be None or hold a number for each level; got 0.5"),
     (hmrnn.HMClassifier, {"rates": ("a",)}, TEXTS, LABELS, r"^rates must be None or hold .* got \('a',\)"),

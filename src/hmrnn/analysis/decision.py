@@ -95,7 +95,7 @@ class Decision:
         """The answer, probabilities, the segments, and those that decided most, in lines."""
         answer = shown_answer(self.answer)
         if self.deviation is not None:
-            answer = f"{shown_numbers(self.answer)} ± {shown_numbers(self.deviation)}"
+            answer = f"{shown_numbers(self.answer, self.deviation)} ± {shown_numbers(self.deviation, self.deviation)}"
         lines = [f"answer  {answer}"]
         quoted: Callable[[str], str] = str if self.numbers else repr  # steps are no text
         if self.probabilities and isinstance(self.probabilities, dict):
@@ -107,7 +107,8 @@ class Decision:
             each = zip(self.answer, self.probabilities, self.sources())
             lines += [f"  {symbol}  {p:.3f}  from {quoted(source)}" for symbol, p, source in each]
         elif self.weights.ndim == 2:  # numbers of steps
-            lines += [f"  {shown_numbers(one)}  from {quoted(s)}" for one, s in zip(self.answer, self.sources())]
+            for one, source in zip(self.answer, self.sources()):
+                lines.append(f"  {shown_numbers(one, self.deviation)}  from {quoted(source)}")
         else:
             decided = sorted(self.parts(), key=lambda part: -part.weight)[:most]
             for part in (part for part in decided if part.weight >= 0.001):
@@ -128,6 +129,8 @@ def shown_answer(answer: Any) -> str:
     return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
 
 
-def shown_numbers(answer: float | list[float]) -> str:
-    """A number, or a row of them, in one line."""
-    return " ".join(f"{one:.6g}" for one in np.ravel(answer))
+def shown_numbers(answer: Any, deviation: Any) -> str:
+    """A number, or rows of them, in one line, each with 6 digits, and at least to a thousandth of its deviation."""
+    sizes = np.abs(answer) / np.asarray(deviation)
+    digits = np.ceil(np.log10(np.maximum(sizes, 1))).astype(int) + 3
+    return " ".join(f"{one:.{min(max(6, count), 17)}g}" for one, count in zip(np.ravel(answer), np.ravel(digits)))

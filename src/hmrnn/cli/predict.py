@@ -55,7 +55,9 @@ def run(arguments: PredictArguments) -> int:
         else:
             found, sure = _answers(model, items, how)
             for sequence, answer, chance in zip(asked, found, sure):
-                shown = shown_numbers(answer) if isinstance(model, NumberModel) else shown_answer(answer)
+                shown = (
+                    shown_numbers(answer, model.deviation) if isinstance(model, NumberModel) else shown_answer(answer)
+                )
                 say("\t".join([shown, *chance, _shown(sequence, model)]))
         given_answers += found
         show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
@@ -88,7 +90,10 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:
     """The right answers of each sequence, as the model gives them; InputError if it knows none of them."""
     reads = model.reads
     if isinstance(model, NumberModel):
-        return model.checked(given.answers, sequences(given.sequences, names.X), names)
+        items, wanted = sequences(given.sequences, names.X), given.answers or []
+        if model.numbers.steps and not reads.symbols:  # of a table whose numbers differ within no series one is read
+            wanted = [[one] * len(item) if isinstance(one, float) else one for one, item in zip(wanted, items)]
+        return model.checked(wanted, items, names)
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings
     items = sequences(given.sequences, names.X)
     if reads.modality == "pairs":
@@ -111,7 +116,7 @@ def _answers(model: LabelledModel, asked: list[Item], how: dict[str, Any]) -> tu
     if isinstance(model, NumberModel):
         means, deviations = model.predict(asked, return_std=True)
         first = [one[0] for one in deviations] if model.numbers.steps else deviations  # it is the same at all steps
-        return [one.tolist() for one in means], [[shown_numbers(one)] for one in first]
+        return [one.tolist() for one in means], [[shown_numbers(one, one)] for one in first]
     if not isinstance(model, LabelModel):
         return list(model.predict(asked, **how)), [[]] * len(asked)
     chances = model.predict_proba(asked)

@@ -90,8 +90,9 @@ def _decision(decision: Decision, right: Any) -> str:
     mark = "right" if answer == gold else f"right would be {gold}"
     sure = ""
     if decision.deviation is not None:
-        answer, gold = shown_numbers(decision.answer), shown_numbers(right)
-        mark, sure = f"right would be {gold}", f" ± {shown_numbers(decision.deviation)}"
+        off = decision.deviation
+        answer, gold = shown_numbers(decision.answer, off), shown_numbers(right, off)
+        mark, sure = f"right would be {gold}", f" ± {shown_numbers(off, off)}"
     elif isinstance(decision.probabilities, dict):
         ranked = sorted(decision.probabilities.items(), key=lambda pair: -pair[1])[:3]
         sure = " (" + ", ".join(f"{label} {p:.3f}" for label, p in ranked) + ")"

@@ -105,7 +105,10 @@ class SequenceEstimator(Estimator):
         for name, allowed in CHOICES.items():
             if hasattr(self, name):
                 one_of(name, getattr(self, name), allowed)
-        for name, share in (("dropout", self.dropout), ("validation_fraction", self.validation_fraction or 0)):
+        for name in ("dropout", "validation_fraction"):
+            share = getattr(self, name)
+            if share is None and name == "validation_fraction":
+                continue
             if not _is_number(share) or not 0 <= share < 1:
                 raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
         if not isinstance(self.verbose, bool | np.bool_) and not is_whole(self.verbose):
@@ -134,18 +137,19 @@ class SequenceEstimator(Estimator):
             self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
             class_weight=class_weight, **how,
         )  # fmt: skip
-        if not corpus.held_out:  # the training loss does not say when to stop
-            config = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=config.train.epochs))
+        # the training loss does not say when to stop
+        patience = config.train.patience if corpus.held_out else config.train.epochs
+        trained = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=patience))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             with _parameters():
-                trainer = Trainer(config, corpus, device)
+                trainer = Trainer(trained, corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []
             for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
                 if event["event"] == "valid":
                     curve.append(event["nats"])
                     if event["best"]:
                         best = copy.deepcopy(trainer.model.state_dict())
-                    self._show(event)
+                    self._show(event, "validation" if corpus.held_out else "training part")
                 elif event["event"] == "end" and event["signal"] is not None:
                     raise KeyboardInterrupt(f"fit was stopped by {event['signal']}")
         network = trainer.model
@@ -157,12 +161,12 @@ class SequenceEstimator(Estimator):
         if not corpus.reads.symbols:
             self.n_features_in_: int = corpus.reads.size
 
-    def _show(self, event: dict[str, Any]) -> None:
+    def _show(self, event: dict[str, Any], part: str) -> None:
         if self.verbose:
             rates = " ".join(f"{rate:.3f}" for rate in event["rates"])
             mark = "  best" if event["best"] else ""
             print(
-                f"epoch {event['epoch']:.0f} of {self.epochs}  validation {event['nats']:.4f} nats, "
+                f"epoch {event['epoch']:.0f} of {self.epochs}  {part} {event['nats']:.4f} nats, "
                 f"{event['error']:.1%} {ERRORS.get(self._modality, 'wrong')}, boundary rates {rates or 'none'}{mark}",
                 file=sys.stderr,
             )

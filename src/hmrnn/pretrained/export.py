@@ -12,6 +12,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import load, locate
 from hmrnn.pretrained.write import CARD, check_new, write
+from hmrnn.tasks.labelled import PER
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.start import LEXICON
 
@@ -33,7 +34,8 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     ready = Checkpoint(saved.config, saved.reads, weights)
     rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
     own = carried(directory)
-    return write(out, ready, _validation(directory), None if own is None else own + ROUNDED * rounded)
+    validation = _validation(directory, PER.get(saved.reads.modality, "line"))
+    return write(out, ready, validation, None if own is None else own + ROUNDED * rounded)
 
 
 def _half(name: str, weight: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ def _half(name: str, weight: Tensor) -> Tensor:
     return rounded
 
 
-def _validation(directory: Path) -> str | None:
+def _validation(directory: Path, per: str) -> str | None:
     """The validation result of a checkpoint, from the metrics of its run; None if they are not there."""
     metrics = directory.parent / "metrics.jsonl"
     if not checkpoint.NAME.fullmatch(directory.name) or not metrics.exists():
@@ -56,7 +58,7 @@ def _validation(directory: Path) -> str | None:
     step = int(directory.name.split("-")[1])
     for line in read_metrics(metrics):
         if line["event"] == "valid" and line["step"] == step:
-            result = f"{line['bits']:.4f} bits per symbol" if "bits" in line else f"{line['nats']:.2f} nats per line"
+            result = f"{line['bits']:.4f} bits per symbol" if "bits" in line else f"{line['nats']:.2f} nats per {per}"
             rates = f"; boundary rates {', '.join(f'{rate:.3f}' for rate in line['rates'])}" if line["rates"] else ""
             return f"{result} after {line['epoch']:.2f} epochs{rates}"
     return None

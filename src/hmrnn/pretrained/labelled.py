@@ -14,7 +14,7 @@ from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.config import Config
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags, check_weights
 from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers
+from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers, listed
 from hmrnn.data.labels.sequences import ARGUMENTS, Item, Names, sequences
 from hmrnn.errors import InputError
 from hmrnn.inference.labelled import read_labelled, segmentation
@@ -171,6 +171,7 @@ class NumberModel(LabelledModel):
 
     def checked(self, y: Any, items: list[Item], names: Names = ARGUMENTS) -> list[np.ndarray]:
         """(N, numbers) for each sequence: the right answers; InputError unless there are as many as are predicted."""
+        y = listed(y, names.y)
         if self.numbers.steps:
             wanted, _ = check_step_numbers(y, items, names)
         else:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
-from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers, per_step
+from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers, listed, per_step
 from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
 from hmrnn.errors import InputError
 
@@ -93,6 +93,7 @@ def make_corpus(
     text, channels, rows, classes, steps = False, columns(next(iter(X))), False, [], modality == "tags"
     about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
     targets: Any
+    y = listed(y, names.y) if modality == "numbers" else y
     if modality == "numbers" and per_step(y, inputs):
         steps, (targets, rows) = True, check_step_numbers(y, inputs, names)
     elif modality == "numbers":
@@ -301,8 +302,9 @@ def _split(
     if not len(train) or not chosen:
         why = {"labels": "no label has two", "tags": "there is one", "pairs": "the first sequences are all the same"}
         why["numbers"] = why["tags"]
+        reason = "none is left to train on" if modality in ("tags", "numbers") and count > 1 else why[modality]
         raise InputError(
-            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {why[modality]}; give more"
+            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {reason}; give more"
             + ("" if name.item else ", or set validation_fraction to 0")
         )
     return train, np.sort(np.array(chosen, np.int64))

@@ -6,11 +6,12 @@ import dataclasses
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence, Set
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, number_array, scale_of, scaled
+from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, about_columns, number_array, scale_of, scaled
 from hmrnn.errors import InputError
 
 _LARGEST = 1e100
@@ -58,14 +59,27 @@ class Numbers:
         return numbers if self.rows else numbers[..., 0]
 
 
+def listed(y: Any, name: Name = ARGUMENTS.y) -> Any:
+    """y as an array or a table of numbers, or as a list of what it holds; InputError if it is neither."""
+    if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
+        raise InputError(f"{name.whole} must be a list of numbers; got {type(y).__name__}")
+    if not hasattr(y, "__array__"):
+        return list(y)
+    if number_array(y) is not None:
+        return y
+    array = np.asarray(y)
+    if array.dtype == object and all(isinstance(one, Real) for one in array.flat):
+        return array.astype(np.float64)
+    if hasattr(y, "columns"):
+        raise InputError(f"{name.whole} must hold numbers alone{about_columns(y)}")
+    return list(y)
+
+
 def check_numbers(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "") -> tuple[np.ndarray, bool]:
     """(sequences, numbers) in float64, and whether answers are rows; InputError unless there is one per sequence.
 
-    ``about`` ends the error about another count.
+    y is as ``listed`` gives it; ``about`` ends the error about another count.
     """
-    if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable):
-        raise InputError(f"{name.whole} must be a list of numbers; got {type(y).__name__}")
-    y = y if hasattr(y, "__array__") else list(y)
     array = number_array(y)
     if array is None or array.ndim not in (1, 2) or 0 in array.shape[1:]:
         each = [number_array(one) for one in y] if not hasattr(y, "columns") else []
@@ -84,9 +98,9 @@ def check_numbers(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "")
 def per_step(y: Any, inputs: Sequence[Item]) -> bool:
     """Whether y holds answers for each step: lists that are as long as the sequences, or of unequal lengths.
 
-    An array or a table (sequences, numbers) never does.
+    y is as ``listed`` gives it. An array or a table (sequences, numbers) never does.
     """
-    if getattr(y, "ndim", 3) == 2 or not isinstance(y, list | tuple | np.ndarray):
+    if getattr(y, "ndim", 3) == 2 or not isinstance(y, list | np.ndarray):
         return False
     if not len(y) or not all(isinstance(one, list | tuple) or getattr(one, "ndim", 0) for one in y):
         return False
@@ -95,7 +109,10 @@ def per_step(y: Any, inputs: Sequence[Item]) -> bool:
 
 
 def check_step_numbers(y: Any, inputs: Sequence[Item], names: Names = ARGUMENTS) -> tuple[list[np.ndarray], bool]:
-    """For each sequence (steps, numbers), and whether answers are rows; InputError unless there is one per step."""
+    """For each sequence (steps, numbers), and whether answers are rows; InputError unless there is one per step.
+
+    y is as ``listed`` gives it.
+    """
     if len(y) != len(inputs):
         raise InputError(f"there must be a list of numbers per sequence; got {len(inputs)} sequences and {len(y)}")
     found, kinds = [], set()
