@@ -19,8 +19,7 @@ from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_o
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.single import step as single_step
-from hmrnn.ops.single.plan import Streamed
+from hmrnn.ops.single import plan, step
 
 
 class HMLSTM(Sloped):
@@ -329,9 +328,9 @@ class HMLSTM(Sloped):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
-        if isinstance(state, Streamed) and not self.check_values:  # it was checked before the step it comes from
+        if isinstance(state, plan.Streamed) and not self.check_values:  # it was checked before the step it comes from
             settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout)
-            found = single_step.go_on(x, state, boundaries, self._tensors(), settings)
+            found = step.go_on(x, state, boundaries, self._tensors(), settings)
             if found is not None:
                 return streaming.Step(*found)
         checks.check_input(self, x, None, sequence=False)
