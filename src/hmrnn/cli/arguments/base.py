@@ -100,7 +100,7 @@ class TextArguments(ModelArguments):
 
     def source(self) -> tuple[str | None, str | None]:
         """The text and the file to read, one of them or none; a text that names an existing file is that file."""
-        if self.text is not None and os.path.isfile(os.path.expanduser(self.text)):
+        if self.text not in (None, "-") and os.path.isfile(os.path.expanduser(self.text)):
             warn(f"hmrnn: note: {self.text} is a file, which is read; to read these letters, use standard input")
             return None, self.text
         if self.text is not None and seems_named(self.text):
