@@ -105,15 +105,17 @@ def test_evaluate_says_how_many_symbols_are_unknown(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["unknown"] == 50
 
 
-def test_lines_of_standard_input_are_read_as_they_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_standard_input_are_read_as_they_arrive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-").write_text("not this")
     end, other = os.pipe()
     with open(end, encoding="utf-8") as source, open(other, "wb", buffering=0) as sink:
         monkeypatch.setattr(sys, "stdin", source)
         lines = inputs.read_lines(flags.ScoreArguments(text="-", lines=True), "characters")
         sink.write(b"\xef\xbb\xbfa b\r\n")
         assert next(lines) == "a b"  # the pipe is still open
-        sink.write(b"\nc\rd\n\xe9\n")
-        assert [next(lines) for _ in range(3)] == ["", "c", "d"]
+        sink.write("\nc\rd\n\ufeffe\n".encode() + b"\xe9\n")
+        assert [next(lines) for _ in range(4)] == ["", "c", "d", "\ufeffe"]  # a mark after the start is text
         with pytest.raises(InputError, match=r"^standard input is not UTF-8 text: byte 0xe9"):
             next(lines)
 

@@ -43,6 +43,10 @@ def test_the_deviation_is_that_of_the_errors_on_the_validation_part() -> None:
     mean, deviation = model.predict(X, return_std=True)
     errors = np.sqrt(((mean - y) ** 2).mean(axis=0))
     np.testing.assert_allclose(deviation, np.broadcast_to(errors, (16, 2)), rtol=1e-5)
+    weights = np.arange(16.0)
+    weighed = hmrnn.HMRegressor(**ONE, validation_fraction=0.0).fit(X, y, sample_weight=weights)
+    mean, deviation = weighed.predict(X, return_std=True)
+    np.testing.assert_allclose(deviation[0], np.sqrt(np.average((mean - y) ** 2, axis=0, weights=weights)), rtol=1e-5)
     scaled = torch.from_numpy(errors / y.std(axis=0))
     assert min(model.loss_curve_) == pytest.approx(
         float((scaled.log() + 0.5 + math.log(2 * math.pi) / 2).sum()), rel=1e-5

@@ -171,6 +171,9 @@ def test_the_pull_of_surprise_by_hand() -> None:
     reading = Loss(z.sum(), z, rnn.initial_state(2), active, surprise, expected)
     (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "uncertainty"), z)
     assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (4, 0, 0), (1, 0, 1)}
+    expected[3, 0] = 2.5  # now expected[t] - (expected[t-1] + surprise[t-1]) / 3 is 1/3, 7/3, 4/3, 5/6, 0; 1/3, 0, 0
+    (gradient,) = torch.autograd.grad(surprise_pull(reading, (0.375, 0.125), 0, "entropy"), z)
+    assert {tuple(place) for place in gradient.nonzero().tolist()} == {(1, 0, 0), (2, 0, 0), (3, 0, 0), (1, 0, 1)}
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
