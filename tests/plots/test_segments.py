@@ -53,5 +53,8 @@ def test_tokens_stand_beside_each_other() -> None:
 def test_what_cannot_be_drawn_is_told() -> None:
     with pytest.raises(InputError, match="columns must be at least 1; got 0"):
         segments(found("ab", [{1}]), columns=0)
+    tokens = dataclasses.replace(found("a" * 2000, [{1}]), symbols=("w" * 50,) * 2000)
+    with pytest.raises(InputError, match=r"measures 200 inches at most; this one would have 6 x 540: give fewer"):
+        segments(tokens)
     with pytest.raises(InputError, match="5,000 symbols at most; got 5,001"):
         segments(found("a" * 5001, [{1}]))

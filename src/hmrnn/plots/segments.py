@@ -17,6 +17,7 @@ _FILLS = ("#BFDDF0", "#F9E0A8", "#BFE5D8", "#F3D3E3")
 # In inches: width of a symbol, height of a line, space between levels, left margin.
 _CELL, _LINE, _GAP, _LEFT = 0.105, 0.27, 0.16, 0.65
 MAX_SYMBOLS = 5_000
+_LARGEST = 200  # inches, of which a PNG of 300 dpi holds 218
 
 
 def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
@@ -33,6 +34,11 @@ def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
     levels = range(1, segmentation.levels + 1)
     width = _LEFT + min(T, columns) * cell + 0.1
     height = len(levels) * (lines * _LINE + _GAP)
+    if max(width, height) > _LARGEST:
+        raise InputError(
+            f"a figure of segments measures {_LARGEST} inches at most; this one would have {width:.0f} x {height:.0f}: "
+            "give fewer or shorter tokens, or other columns"
+        )
     with styled():
         from matplotlib.patches import FancyBboxPatch
 
