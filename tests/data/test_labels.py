@@ -247,6 +247,9 @@ def test_numbers_are_scaled_by_the_training_part_and_survive_json() -> None:
     assert LabelBatches(corpus.train, 3).batch(0, 0).targets.shape == (1, 3, 2)
     data = reads.to_dict()
     assert Labelling.from_dict(data) == reads
+    assert reads.describe() == "3 symbols, 2 number(s) for each sequence"
+    steps = make_corpus("numbers", ["ab", "a"], [[1, 2], [3]], valid_fraction=0).reads
+    assert steps.describe() == "2 symbols, 1 number(s) for each step"
     worse = ({"deviation": [1.0]}, {"deviation": [1.0, 0.0]}, {"mean": [1.0, float("nan")]}, {"rows": False})
     for change in (*({"numbers": {**data["numbers"], **one}} for one in worse), {"numbers": None}, {"classes": ["a"]}):
         with pytest.raises(InputError):

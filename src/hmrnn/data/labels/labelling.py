@@ -160,7 +160,8 @@ class Labelling:
     def describe(self) -> str:
         """What the model reads and answers, for people."""
         what = f"{len(self.symbols)} symbols" if self.symbols else f"series of {len(self.mean)} channel(s)"
-        answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write", "numbers": "number(s)"}
+        answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write"}
+        answers["numbers"] = f"number(s) for each {'step' if self.per_step else 'sequence'}"
         return f"{what}, {self.outputs} {answers[self.modality]}"
 
     def to_dict(self) -> dict[str, Any]:
