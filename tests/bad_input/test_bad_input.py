@@ -260,7 +260,10 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "command"), zip(CHECKPOINTS, ("evaluate", "segment abc", "generate", "plot abc")))
+COMMANDS = ("evaluate", "segment abc", "generate", "plot abc")
+
+
+@pytest.mark.parametrize(("name", "command"), list(zip(CHECKPOINTS, COMMANDS, strict=True)))
 def test_checkpoints(work: Path, capsys: pytest.CaptureFixture[str], name: str, command: str) -> None:
     """All commands load them by the same function."""
     damage, message = CHECKPOINTS[name]
