@@ -111,7 +111,7 @@ def test_answers_have_the_shape_of_y_and_follow_its_scale() -> None:
     found = plain.predict(X)
     assert found.shape == (16,)
     rows = y[:, None]
-    for given in (rows, Table(["y"], rows.astype(object)), [[one] for one in y], torch.from_numpy(rows)):
+    for given in (rows, rows.astype(object), Table(["y"], rows), [[one] for one in y], torch.from_numpy(rows)):
         np.testing.assert_allclose(hmrnn.HMRegressor(**ONE).fit(X, given).predict(X), found[:, None])
     large = hmrnn.HMRegressor(**ONE).fit(X, 1e6 * y - 5)
     np.testing.assert_allclose(large.predict(X), 1e6 * found - 5, rtol=1e-4)
