@@ -89,8 +89,9 @@ def test_nothing_is_held_out_of_few_sequences_and_all_epochs_are_trained(monkeyp
 
     monkeypatch.setattr(sequences, "make_corpus", watched)
     monkeypatch.setattr(labelled_corpus, "FEW", 2 * len(TEXTS))
-    how: Any = {**SMALL, "epochs": 4, "learning_rate": 0.9, "patience": 1}
+    how: Any = {**SMALL, "epochs": 4, "learning_rate": 0.5, "patience": 1}
     fitted = hmrnn.HMClassifier(**how).fit(TEXTS, LABELS)
+    assert min(fitted.loss_curve_[1:3]) > fitted.loss_curve_[0]  # of a part that is held out, this would be the end
     assert fitted.n_iter_ == 4
     assert fitted.model_.config.train.patience == 1  # which load gives back
     assert (corpora[0].held_out, len(corpora[0].train)) == (False, len(TEXTS))
