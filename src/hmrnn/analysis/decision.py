@@ -28,8 +28,8 @@ class Decision:
     """The answer to one sequence."""
 
     answer: Any
-    """The label; or a list with a tag per step or token; or the sequence that was written; or a number or a list of
-    them, of numbers per step one for each."""
+    """The label; or a list with a tag per step or token; or the sequence that was written; or a number; or a list
+    of numbers, which are a row or one per step."""
     probabilities: dict[Any, float] | list[float]
     """The probability of every label; or that of each tag; or that of each symbol written, given those before it.
     Of numbers nothing."""

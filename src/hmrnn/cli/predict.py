@@ -91,7 +91,8 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:
     reads = model.reads
     if isinstance(model, NumberModel):
         items, wanted = sequences(given.sequences, names.X), given.answers or []
-        if model.numbers.steps and not reads.symbols:  # of a table whose numbers differ within no series one is read
+        # a table in which the number of every series is constant is read as one number per series
+        if model.numbers.steps and not reads.symbols:
             wanted = [[one] * len(item) if isinstance(one, float) else one for one, item in zip(wanted, items)]
         return model.checked(wanted, items, names)
     known = {str(label): label for label in reads.classes}  # in a table all answers are strings

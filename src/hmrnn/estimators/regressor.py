@@ -32,7 +32,8 @@ class HMRegressor(SequenceEstimator):
         read_out: how the outputs of all steps become one: "attention", "mean", "max", "last", or "tree": a tree-LSTM
             over the hierarchy of segments, in one direction. Numbers of steps need none, nor ``attend``.
         dropout: share of the units that the read-out does not see while training.
-        validation_fraction: as of :class:`HMClassifier`, but a tenth of few sequences, too: it measures the deviation.
+        validation_fraction: as of :class:`HMClassifier`, but 0.1 also for few sequences: the held-out part measures the
+            deviation.
         hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, attend, level, rates, weight_decay,
             epochs, batch_size, learning_rate, patience, device, random_state, verbose: as of :class:`HMClassifier`.
 

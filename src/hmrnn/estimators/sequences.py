@@ -137,7 +137,7 @@ class SequenceEstimator(Estimator):
             self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
             class_weight=class_weight, **how,
         )  # fmt: skip
-        # the training loss does not say when to stop
+        # without held-out sequences there is no early stop: the training loss keeps falling
         patience = config.train.patience if corpus.held_out else config.train.epochs
         trained = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=patience))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

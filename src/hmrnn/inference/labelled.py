@@ -32,7 +32,7 @@ class LabelEvaluation:
     """The result of a model on labelled sequences."""
 
     targets: int
-    """Labels, tags, symbols, and numbers or rows of them that were asked for."""
+    """Answers that were asked for: labels, tags, symbols, numbers or rows of numbers."""
     nats: float
     """Per target, weighted as in training."""
     error: float

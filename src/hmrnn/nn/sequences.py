@@ -221,8 +221,8 @@ class ClassifierModel(SequenceModel):
 class GaussianModel(SequenceModel):
     """What models of numbers share: the deviation of a Gaussian for each number of an answer.
 
-    The deviation is one for each number. It is no weight: :meth:`fit_deviation` sets it to that of the errors on
-    sequences that are held out, so that the errors on those that the network learns by heart cannot lower it. Numbers,
+    Each number has one deviation for all sequences. It is not learned by gradient: :meth:`fit_deviation` sets it from
+    the errors on held-out sequences, so that sequences which the network knows by heart cannot lower it. Numbers,
     means and deviations are in deviations of the training part.
     """
 

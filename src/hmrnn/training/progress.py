@@ -10,7 +10,7 @@ from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 
 FIRST_DIVISION = 100
-"""Updates before which no epoch divides the learning rate: those of a small corpus are short, and early ones noisy."""
+"""Updates before which the end of an epoch does not divide the learning rate: epochs of a small corpus are short."""
 
 
 @dataclasses.dataclass

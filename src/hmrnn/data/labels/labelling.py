@@ -36,7 +36,7 @@ class Labelling:
         channels: the names of these channels; empty if they have none.
         spelled: whether tokens are read character by character, each followed by a space.
         text: pairs: whether the second sequences are texts, not lists of tokens.
-        numbers: numbers: their scale; None for the others.
+        numbers: the scale of the answers if the modality is "numbers", else None.
     """
 
     modality: Modality
