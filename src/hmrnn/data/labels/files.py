@@ -301,14 +301,13 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
         series.setdefault(key, Steps(titles)).append([float(row[k]) for k in channels])
         if answer is not None and row[answer].strip():
             answers.setdefault(key, []).append(row[answer].strip())
-    if modality == "tags":
+    several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
+    if modality == "tags" or (modality == "numbers" and several is not None):  # one for each step
         short = next((key for key in series if answers and len(answers.get(key, ())) != len(series[key])), None)
         if short is not None:
-            raise InputError(f"{name}: series {short} needs a tag at every step, or none has any")
+            why = "or none has any" if modality == "tags" else f"as series {several} has several"
+            raise InputError(f"{name}: series {short} needs a {allowed[0]} at every step, {why}")
         return _together(list(series.values()), [answers[key] for key in series if answers], name, modality)
-    several = next((key for key, found in answers.items() if len(set(found)) > 1), None)
-    if modality == "numbers" and several and all(len(answers.get(key, ())) == len(series[key]) for key in series):
-        return _together(list(series.values()), [answers[key] for key in series], name, modality)  # one for each step
     if several is not None:
         first, second = list(dict.fromkeys(answers[several]))[:2]
         raise InputError(f"{name}: series {several} must have one {ANSWER[modality]}; got {first} and {second}")
