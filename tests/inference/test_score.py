@@ -18,7 +18,7 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import display, progress
+from hmrnn.cli import display, inputs, progress
 from hmrnn.config import DataConfig
 from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
@@ -65,6 +65,23 @@ def test_every_line_by_itself(model: hmrnn.TextModel, capsys: pytest.CaptureFixt
     assert records == [
         {"text": line, "symbols": len(line) - 1 if line in bits else 0, "bits": bits.get(line)} for line in lines
     ]
+
+
+@pytest.mark.parametrize("given", [["--lines"], ["--lines", "--json"]])
+def test_a_line_is_answered_before_the_next_is_read(
+    given: list[str], model: hmrnn.TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.BytesIO()
+
+    def arriving(*_: Any) -> Iterator[str]:
+        yield "abc de"
+        assert b"abc de" in shown.getvalue()
+        yield "cab"
+
+    monkeypatch.setattr(inputs, "read_lines", arriving)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown))  # which holds back what is not flushed
+    assert tiny.hmrnn("score", "-m", "model", *given) == 0
+    assert len(shown.getvalue().splitlines()) == 2
 
 
 def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
