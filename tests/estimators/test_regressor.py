@@ -13,8 +13,9 @@ import torch
 import hmrnn
 from hmrnn.analysis.decision import shown_numbers
 from hmrnn.analysis.numbers import NumberScores, r_squared
+from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.sequences import gaussian_nats
+from hmrnn.nn.sequences import LEAST, GaussianModel, RegressorModel, StepRegressorModel
 from hmrnn.pretrained.labelled import NumberModel
 from labelled import NUMBERS, SENTENCES, SMALL, TEXTS, Table, series
 
@@ -97,11 +98,33 @@ def test_numbers_are_shown_to_a_thousandth_of_their_deviation() -> None:
     assert shown_numbers(1e100 / 3, 1e-3) == "3.3333333333333332e+99"
 
 
-def test_nats_are_those_of_gaussians() -> None:
+@pytest.mark.parametrize("kind", [RegressorModel, StepRegressorModel])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_nats_are_those_of_gaussians_of_each_sequence_alone(kind: type[GaussianModel], bidirectional: bool) -> None:
     torch.manual_seed(0)
-    y, mean, deviation = torch.randn(5, 3).double(), torch.randn(5, 3).double(), torch.rand(3).double() + 0.1
-    expected = -torch.distributions.Normal(mean, deviation).log_prob(y).sum(-1)
-    torch.testing.assert_close(gaussian_nats((y - mean).square(), deviation), expected)
+    config = ModelConfig(embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6, bidirectional=bidirectional)
+    model = kind(3, False, 2, config).double().eval()
+    model.deviation.copy_(torch.tensor([0.5, 2.0]))
+    lengths, steps = torch.tensor([7, 4, 1]), kind is StepRegressorModel
+    counted = lengths if steps else torch.ones_like(lengths)
+    N = int(counted.max())
+    x, y = torch.randn(7, 3, 3).double(), torch.randn(N, 3, 2).double()
+    places = torch.arange(N)[:, None].expand(N, 3) * (torch.arange(N)[:, None] < counted)
+    judged = model(x, lengths, y, counted, places)
+    for b, (length, count) in enumerate(zip(lengths.tolist(), counted.tolist())):
+        asked = (x[:length, b : b + 1], lengths[b : b + 1], *([torch.arange(length)[:, None]] if steps else []))
+        mean = model.predict(*asked)[0].reshape(count, 2)  # type: ignore[operator]
+        errors = y[:count, b] - mean
+        expected = (errors**2 / (2 * model.deviation**2) + (model.deviation * math.sqrt(2 * math.pi)).log()).sum()
+        torch.testing.assert_close(judged.nats[b], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(judged.squares[b], (errors**2).sum(0), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(judged.wrong[b], (errors**2).mean(1).sum(), rtol=1e-6, atol=1e-6)
+
+
+def test_the_deviation_is_at_least_a_thousandth() -> None:
+    model = RegressorModel(3, False, 2, ModelConfig(embedding_size=4, hidden_size=(5,), num_layers=2, output_size=6))
+    assert model.fit_deviation([0.0, 0.25]) == pytest.approx(math.log(2 * math.pi) + math.log(LEAST * 0.5) + 0.5)
+    torch.testing.assert_close(model.deviation, torch.tensor([LEAST, 0.5]))
 
 
 def test_answers_have_the_shape_of_y_and_follow_its_scale() -> None:
@@ -168,6 +191,9 @@ def test_scores_are_those_of_scikit_learn() -> None:
     assert r_squared(found, y) == pytest.approx(metrics.r2_score(y, found))
     assert math.isnan(r_squared(found[:1], y[:1]))
     assert r_squared(np.zeros((12, 1)), np.full((12, 1), 0.1)) == 0  # though the mean of 12 times 0.1 is another
+    assert r_squared(np.zeros((13, 1)), np.array([[0.1]] * 12 + [[5.0]]), [1.0] * 12 + [0.0]) == 0
+    tiny = np.array([[1e-200], [2e-200]])  # whose squares are 0
+    assert [r_squared(one, tiny) for one in (tiny, tiny + 1)] == [1, 0]
     scores = NumberScores.of(found, y, [1.0, 2.0, 3.0])
     assert scores.rmse == pytest.approx(metrics.root_mean_squared_error(y, found))
     assert scores.mae == pytest.approx(metrics.mean_absolute_error(y, found))

@@ -45,9 +45,10 @@ def r_squared(found: Any, wanted: Any, weights: Any = None) -> float:
     if len(wanted) < 2:
         return float("nan")
     share = np.ones(len(wanted)) if weights is None else np.asarray(weights, np.float64)
-    varies = np.ptp(wanted[share > 0], axis=0) > 0  # rounding may give a constant some deviation
     left = share @ (found - wanted) ** 2
     all_of_it = share @ (wanted - np.average(wanted, axis=0, weights=share)) ** 2
+    # rounding may give a constant some deviation, and tiny numbers none
+    varies = (np.ptp(wanted[share > 0], axis=0) > 0) & (all_of_it > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(varies, 1 - left / all_of_it, np.where(left == 0, 1.0, 0.0))
     return float(each.mean())
