@@ -272,6 +272,7 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     reads, also = (make_corpus("labels", X, [0, 1] * 2, valid_fraction=0.0).reads for X in (tables, mixed))
     assert reads == also
     assert reads.channels == ("a", "b")
+    assert reads.describe().startswith("series of 2 channel(s) (a, b), ")
     found = sequences([tables[0][["b", "a"]], tables[0].rows], channels=reads.channels)
     assert all((one == tables[0].rows).all() for one in found)  # an array has no names
     with pytest.raises(InputError, match=r"^X\[1\] must have the columns a, b; got a, c$"):

@@ -48,6 +48,8 @@ def test_other_layers_are_refused() -> None:
     read_out = ReadOut(SIZES, 2)
     with pytest.raises(InputError, match="not both"):
         read_out(HMLSTM(5, SIZES)(torch.randn(2, 1, 5)))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="which have all layers; got one tensor"):
+        read_out(torch.zeros(3, 2, 6))
     for hidden, got in (((), r"\(\)"), ((torch.zeros(1, 6),), r"\(6,\)")):
         with pytest.raises(
             InputError, match=rf"of each layer, of sizes \(6, 4, 3\); got {got}; give rnn.output_sizes$"

@@ -63,6 +63,9 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
     if embedding is not None:
         if x.dtype not in (torch.int64, torch.int32):
             raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
+        if not isinstance(embedding, Tensor):
+            found = type(embedding).__name__
+            raise InputError(f"embedding must be a tensor, such as .weight of an nn.Embedding; got {found}")
         if embedding.dim() != 2 or embedding.shape[1] != rnn.input_size:
             raise InputError(f"embedding must have shape (symbols, {rnn.input_size}); got {tuple(embedding.shape)}")
         check_kind("embedding", embedding, b)
@@ -303,5 +306,6 @@ def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers
     if len(sizes) == 1:
         sizes = sizes * num_layers
     if len(sizes) != num_layers:
-        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {len(sizes)}: {sizes}")
+        got = f"{len(sizes)}: {sizes}" + (f"; give num_layers={len(sizes)}" if sizes else "")
+        raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {got}")
     return tuple(positive("hidden_size", size) for size in sizes)

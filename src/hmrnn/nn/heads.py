@@ -69,4 +69,6 @@ def _layers(given: Any) -> Any:
         return [torch.cat(both, dim=-1) for both in zip(given.forward.h, given.reverse.h)]
     if isinstance(given, tuple) and any(isinstance(a, Output) for a in given):
         raise InputError("give out or state, not both: out, state = rnn(x)")
+    if isinstance(given, Hidden):
+        raise InputError("give out or state, which have all layers; got one tensor: out, state = rnn(x)")
     return given.h if isinstance(given, State) else given

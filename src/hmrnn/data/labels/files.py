@@ -246,6 +246,10 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
         csv.field_size_limit(usual)
     if not rows:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
+    names = {cell.strip(' "').lower() for cell in re.split("[,;\t]", rows[0][0])}
+    if len(rows[0]) == 1 and len(names) > 1 and names & {*SEQUENCE, *ANSWER.values()}:
+        wanted = "tabs" if tabs else "commas, and in numbers points"
+        raise InputError(f"{name}, row 1 is one column, {rows[0][0]!r}; between columns a {ending} has {wanted}")
     return rows
 
 

@@ -159,7 +159,9 @@ class Labelling:
 
     def describe(self) -> str:
         """What the model reads and answers, for people."""
-        what = f"{len(self.symbols)} symbols" if self.symbols else f"series of {len(self.mean)} channel(s)"
+        named = ", ".join(self.channels[:5]) + (", …" if len(self.channels) > 5 else "")
+        series = f"series of {len(self.mean)} channel(s)" + (f" ({named})" if named else "")
+        what = f"{len(self.symbols)} symbols" if self.symbols else series
         answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write"}
         answers["numbers"] = f"number(s) for each {'step' if self.per_step else 'sequence'}"
         return f"{what}, {self.outputs} {answers[self.modality]}"
