@@ -124,7 +124,10 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
         ({"hidden_size": -3}, "hidden_size must be a whole number of at least 1; got -3"),
         ({"hidden_size": 2.5}, "hidden_size must be a whole number of at least 1; got 2.5"),
         ({"hidden_size": (4, 0, 4)}, "hidden_size must be a whole number of at least 1; got 0"),
-        ({"hidden_size": (4, 5)}, "hidden_size must be one number or 3, one per layer; got 2: (4, 5); give num_layers=2"),
+        (
+            {"hidden_size": (4, 5)},
+            "hidden_size must be one number or 3, one per layer; got 2: (4, 5); give num_layers=2",
+        ),
         ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
         ({"boundary": "hard"}, "boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'"),
         ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),

@@ -8,6 +8,7 @@ from hmrnn.analysis.render import visible
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.plots.style import GREY, new_figure, styled
+from hmrnn.plots.text import in_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,6 +61,6 @@ def segments(segmentation: Segmentation, *, columns: int = 84) -> Figure:
                     axes.add_patch(box)
             for t, symbol in enumerate(segmentation.symbols):
                 x, y = _LEFT + (t % columns + 0.5) * cell, top + (t // columns + 0.5) * _LINE
-                shown = "" if symbol == " " else visible(symbol)
-                axes.text(x, y, shown, va="center", ha="center", fontsize=10, family="DejaVu Sans Mono")
+                shown = in_cell("" if symbol == " " else visible(symbol), 10, cell)
+                axes.text(x, y, shown.text, va="center", ha="center", fontsize=shown.size, family=shown.family)
     return figure

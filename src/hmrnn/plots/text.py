@@ -160,17 +160,22 @@ class _Page:
         bar.outline.set_visible(False)
 
 
-@functools.lru_cache(maxsize=10_000)
 def fit(symbol: str) -> Glyph:
-    """The symbol in the first font that has it, as large as the cell allows; □ for characters that no font has."""
-    shown = symbol[2:] if len(symbol) == 4 and symbol.startswith("\\x") else visible(symbol)  # a byte: its two digits
+    """The symbol, or the two digits of a byte, as large as a cell of the figure allows."""
+    byte = len(symbol) == 4 and symbol.startswith("\\x")
+    return in_cell(symbol[2:] if byte else visible(symbol), _FONT_SIZE, _CELL)
+
+
+@functools.lru_cache(maxsize=10_000)
+def in_cell(shown: str, size: float, cell: float) -> Glyph:
+    """A text in the first font that has it, of at most ``size`` points and ``cell`` inches; □ for what no font has."""
     fonts = _fonts()
     family = next((name for name, font in fonts.items() if all(map(font.get_char_index, map(ord, shown)))), _FONTS[0])
     font = fonts[family]
     text = "".join(c if font.get_char_index(ord(c)) else _BOX for c in shown)
     font.set_size(10, 72)
     width = sum(font.load_char(ord(c)).linearHoriAdvance for c in text) / 65536 / 10  # in ems
-    return Glyph(text, family, min(_FONT_SIZE, _CELL * 72 / max(width, 0.1)))
+    return Glyph(text, family, min(size, cell * 72 / max(width, 0.1)))
 
 
 @functools.cache
