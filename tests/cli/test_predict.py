@@ -147,6 +147,9 @@ def test_bad_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "new.tsv").write_text("ab\teggs\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "new.tsv") == 2
     assert "'eggs', which is none of the classes" in capsys.readouterr().err
+    (tmp_path / "new.txt").write_text("the good film\n")
+    assert tiny.hmrnn("predict", "-m", runs / "tags", tmp_path / "new.txt") == 2
+    assert "new.txt has no tag of this model: in a .txt file each line" in capsys.readouterr().err
     (tmp_path / "named.tsv").write_text("review\tsentiment\nab\tham\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "named.tsv") == 2
     assert "only its first row has the label 'sentiment'" in capsys.readouterr().err

@@ -104,7 +104,7 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("a.csv", "tags", "series,x,tag\na,1,u\na,2,\n", "series a needs a tag at every step"),
     ("a.csv", "labels", "text,label\na,x\nb,\n", "row 3 has no label; give one for each, or none"),
     ("a.csv", "pairs", "a,x\nb,\n", "row 2 has no target"),
-    ("a.jsonl", "labels", "{", "line 1 is not JSON"),
+    ("a.jsonl", "labels", "{", "line 1 is not a JSON object, as every line must be: "),
     ("a.jsonl", "labels", '{"label": 1}', "one of text, tokens, series, source"),
     ("a.jsonl", "labels", '{"text": "a", "label": 1}\n{"text": "b"}', "2 sequences and 1 label"),
     ("a.conll", "tags", "the D\ncat\n", "tokens with a tag and tokens without"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -107,6 +108,11 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:
         rows = [[label] for label in labels]
     else:
         rows = check_tags(given.answers, items, names)
+        if names.y.whole.endswith(".txt") and known.keys().isdisjoint(map(str, chain.from_iterable(rows))):
+            raise InputError(
+                f"{names.y.whole} has no tag of this model: in a .txt file each line is read as a token and its tag; "
+                "sentences, one on each line, can be given by standard input (-)"
+            )
     typed = [[known.get(str(label), label) for label in row] for row in rows]
     reads.answer_indices(typed, names.y.whole)
     return typed

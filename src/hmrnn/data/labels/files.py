@@ -161,7 +161,7 @@ def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
         try:
             given = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name}, line {number} is not JSON: {error}") from error
+            raise InputError(f"{name}, line {number} is not a JSON object, as every line must be: {error}") from error
         found = [field for field in SEQUENCE if isinstance(given, dict) and field in given]
         if len(found) != 1:
             raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
