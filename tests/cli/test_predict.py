@@ -55,6 +55,8 @@ def test_answers_to_the_training_file(runs: Path, kind: str, capsys: pytest.Capt
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == (20 if kind == "labels" else 12)
     assert ("MAE" if kind == "numbers" else "are right") in err
+    assert ("the most frequent: 50.00%" in err) == (kind == "labels")
+    assert ("the most frequent: " in err) == (kind in ("labels", "tags"))
     assert tiny.hmrnn("predict", "-m", runs / kind, runs / FILES[kind][0], "--json") == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(set(one) >= {"answer", "probabilities", "levels"} for one in found)

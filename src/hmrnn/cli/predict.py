@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -75,7 +76,11 @@ def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str
     each = found if model.reads.modality == "tags" else [[answer] for answer in found]
     right = sum(a == b for got, wanted in zip(each, answers) for a, b in zip(got, wanted))
     total = sum(map(len, answers))
-    return f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right"
+    said = f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right"
+    if isinstance(model, PairModel):
+        return said
+    ((most, times),) = Counter(chain.from_iterable(answers)).most_common(1)
+    return f"{said}; always {most!r}, the most frequent: {times / total:.2%}"
 
 
 def _given(path: str, name: str, model: LabelledModel) -> Labelled:
