@@ -181,7 +181,7 @@ class GenerateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class PredictArguments(Arguments):
-    """Answer sequences with a model of labels, tags, pairs or numbers, which hmrnn train labels, tags, … has made.
+    """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers.
 
     hmrnn predict -m runs/labels new.txt
     hmrnn predict -m runs/labels reviews.tsv --explain
