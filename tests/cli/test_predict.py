@@ -43,6 +43,8 @@ def test_runs_have_metrics_and_a_report(runs: Path) -> None:
         page = (runs / kind / "report.html").read_text()
         assert "of the validation part" in page
         assert "<h2>Decisions</h2>" in page
+        assert (" are right" in page) == (kind != "numbers")
+        assert ("; always &#x27;" in page and "the most frequent: " in page) == (kind in ("labels", "tags"))
         assert ("<h2>Answers</h2>" in page) == (kind in ("labels", "tags"))
         assert ("R² " in page and "of the variance left there" in page) == (kind == "numbers")
         assert page.count('title="100.0%"') >= 1  # the segment that decided most

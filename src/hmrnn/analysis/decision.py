@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,18 @@ def _steps(start: int, end: int) -> str:
 def shown_answer(answer: Any) -> str:
     """An answer in one line."""
     return " ".join(map(str, answer)) if isinstance(answer, list) else str(answer)
+
+
+def shown_right(modality: str, found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    """The share of right answers, in a line; of labels and tags beside that of the most frequent one of ``wanted``."""
+    if modality == "tags":
+        found, wanted = ([one for row in rows for one in row] for rows in (found, wanted))
+    share = sum(a == b for a, b in zip(found, wanted, strict=True)) / len(wanted)
+    said = f"{share:.2%} of the {len(wanted):,} {'sequences' if modality == 'pairs' else modality} are right"
+    if modality == "pairs":
+        return said
+    ((most, times),) = Counter(wanted).most_common(1)
+    return f"{said}; always {most!r}, the most frequent: {times / len(wanted):.2%}"
 
 
 def shown_numbers(answer: Any, deviation: Any) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from hmrnn.analysis.decision import shown_answer, shown_numbers
+from hmrnn.analysis.decision import shown_answer, shown_numbers, shown_right
 from hmrnn.analysis.numbers import NumberScores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
@@ -25,7 +24,6 @@ from hmrnn.utils.devices import choose_device
 
 AT_ONCE = 512
 """Sequences that are answered before the next lines are printed."""
-WRONG = {"labels": "labels", "tags": "tags", "pairs": "sequences"}
 
 
 def run(arguments: PredictArguments) -> int:
@@ -73,14 +71,8 @@ def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str
     if isinstance(model, NumberModel):
         rows = [np.reshape(one, wanted.shape) for one, wanted in zip(found, answers)]
         return str(NumberScores.of(np.concatenate(rows), np.concatenate(answers), model.numbers.mean))
-    each = found if model.reads.modality == "tags" else [[answer] for answer in found]
-    right = sum(a == b for got, wanted in zip(each, answers) for a, b in zip(got, wanted))
-    total = sum(map(len, answers))
-    said = f"{right / total:.2%} of the {total:,} {WRONG[model.reads.modality]} are right"
-    if isinstance(model, PairModel):
-        return said
-    ((most, times),) = Counter(chain.from_iterable(answers)).most_common(1)
-    return f"{said}; always {most!r}, the most frequent: {times / total:.2%}"
+    wanted = answers if model.reads.modality == "tags" else [row[0] for row in answers]
+    return shown_right(model.reads.modality, found, wanted)
 
 
 def _given(path: str, name: str, model: LabelledModel) -> Labelled:

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from hmrnn.analysis.decision import Decision, shown_answer, shown_numbers
+from hmrnn.analysis.decision import Decision, shown_answer, shown_numbers, shown_right
 from hmrnn.analysis.edits import span_f1
 from hmrnn.analysis.render import visible
 from hmrnn.data.labels.corpus import Examples, LabelCorpus
@@ -23,13 +23,15 @@ def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
     """One sentence on how many answers are right, or on how far numbers are off."""
     X, y = corpus.valid.sequences, wanted(model, corpus.valid)
     if isinstance(model, NumberModel):
-        return [f"<p>{model.scores(X, y)}, of the validation part.</p>"]
-    right = model.score(X, y)
-    what = {"labels": "labels", "tags": "tags", "pairs": "sequences"}[model.reads.modality]
-    more = f"; {model.error_rate(X, y):.1%} of the symbols need an edit" if isinstance(model, PairModel) else ""
-    if model.reads.modality == "tags" and "O" in model.reads.classes:
-        more = f"; F1 of spans {span_f1(model.predict(X), y):.3f}"
-    return [f"<p>{right:.1%} of the {what} of the validation part, {len(X):,} sequences, are right{more}.</p>"]
+        said = str(model.scores(X, y))
+    else:
+        found = model.predict(X)
+        said = shown_right(model.reads.modality, found, y)
+        if isinstance(model, PairModel):
+            said += f"; {model.error_rate(X, y):.1%} of the symbols need an edit"
+        if model.reads.modality == "tags" and "O" in model.reads.classes:
+            said += f"; F1 of spans {span_f1(found, y):.3f}"
+    return [f"<p>Of the validation part, {len(X):,} sequences: {html.escape(said)}.</p>"]
 
 
 def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
@@ -41,7 +43,8 @@ def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
     if model.reads.modality == "labels":
         return [classes[one[0]] for one in examples.targets]
     ends = 1 if model.reads.modality == "pairs" else 0  # the end symbol is no answer
-    return [[classes[k] for k in one[: len(one) - ends]] for one in examples.targets]
+    each = [[classes[k] for k in one[: len(one) - ends]] for one in examples.targets]
+    return ["".join(map(str, one)) for one in each] if model.reads.text else each
 
 
 def examples(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
@@ -85,8 +88,7 @@ def _decision(decision: Decision, right: Any) -> str:
         for part in parts
         for share in [part.weight / largest]
     )
-    answer, gold = shown_answer(decision.answer), shown_answer(right if not isinstance(decision.answer, str) else
-                                                               "".join(map(str, right)))  # fmt: skip
+    answer, gold = shown_answer(decision.answer), shown_answer(right)
     mark = "right" if answer == gold else f"right would be {gold}"
     sure = ""
     if decision.deviation is not None:
