@@ -177,3 +177,10 @@ def test_corpus_of_files(tmp_path: Path) -> None:
     (tmp_path / "bytes.tsv").write_bytes(b"\xff\tx\n")
     with pytest.raises(InputError, match="not UTF-8 text: byte 0xff"):
         load_labelled(DataConfig(format="labels", path=(str(tmp_path / "bytes.tsv"),)))
+
+
+def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> None:
+    for header, shown in (("english\tfrench\n", "; first pair 'english' -> 'french'"), ("source\ttarget\n", "")):
+        (tmp_path / "a.tsv").write_text(header + "cat\tchat\ndog\tchien\n")
+        corpus = load_labelled(DataConfig(format="pairs", path=(str(tmp_path / "a.tsv"),), valid_fraction=0.5))
+        assert corpus.describe().endswith(f"symbols to write{shown}")

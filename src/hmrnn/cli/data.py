@@ -27,9 +27,7 @@ def run(arguments: DataArguments) -> int:
     if arguments.archive and wanted.format not in STROKE_FORMATS:
         raise InputError("--archive is for pen strokes; other data are kept in their own files")
     if wanted.is_labelled:
-        corpus = load_labelled(wanted, progress)
-        say(f"{corpus.name}: {len(corpus.train):,} sequences to train on, {len(corpus.valid):,} to validate; "
-            f"{corpus.reads.describe()}")  # fmt: skip
+        say(load_labelled(wanted, progress).describe())
     elif wanted.format in STROKE_FORMATS:
         if arguments.archive:
             lines = write_archive(wanted, arguments.archive, progress)

@@ -107,8 +107,4 @@ class LabelledTask:
         return Validation(nats, *result.work, result.targets, result.error)
 
     def describe(self) -> str:
-        train, valid, reads = self.corpus.train, self.corpus.valid, self.corpus.reads
-        return (
-            f"{self.corpus.name}: {len(train):,} sequences of {train.lengths.mean():.0f} {reads.unit}s on average to "
-            f"train on, {len(valid):,} to validate; {reads.describe()}"
-        )
+        return self.corpus.describe()

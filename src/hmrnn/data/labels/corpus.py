@@ -62,10 +62,20 @@ class LabelCorpus:
     train: Examples
     valid: Examples
     """The training part itself if nothing is held out."""
+    first: str = ""
+    """The first pair of each table without known names of columns, shown as it was read; it may be a header."""
 
     @property
     def held_out(self) -> bool:
         return self.valid is not self.train
+
+    def describe(self) -> str:
+        """The data, in a line for people."""
+        reads, steps = self.reads, self.train.lengths.mean()
+        return (
+            f"{self.name}: {len(self.train):,} sequences of {steps:.0f} {reads.unit}s on average to train on, "
+            f"{len(self.valid):,} to validate; {reads.describe()}{self.first and f'; first pair {self.first}'}"
+        )
 
 
 def make_corpus(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -63,6 +65,7 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
     report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
     sequences: list[Any] = []
     answers: list[Any] = []
+    first: list[str] = []
     for path in paths:
         if path.is_dir():
             raise InputError(f"{path} is a directory; name the files in it")
@@ -71,13 +74,16 @@ def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | Non
             raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
         if modality == "labels" and found.maybe_header:
             check_no_header(str(path), found.answers)
+        if modality == "pairs" and found.maybe_header:
+            first.append(f"{reprlib.repr(found.sequences[0])} -> {reprlib.repr(found.answers[0])}")
         sequences += found.sequences
         answers += found.answers
     name = ", ".join(path.name for path in paths)
-    return make_corpus(
+    corpus = make_corpus(
         modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed,
         names=names_in(name),
     )  # fmt: skip
+    return dataclasses.replace(corpus, first=", ".join(first))
 
 
 def check_no_header(source: str, labels: list[str], classes: Collection[str] | None = None) -> None:
