@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,16 @@ CONLLU = (
 GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
     ("a.tsv", "labels", "ab c\tx\nd\ty\n", ["ab c", "d"], ["x", "y"]),
     ("a.tsv", "labels", 'say "ab\tx\n', ['say "ab'], ["x"]),
+    ("a.tsv", "labels", '"text"\t"label"\n"a ""b"" ""c"""\tx\n', ['a "b" "c"'], ["x"]),
+    (
+        "a.tsv",
+        "labels",
+        '"a\tx\nb"\ty\n"a" b "c"\tz\n"a"" b"c"\tz\n"""\tz\n""\tz\n',
+        ['"a', 'b"', '"a" b "c"', '"a"" b"c"', '"""', '""'],
+        ["x", "y", "z", "z", "z", "z"],
+    ),
+    ("a.tsv", "tags", '""""\tA\n"\tB\n"a\tC\n', [['"', '"', '"a']], [["A", "B", "C"]]),
+    ("a.conll", "tags", '""""\tA\n', [['""""']], [["A"]]),
     ("a.csv", "labels", '"a, b",x\nd,y\n', ["a, b", "d"], ["x", "y"]),
     ("a.csv", "labels", "label,text\nx,ab\ny,d\n", ["ab", "d"], ["x", "y"]),
     ("a.csv", "labels", "review,label\nab,x\nd,y\n", ["ab", "d"], ["x", "y"]),
@@ -74,6 +86,12 @@ GOOD: list[tuple[str, Any, str, list[Any], list[Any] | None]] = [
 @pytest.mark.parametrize(("name", "modality", "text", "sequences", "answers"), GOOD)
 def test_formats(name: str, modality: Any, text: str, sequences: list[Any], answers: list[Any] | None) -> None:
     assert parse(text, name, modality)[:2] == (sequences, answers)
+
+
+def test_a_tsv_of_csv_writer_reads_as_it_was_written() -> None:
+    texts, into = ['"', 'say "ab"', '"ab" said', '"ab"', "'ab'", 'a""b'], io.StringIO()
+    csv.writer(into, delimiter="\t").writerows([text, "x"] for text in texts)
+    assert parse(into.getvalue(), "a.tsv", "labels").sequences == texts
 
 
 def test_lines_of_tokens_and_of_numbers() -> None:

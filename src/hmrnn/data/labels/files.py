@@ -207,6 +207,7 @@ def _conll(text: str, name: str) -> Labelled:
     sentences: list[list[tuple[str, ...]]] = [[]]
     for number, line in enumerate(_lines(text), start=1):
         columns = line.split("\t") if "\t" in line else _words(line)
+        columns = [_unquoted(cell) for cell in columns] if _ending(name) == ".tsv" else columns
         named = number == 1 and columns[0].strip().lower() in TOKEN and columns[-1].strip().lower() in TAG
         if not line.strip() or columns[0] == "-DOCSTART-" or named:
             sentences.append([])
@@ -246,6 +247,7 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
     usual = csv.field_size_limit(len(text) + 1)
     try:
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), **how) if row]
+        rows = [[_unquoted(cell) for cell in row] for row in rows] if tabs else rows
     except csv.Error as error:
         raise InputError(f"{name} is no table: {error}") from error
     finally:
@@ -257,6 +259,16 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
         wanted = "tabs" if tabs else "commas, and in numbers points"
         raise InputError(f"{name}, row 1 is one column, {rows[0][0]!r}; between columns a {ending} has {wanted}")
     return rows
+
+
+def _unquoted(cell: str) -> str:
+    """A cell of a .tsv without the quotes around it, if there are such, and all within are doubled.
+
+    Others may begin with a quote that is part of the text, so a cell in quotes has no tab and no line end.
+    """
+    within = cell[1:-1]
+    quoted = within and cell[0] == cell[-1] == '"' and '"' not in within.replace('""', "")
+    return within.replace('""', '"') if quoted else cell
 
 
 def _has_steps(rows: list[list[str]], may_be_tokens: bool) -> bool:
