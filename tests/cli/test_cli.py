@@ -188,6 +188,16 @@ def test_data(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[:2] for line in out[1:]] == [["train", "810"], ["valid", "45"], ["test", "45"]]
 
 
+def test_files_that_are_no_prose_are_asked_about(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.conllu", "in tags 'a b")):
+        (work / name).write_text("story")
+        for command in ("train", "data"):
+            assert tiny.hmrnn(command, name) == 2
+            assert re.search(f"{said}.*; text .* as it is", capsys.readouterr().err)
+    assert tiny.hmrnn("data", "text", "a b.conllu") == 2
+    assert "as it is" not in capsys.readouterr().err
+
+
 def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "greek.txt").write_text("αβγ δε\n" * 60)
     flags = tiny.flags(tiny.config(epochs=1, length=10, batch_size=16))

@@ -286,7 +286,10 @@ def test_files_that_may_be_text_or_strokes_are_asked_about(run: Path, capsys: py
     Path("folder").mkdir()
     for name in ("mine.json", "mine.csv", "folder/mine.json"):
         save_strokes(tiny_strokes.strokes(20), name)
-    for command, name in (("train", "mine.json"), ("train", "mine.csv"), ("data", "mine.json")):
+    for name in ("some.tsv", "some.jsonl"):
+        Path(name).write_text("ab\n")
+    each = ("mine.json", "mine.csv", "some.tsv", "some.jsonl")
+    for command, name in (*(("train", name) for name in each), ("data", "mine.json")):
         assert tiny.hmrnn(command, name) == 2
         assert f"name it before the file, as in labels {name} (labels, tags" in capsys.readouterr().err
     assert tiny.hmrnn("data", "strokes", "mine.json") == 0

@@ -17,6 +17,15 @@ from hmrnn.presets import PRESETS
 DEMO_OF_MANUAL = dataclasses.replace(PRESETS["demo"], data=DataConfig(format="manual"))
 """The preset demo on a text that every Python has."""
 
+_TAGS = "holds words and tags: name the kind before the file, as in tags {}"
+_HEADERS = (
+    "has headers, which a model of text would learn: write each sequence on a line of a .txt file, as in "
+    "docs/tutorials/tokens.md, and give --data.format lines"
+)
+ASKED = dict.fromkeys((".conll", ".conllu"), _TAGS)
+ASKED |= dict.fromkeys((".fasta", ".fa", ".fastq", ".fq"), _HEADERS)
+"""What to do with files that are no prose, by their endings."""
+
 
 def preset_for(target: str) -> tuple[str, Config]:
     """The name of a run on ``target`` and its config: a preset, or the one for text or strokes with this file."""
@@ -53,11 +62,14 @@ def _kind(path: str) -> str:
     endings = {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix for name in names}
     if ".npz" in endings or (os.path.isdir(path) and endings & {".json", ".csv"} and ".txt" not in endings):
         return "strokes"
-    if endings & {".json", ".csv"} and not os.path.isdir(path):
+    if endings & {".json", ".csv", ".tsv", ".jsonl"} and not os.path.isdir(path):
         raise InputError(
             f"{path} may hold one of several kinds of data: name it before the file, as in labels {shlex.quote(path)} "
             "(labels, tags, pairs, numbers, text, strokes); series without answers are for hmrnn.HMSegmenter, in Python"
         )
+    if (asked := sorted(endings & ASKED.keys())) and not os.path.isdir(path):
+        what = ASKED[asked[0]].format(shlex.quote(path))
+        raise InputError(f"{path} {what}; text {shlex.quote(path)} learns the file as it is")
     if is_iamondb(Path(path)):
         return "strokes"
     if is_tar(Path(path)) or endings & {".zip"}:
