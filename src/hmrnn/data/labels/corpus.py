@@ -313,8 +313,9 @@ def _split(
         why = {"labels": "no label has two", "tags": "there is one", "pairs": "the first sequences are all the same"}
         why["numbers"] = why["tags"]
         reason = "none is left to train on" if modality in ("tags", "numbers") and count > 1 else why[modality]
+        cut = ", as by cutting a long one into stretches" if count == 1 and modality != "pairs" else ""
         raise InputError(
-            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {reason}; give more"
+            f"a validation part of {share:g} cannot be taken from {count} sequence(s), as {reason}; give more{cut}"
             + ("" if name.item else ", or set validation_fraction to 0")
         )
     return train, np.sort(np.array(chosen, np.int64))
