@@ -275,8 +275,10 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     assert reads.describe().startswith("series of 2 channel(s) (a, b), ")
     found = sequences([tables[0][["b", "a"]], tables[0].rows], channels=reads.channels)
     assert all((one == tables[0].rows).all() for one in found)  # an array has no names
-    with pytest.raises(InputError, match=r"^X\[1\] must have the columns a, b; got a, c$"):
+    with pytest.raises(InputError, match=r"^X\[1\] must have the columns a, b; got a, c, without b$"):
         sequences([tables[0], Table(["a", "c"], tables[0].rows)], channels=reads.channels)
+    wider = Table(["b", "number", "a"], tables[0].rows[:, [1, 0, 0]])
+    assert (sequences([wider], channels=reads.channels)[0] == tables[0].rows).all()
     with pytest.raises(InputError, match="distinct names"):
         Labelling.from_dict({**reads.to_dict(), "channels": ["a", "a"]})
     earlier = reads.to_dict()

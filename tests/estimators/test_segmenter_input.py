@@ -48,8 +48,13 @@ def test_channels_of_tables_are_taken_by_their_names() -> None:
     table = Table(names, x)
     segmenter = HMSegmenter(**SMALL).fit(table)
     assert segmenter.channels_ == tuple(names)
-    turned = table[names[::-1]]
-    for other in (segmenter.transform(turned), segmenter.transform([turned])[0], segmenter.transform(x)):
+    turned, wider = table[names[::-1]], Table(["more", *names], np.hstack([x[:, :1], x]))
+    for other in (
+        segmenter.transform(turned),
+        segmenter.transform(wider),
+        segmenter.transform([turned])[0],
+        segmenter.transform(x),
+    ):
         assert all(map(np.array_equal, other, segmenter.transform(table)))
     with pytest.raises(hmrnn.InputError, match=r"^a series must have the columns sensor 0, .*; got other"):
         segmenter.predict(Table(["other", *names[1:]], x))

@@ -60,7 +60,7 @@ def sequences(
     A text is read character by character, a list of strings token by token. A series is an array (time, channels), or
     (time,) for one channel. An array (n, time) or (n, time, channels) is n series. With ``tokens`` a text is
     an error, and without it a list of tokens that all have more than one character; None: both may come. Channels of
-    tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
+    tables are taken by their names, those of ``channels`` or, without it, of the first table; others are left out.
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
@@ -116,11 +116,13 @@ def about_columns(table: Any) -> str:
 
 
 def in_order(series: np.ndarray, names: tuple[str, ...], wanted: tuple[str, ...], name: str) -> np.ndarray:
-    """A series (time, channels) whose columns have ``names``, in the order ``wanted``; unchanged if either is empty."""
+    """The columns ``wanted`` of a series (time, channels) whose columns have ``names``; all, if either is empty."""
     if not names or not wanted or names == wanted:
         return series
-    if set(names) != set(wanted):
-        raise InputError(f"{name} must have the columns {', '.join(wanted)}; got {', '.join(names)}")
+    if missing := [column for column in wanted if column not in names]:
+        raise InputError(
+            f"{name} must have the columns {', '.join(wanted)}; got {', '.join(names)}, without {', '.join(missing)}"
+        )
     return series[:, [names.index(column) for column in wanted]]
 
 
