@@ -6,6 +6,7 @@ import dataclasses
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence, Set
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -15,6 +16,7 @@ from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, about_colu
 from hmrnn.errors import InputError
 
 _LARGEST = 1e100
+_NUMBER = (Real, Decimal)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +65,29 @@ def listed(y: Any, name: Name = ARGUMENTS.y) -> Any:
     """y as an array or a table of numbers, or as a list of what it holds; InputError if it is neither."""
     if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
         raise InputError(f"{name.whole} must be a list of numbers; got {type(y).__name__}")
-    if not hasattr(y, "__array__"):
-        return list(y)
-    if number_array(y) is not None:
-        return y
-    array = np.asarray(y)
-    if array.dtype == object and all(isinstance(one, Real) for one in array.flat):
-        return array.astype(np.float64)
-    if hasattr(y, "columns"):
-        raise InputError(f"{name.whole} must hold numbers alone{about_columns(y)}")
-    return list(y)
+    if hasattr(y, "__array__"):
+        if number_array(y) is not None:
+            return y
+        array = np.asarray(y)
+        if array.dtype == object and all(isinstance(one, _NUMBER) for one in array.flat):
+            return np.reshape(_floats(array), array.shape)
+        if hasattr(y, "columns"):
+            raise InputError(f"{name.whole} must hold numbers alone{about_columns(y)}")
+    found = list(y)
+    return found if number_array(found) is not None else _floats(found)
+
+
+def _floats(given: Any) -> Any:
+    """Lists, and arrays of objects, with floats for what NumPy has no type for: fractions, integers of any size."""
+    given = given.tolist() if isinstance(given, np.ndarray) and given.dtype == object else given
+    if isinstance(given, list | tuple):
+        return [_floats(one) for one in given]
+    if not isinstance(given, _NUMBER) or number_array(given) is not None:
+        return given
+    try:
+        return float(given)
+    except OverflowError:
+        return -math.inf if given < 0 else math.inf
 
 
 def check_numbers(y: Any, count: int, name: Name = ARGUMENTS.y, about: str = "") -> tuple[np.ndarray, bool]:
