@@ -311,7 +311,7 @@ def _ends(cuts: np.ndarray) -> np.ndarray:
 def _series(X: Series, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray], bool, tuple[str, ...]]:
     """X as a list of float arrays (time, channels), whether X was a single series, and the names of its channels.
 
-    Channels of tables are taken by their names, those of ``channels`` or, without it, of the first table.
+    Channels of tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
     """
     if isinstance(X, Mapping | Set):  # a set has no order
         raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
