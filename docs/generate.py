@@ -19,7 +19,14 @@ from hmrnn.presets import PRESETS
 PUBLIC = {
     "Networks": ("HMLSTM", "Output", "Operation", "State", "HMLSTMCell"),
     "Trained models": ("load", "TextModel", "StrokeModel", "Segmentation", "InputError"),
-    "In the manner of scikit-learn": ("HMClassifier", "HMTagger", "HMTransducer", "HMRegressor", "HMSegmenter"),
+    "In the manner of scikit-learn": (
+        "HMClassifier",
+        "HMTagger",
+        "HMTransducer",
+        "HMRegressor",
+        "HMForecaster",
+        "HMSegmenter",
+    ),
     "Networks that predict": ("LanguageModel", "HandwritingModel"),
 }
 """The names in hmrnn.__all__ by what they are for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from hmrnn.config import ModelConfig
 
 PUBLIC = [
     "HMClassifier",
+    "HMForecaster",
     "HMLSTM",
     "HMLSTMCell",
     "HMRegressor",
@@ -45,6 +47,7 @@ def test_operations_are_numbered() -> None:
 @pytest.mark.parametrize(
     "documented",
     [
+        hmrnn.HMForecaster,
         hmrnn.HMLSTM,
         hmrnn.HMLSTMCell,
         hmrnn.LanguageModel,
@@ -64,8 +67,9 @@ def test_operations_are_numbered() -> None:
 )
 def test_docstring_examples_run(documented: type) -> None:
     models = {"LanguageModel": hmrnn.LanguageModel, "HandwritingModel": hmrnn.HandwritingModel}
-    models |= {name: getattr(hmrnn, name) for name in ("HMClassifier", "HMRegressor", "HMTagger", "HMTransducer")}
-    names = {"torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
+    names_of = ("HMClassifier", "HMForecaster", "HMRegressor", "HMTagger", "HMTransducer")
+    models |= {name: getattr(hmrnn, name) for name in names_of}
+    names = {"np": np, "torch": torch, "hmrnn": hmrnn, "ModelConfig": ModelConfig, **models}
     (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs=names)
     assert example.examples
     result = doctest.DocTestRunner().run(example)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
     from hmrnn.errors import InputError as InputError
     from hmrnn.estimators.classifier import HMClassifier as HMClassifier
+    from hmrnn.estimators.forecaster import HMForecaster as HMForecaster
     from hmrnn.estimators.regressor import HMRegressor as HMRegressor
     from hmrnn.estimators.segmenter import HMSegmenter as HMSegmenter
     from hmrnn.estimators.tagger import HMTagger as HMTagger
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _HOME = {
     "HMClassifier": "hmrnn.estimators.classifier",
+    "HMForecaster": "hmrnn.estimators.forecaster",
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
     "HMRegressor": "hmrnn.estimators.regressor",

@@ -4,7 +4,7 @@
     config.json            the Config
     vocabulary.json        the symbols                                  (of a model of text)
     scale.json             mean and deviation of the steps              (of a model of handwriting)
-    labels.json            input symbols or scales, and the answers     (of a model of labels, tags, pairs or numbers)
+    labels.json            input symbols or scales, and the answers     (of a model of labelled sequences, or of series)
     training.safetensors   optimizer, carried state, random states      (of a run that can be resumed)
     training.json          progress of the run                          (of a run that can be resumed)
     manifest.json          format version, size and SHA-256 of each of the above
@@ -49,7 +49,7 @@ class Reads(Protocol):
     """What a model reads: the vocabulary of a text, or the scale of strokes. It turns data into the model's input."""
 
     @property
-    def modality(self) -> Literal["text", "strokes", "labels", "tags", "pairs", "numbers"]: ...
+    def modality(self) -> Literal["text", "strokes", "labels", "tags", "pairs", "numbers", "series"]: ...
     @property
     def unit(self) -> str:
         """What is read at one time step: "character", "byte" or "point"."""
@@ -78,6 +78,7 @@ _STORED: dict[str, tuple[str, type[Vocabulary | Scale | Labelling]]] = {
     "tags": ("labels.json", Labelling),
     "pairs": ("labels.json", Labelling),
     "numbers": ("labels.json", Labelling),
+    "series": ("labels.json", Labelling),
 }
 
 

@@ -180,6 +180,13 @@ PRESETS: dict[str, Config] = {
         RegulariseConfig(),
         _labelled,
     ),
+    "series": Config(
+        DataConfig(format="series", valid_fraction=0.1),
+        dataclasses.replace(_labelled_model, num_layers=2),
+        dataclasses.replace(_labelled_train, epochs=100, patience=20, batch_size=8),
+        RegulariseConfig(),
+        dataclasses.replace(_labelled, rates=_labelled.rates[:1]),
+    ),
     "tags": Config(
         DataConfig(format="tags", valid_fraction=0.1),
         dataclasses.replace(_labelled_model, bidirectional=True),

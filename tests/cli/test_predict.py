@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import hmrnn
 import tiny
 
 SMALL = (
@@ -87,6 +88,54 @@ def test_numbers_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert " nats per answer after " in (tmp_path / "half" / "README.md").read_text()
 
 
+def test_series(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"2020-{t},{t % 5 + 0.5},{t * t % 7}\n" for t in range(60)]
+    (tmp_path / "power.csv").write_text("time,load,temp\n" + "".join(rows))
+    how = ("--data.ahead", "3", "--data.window", "12", *SMALL, "--train.cool-down", "0")
+    assert tiny.hmrnn("train", "series", tmp_path / "power.csv", "--out", tmp_path / "run", *how) == 0
+    out, err = capsys.readouterr()
+    assert "series of 2 channel(s) (load, temp), the next 3 step(s)" in out + err
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "of the squared error of no change" in page
+    assert page.count("right would be ") == 1  # the validation part is one stretch
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "power.csv") == 0
+    table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert table[0] == ["series", "step", "load", "temp", "load ±", "temp ±"]
+    assert [line[:2] for line in table[1:]] == [["1", "1"], ["1", "2"], ["1", "3"]]
+    (tmp_path / "turned.csv").write_text("series,temp,load\n" + "".join(
+        f"{name},{t * t % 7},{t % 5 + 0.5}\n" for name in "ab" for t in range(60)
+    ))  # fmt: skip
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "turned.csv") == 0
+    both = [line.split("\t") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[1:] for line in both] == 2 * [line[1:] for line in table[1:]]
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "power.csv", "--json") == 0
+    (found,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [f"{one[0]:.6g}" for one in found["answer"]] == [line[2] for line in table[1:]]
+    assert len(found["levels"][0]["ends"]) >= 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n"))
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run") == 2
+    assert "X has 1 channels, but this model was fitted with 2" in capsys.readouterr().err
+    (tmp_path / "gap.csv").write_text("load,temp\n1,2\n,3\n")
+    assert tiny.hmrnn("predict", "-m", tmp_path / "run", tmp_path / "gap.csv") == 2
+    assert "column load must hold numbers; got ''" in capsys.readouterr().err
+    half = ("train", "series", tmp_path / "power.csv", "--out", tmp_path / "half", *how, "--train.epochs", "1")
+    assert tiny.hmrnn(*half, "--no-report") == 0
+    again = ("train", "series", tmp_path / "power.csv", "--out", tmp_path / "half", "--resume", "--train.epochs", "2")
+    assert tiny.hmrnn(*again) == 0
+    one, other = (sorted((tmp_path / name).glob("last-*"))[-1] / "model.safetensors" for name in ("run", "half"))
+    assert one.read_bytes() == other.read_bytes()
+    assert hmrnn.HMForecaster.load(tmp_path / "run").window == 12
+    for flags, message in (
+        (["--model.bidirectional"], "--model.bidirectional would read what a forecast has to predict"),
+        (["--model.attend", "segments"], "series are answered at each step"),
+        (["--data.window", "1"], "--data.window 0 or at least 2; got 10 and 1"),
+        (["--data.ahead", "30"], "can only be learned from 62 or more"),
+    ):
+        run = ("train", "series", tmp_path / "power.csv", "--out", tmp_path / "bad", "--data.ahead", "10", *SMALL)
+        assert tiny.hmrnn(*run, *flags) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_standard_input(runs: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("abab\ncd\n"))
     assert tiny.hmrnn("predict", "-m", runs / "labels") == 0
@@ -117,7 +166,7 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
         assert tiny.hmrnn(command[0], "-m", runs / "labels", *command[1:]) == 2
         assert "hmrnn predict" in capsys.readouterr().err
     assert tiny.hmrnn("predict", "-m", "english-small", runs / FILES["labels"][0]) == 2
-    assert "needs one of labels, tags, pairs, numbers" in capsys.readouterr().err
+    assert "needs one of labels, tags, pairs, numbers, series" in capsys.readouterr().err
     again = runs / FILES["labels"][0]
     assert tiny.hmrnn("train", "labels", again, "--from", runs / "labels", "--out", runs / "tuned") == 2
     assert "fine-tuning is for models of text or strokes" in capsys.readouterr().err
@@ -126,6 +175,7 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
 
 
 BAD: list[tuple[str, list[str], str]] = [
+    ("labels", ["--data.ahead", "5"], "--data.ahead is for series; --data.format is labels"),
     ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs predictions of the next step"),
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),

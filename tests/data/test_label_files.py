@@ -13,7 +13,8 @@ import pytest
 
 from hmrnn.config import DataConfig
 from hmrnn.data.labels.corpus import make_corpus
-from hmrnn.data.labels.files import load_labelled, parse
+from hmrnn.data.labels.files import parse, parse_series
+from hmrnn.data.labels.load import load_labelled
 from hmrnn.errors import InputError
 
 REST = "\t_" * 6
@@ -202,3 +203,44 @@ def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> Non
         (tmp_path / "a.tsv").write_text(header + "cat\tchat\ndog\tchien\n")
         corpus = load_labelled(DataConfig(format="pairs", path=(str(tmp_path / "a.tsv"),), valid_fraction=0.5))
         assert corpus.describe().endswith(f"symbols to write{shown}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found", "channels"),
+    [
+        ("a.csv", "load,temp\n1,2\n3,4\n", [[[1, 2], [3, 4]]], ("load", "temp")),
+        ("a.csv", "load\r\n1\r\n3\r\n", [[[1], [3]]], ("load",)),
+        ("a.tsv", "1\t2\n3\t4\n", [[[1, 2], [3, 4]]], ()),
+        ("a.csv", "series,time,x\nu,9,1\nv,9,2\nu,8,3\n", [[[1], [3]], [[2]]], ("x",)),
+        ("a.csv", "time,x\n2020,1\n2021,2\n", [[[1], [2]]], ("x",)),
+        ("a.jsonl", '{"series": [1, 2]}\n{"series": [3, 4, 5]}\n', [[[1], [2]], [[3], [4], [5]]], ()),
+        ("a.jsonl", '{"series": [[1, 2], [3, 4]]}\n', [[[1, 2], [3, 4]]], ()),
+        ("a.txt", "1\n2.5\n-3\n", [[[1], [2.5], [-3]]], ()),
+        ("a.txt", "1 2\n3, 4 5\n", [[[1], [2]], [[3], [4], [5]]], ()),
+    ],
+)
+def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple[str, ...]) -> None:
+    given = parse_series(text, name)
+    assert [one.tolist() for one, _ in given] == found
+    assert all(names == channels for _, names in given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "load\n1\nhigh\n", "a.csv, row 3: column load must hold numbers; got 'high'"),
+        (
+            "a.csv",
+            "date,load\n1 May,1\n",
+            "column date must hold numbers; got '1 May'; fill it or leave the column out",
+        ),
+        ("a.csv", "load,temp\n1\n", "row 2 has "),
+        ("a.csv", "x\n1\nnan\n", "a series must hold finite numbers"),
+        ("a.txt", "one two\n", "line 1: expected the numbers of a series"),
+        ("a.jsonl", '{"text": "ab"}\n', "numbers"),
+        ("a.csv", "", "a.csv holds no sequences; expected .csv or .tsv with a row per step"),
+    ],
+)
+def test_files_without_series(name: str, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_series(text, name)

@@ -15,8 +15,8 @@ import torch
 from hmrnn.config import DataConfig
 from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import make_corpus
-from hmrnn.data.labels.files import load_labelled
 from hmrnn.data.labels.labelling import Labelling
+from hmrnn.data.labels.load import load_labelled
 from hmrnn.data.labels.numbers import check_numbers, listed
 from hmrnn.data.labels.sequences import names_in, sequences
 from hmrnn.errors import InputError

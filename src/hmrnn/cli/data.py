@@ -12,7 +12,7 @@ from hmrnn.cli.target import preset_for
 from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
 from hmrnn.data import load_corpus, load_strokes, write_archive
-from hmrnn.data.labels.files import load_labelled
+from hmrnn.data.labels.load import load_labelled
 from hmrnn.data.text.wikipedia import clean_wikipedia, wikipedia_prose
 from hmrnn.errors import InputError
 

@@ -35,9 +35,9 @@ With a model that comes with hmrnn, or by -m with one of yours:
 
 With data of yours:
   data       show what a file or a corpus holds, or make text8 or prose from a Wikipedia dump
-  train      train on a text, on pen strokes, on labels, tags, pairs or numbers, or as in the paper
+  train      train on a text, on pen strokes, on labels, tags, pairs, numbers or series, or as in the paper
   evaluate   bits per character, or log-likelihood of handwriting, with what the layers did
-  predict    answer sequences with a model of labels, tags, pairs or numbers
+  predict    answer sequences with a model of labels, tags, pairs or numbers; forecast
   export     write a model to a directory of its own, in half precision if wanted
 
 Without either:

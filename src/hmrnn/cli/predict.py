@@ -1,4 +1,4 @@
-"""``hmrnn predict``: the answers of a model of labels, tags, pairs or numbers."""
+"""``hmrnn predict``: the answers of a model of labels, tags, pairs or numbers, or forecasts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.config import LABEL_FORMATS
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
-from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse
-from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
+from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse, parse_series
+from hmrnn.data.labels.sequences import Item, Names, in_order, names_in, sequences
 from hmrnn.errors import InputError
+from hmrnn.pretrained.forecast import ForecastModel
 from hmrnn.pretrained.labelled import LabelledModel, LabelModel, NumberModel, PairModel
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
@@ -36,6 +37,8 @@ def run(arguments: PredictArguments) -> int:
     if arguments.beam > 1 and not isinstance(model, PairModel):
         raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
     name = "standard input" if arguments.file == "-" else arguments.file
+    if isinstance(model, ForecastModel):
+        return _forecast(model, arguments, name)
     given = _given(arguments.file, name, model)
     answers = None if given.answers is None else _checked(given, model, names_in(name))
     how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
@@ -63,6 +66,24 @@ def run(arguments: PredictArguments) -> int:
         show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
     if answers is not None:
         warn(_compared(model, given_answers, answers))
+    return 0
+
+
+def _forecast(model: ForecastModel, arguments: PredictArguments, name: str) -> int:
+    """Print a table with a row per step ahead: the values and their deviations; a column says which series it is of."""
+    text = decoded(inputs.read_bytes(None if arguments.file == "-" else arguments.file), name)
+    names = model.labelling.channels
+    series = [in_order(one, columns, names, name) for one, columns in parse_series(text, name)]
+    if arguments.json or arguments.explain:
+        for decision in model.explain(series):
+            say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else f"{decision.render()}\n")
+        return 0
+    titles = list(names) or [f"channel {k}" for k in range(1, model.labelling.size + 1)]
+    say("\t".join(["series", "step", *titles, *(f"{title} ±" for title in titles)]))
+    for k, (ahead, sure) in enumerate(zip(*model.predict(series, return_std=True)), start=1):
+        for step, (values, off) in enumerate(zip(ahead, sure), start=1):
+            cells = (shown_numbers(one, one_off) for one, one_off in zip([*values, *off], [*off, *off]))
+            say("\t".join([str(k), str(step), *cells]))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The part of report.html that is about labels, tags, pairs or numbers: errors, and decisions with their segments."""
+"""The part of report.html that is about labelled sequences and forecasts: errors, and decisions with their segments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hmrnn.analysis.decision import Decision, shown_answer, shown_numbers, shown
 from hmrnn.analysis.edits import span_f1
 from hmrnn.analysis.render import visible
 from hmrnn.data.labels.corpus import Examples, LabelCorpus
+from hmrnn.pretrained.forecast import ForecastModel
 from hmrnn.pretrained.labelled import LabelledModel, NumberModel, PairModel
 
 SHOWN = 12
@@ -24,6 +25,8 @@ def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
     X, y = corpus.valid.sequences, wanted(model, corpus.valid)
     if isinstance(model, NumberModel):
         said = str(model.scores(X, y))
+    elif isinstance(model, ForecastModel):
+        said = f"forecasts have {1 - model.skill(corpus.valid):.1%} of the squared error of no change"
     else:
         found = model.predict(X)
         said = shown_right(model.reads.modality, found, y)
@@ -36,6 +39,9 @@ def opening(model: LabelledModel, corpus: LabelCorpus) -> list[str]:
 
 def wanted(model: LabelledModel, examples: Examples) -> list[Any]:
     """The right answers as users give them."""
+    if isinstance(model, ForecastModel):
+        answers = [model.numbers.decode(one)[-1].reshape(model.numbers.ahead, -1) for one in examples.targets]
+        return [(item[-1] + answer).tolist() for item, answer in zip(examples.sequences, answers)]
     if isinstance(model, NumberModel):
         each = [model.numbers.shaped(model.numbers.decode(one)).tolist() for one in examples.targets]
         return each if model.numbers.steps else [one[0] for one in each]

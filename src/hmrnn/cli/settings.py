@@ -21,6 +21,7 @@ presets:
   words                    a text whose spaces are removed, to find its words
   labels, tags, pairs      sequences with a label each, with a tag per token, or in pairs
   numbers                  sequences with a number each
+  series                   numbers over time, to forecast them
   demo, handwritten        a novel, or built-in handwriting; small enough for a CPU
   ptb, text8, enwik8, iamondb            the paper's settings for its corpora
   ptb-best, enwik8-best, iamondb-best    the settings of our best results

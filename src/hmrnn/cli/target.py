@@ -65,7 +65,7 @@ def _kind(path: str) -> str:
     if endings & {".json", ".csv", ".tsv", ".jsonl"} and not os.path.isdir(path):
         raise InputError(
             f"{path} may hold one of several kinds of data: name it before the file, as in labels {shlex.quote(path)} "
-            "(labels, tags, pairs, numbers, text, strokes); series without answers are for hmrnn.HMSegmenter, in Python"
+            "(labels, tags, pairs, numbers, series, text, strokes)"
         )
     if (asked := sorted(endings & ASKED.keys())) and not os.path.isdir(path):
         what = ASKED[asked[0]].format(shlex.quote(path))

@@ -21,7 +21,7 @@ from hmrnn.cli.terminal import warn
 from hmrnn.config import STROKE_FORMATS, Config
 from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
 from hmrnn.data.labels.corpus import LabelCorpus
-from hmrnn.data.labels.files import load_labelled
+from hmrnn.data.labels.load import load_labelled
 from hmrnn.errors import InputError
 from hmrnn.pretrained.load import locate
 from hmrnn.tasks.text import settled
@@ -41,6 +41,7 @@ CHANGEABLE = {
 train.epochs, of which a note tells."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
 NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "numbers": NEXT["labels"], "text": "segment -m {} {}"}
+NEXT |= {"series": "predict -m {} FILE"}
 NEXT |= {"text without detectors": "generate -m {}", "lines": "generate -m {} --samples 5"}
 """A command to try after training, by what the model reads."""
 

@@ -10,13 +10,13 @@ from hmrnn.errors import InputError
 
 Format = Literal[
     "novel", "manual", "text", "lines", "ptb", "text8", "enwik8", "strokes", "iamondb", "handwritten", "labels", "tags",
-    "pairs", "numbers",
+    "pairs", "numbers", "series",
 ]  # fmt: skip
 BUILT_IN_TEXTS = ("novel", "manual")
 """The formats of texts that need no path."""
 STROKE_FORMATS = ("strokes", "iamondb", "handwritten")
 """The formats of pen strokes."""
-LABEL_FORMATS = ("labels", "tags", "pairs", "numbers")
+LABEL_FORMATS = ("labels", "tags", "pairs", "numbers", "series")
 """The formats of labelled sequences; all others but those of strokes are text."""
 POOLED_FORMATS = ("labels", "numbers")
 """Those with one answer per sequence, from all of its steps."""
@@ -34,7 +34,8 @@ class DataConfig:
     line end; blank lines are left out. ptb: Penn Treebank characters (symbols separated by spaces, _
     for a space, a sentence per line). text8: 27 symbols. enwik8: bytes, split 90M/5M/5M. strokes: pen strokes in .npz,
     .json or .csv files. iamondb: handwriting. handwritten: built-in handwriting. labels: sequences with a label each.
-    tags: with a tag per token. pairs: sequences to be turned into others. numbers: with a number each."""
+    tags: with a tag per token. pairs: sequences to be turned into others. numbers: with a number each.
+    series: numbers over time, of which the next steps are forecast."""
     path: tuple[str, ...] = ()
     """Files, or one directory. Files that end in .xz, .gz or .bz2 are decompressed while they are read."""
     bytes: bool = False
@@ -63,11 +64,20 @@ class DataConfig:
     """Strokes: seed of the split into training, validation and test lines."""
     lines: int = 3000
     """handwritten: number of lines."""
+    ahead: int = 10
+    """series: how many steps to forecast."""
+    window: int = 0
+    """series: how many steps a forecast reads; more than a season. 0: 64, or twice as many as it looks ahead."""
     condition: str | None = None
     """lines, strokes: a file with the condition of each line in a row: a class, or numbers separated by commas or
     spaces. FILE:COLUMN takes the column of that name from a .csv or .tsv file."""
     cache: str | None = None
     """Directory of encoded corpora. Default: HMRNN_CACHE, or ~/.cache/hmrnn."""
+
+    @property
+    def reads(self) -> int:
+        """series: the steps that a forecast reads."""
+        return self.window or max(64, 2 * self.ahead)
 
     @property
     def is_text(self) -> bool:
@@ -76,7 +86,7 @@ class DataConfig:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether sequences have labels, tags, numbers or a sequence to be turned into."""
+        """Whether sequences have labels, tags, numbers, a sequence to be turned into, or steps that follow."""
         return self.format in LABEL_FORMATS
 
     @property
@@ -98,6 +108,10 @@ class DataConfig:
             raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
         if self.lines < 3:
             raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
+        if self.ahead < 1 or self.window == 1 or self.window < 0:
+            raise InputError(
+                f"data.ahead must be at least 1, and data.window 0 or at least 2; got {self.ahead} and {self.window}"
+            )
         checks.seed("data", self, "split_seed")
         built_in = self.format in (*BUILT_IN_TEXTS, "handwritten")
         for name, wrong, formats in (
@@ -113,6 +127,8 @@ class DataConfig:
             ("remove_spaces", self.remove_spaces and not self.is_text, "text"),
             ("min_points", self.min_points is not None and self.format not in STROKE_FORMATS, "strokes"),
             ("split", self.split == "official" and self.format != "iamondb", "data.format iamondb"),
+            ("ahead", self.ahead != DataConfig.ahead and self.format != "series", "series"),
+            ("window", self.window and self.format != "series", "series"),
             ("condition", self.condition and not self.has_sequences, "data.format lines and for strokes"),
         ):
             if wrong:

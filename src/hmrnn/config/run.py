@@ -97,6 +97,8 @@ class Config:
                 raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
             if m.rnn == "hrnn":
                 raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
+            if self.data.format == "series" and m.bidirectional:
+                raise InputError("model.bidirectional would read what a forecast has to predict; leave it out")
             pooled = self.data.format in POOLED_FORMATS
             if pooled and m.attend == "segments" and m.read_out != "attention":
                 raise InputError(
@@ -126,9 +128,10 @@ class Config:
                 raise InputError(
                     f"model.{name} is for {' and '.join(only)}; data.format is {self.data.format}, so leave it out"
                 )
-        if m.attend == "segments" and self.data.format == "tags":
+        if m.attend == "segments" and self.data.format in ("tags", "series"):
             raise InputError(
-                "model.attend is for labels, numbers and pairs; a tag is read at its own step, so leave it out"
+                f"model.attend is for labels, numbers and pairs; {self.data.format} are answered at each step, so "
+                "leave it out"
             )
 
 

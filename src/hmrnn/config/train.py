@@ -37,7 +37,7 @@ class TrainConfig:
     """Largest absolute value of a number of the gradient, clipped before its norm; 0: no clipping."""
     scheduled_sampling: tuple[float, float] = (0.0, 0.0)
     """Share of the inputs that are drawn from the model's own predictions, in the first epoch and in the last, linear
-    in between. Not for labels, tags, pairs and numbers."""
+    in between. Not for labels, tags, pairs, numbers and series."""
     validate_every: int = 0
     """Updates between validations; 0: at the end of each epoch."""
     validation_symbols: int = 0

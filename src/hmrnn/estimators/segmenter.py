@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from hmrnn.data.labels.sequences import about_columns, columns, for_numpy, in_order, scale_of, scaled
+from hmrnn.data.labels.sequences import scale_of, scaled
+from hmrnn.data.labels.series import Series, series_of
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
 from hmrnn.estimators.network import FLOOR, Network, Streams
@@ -21,7 +22,6 @@ from hmrnn.ops import State
 from hmrnn.ops.estimators import OnCopy
 from hmrnn.utils.devices import find_device
 
-Series = np.ndarray | Tensor | Sequence[Any]
 _ABREAST = 64  # most series in a batch of predict, transform and score
 _MOST = 1 << 18  # most steps in such a batch, padding included: it bounds memory
 _FEWEST = 16  # a CPU reads series one by one unless a batch holds this many times the steps of its longest
@@ -113,7 +113,7 @@ class HMSegmenter(Estimator):
 
     def fit(self, X: Series, y: None = None) -> HMSegmenter:
         """Learn from one series or several; ``y`` is not used."""
-        series, _, names = _series(X)
+        series, _, _, names = series_of(X)
         self._check()
         device, seed = find_device(self.device), seed_of(self.random_state)
         whole = np.concatenate(series)
@@ -202,9 +202,9 @@ class HMSegmenter(Estimator):
             raise InputError(f"learning_rate must be a positive, finite number; got {self.learning_rate!r}")
 
     def _given(self, X: Series) -> tuple[list[np.ndarray], bool]:
-        """The series of X as :func:`_series` gives them; InputError if the model was not fitted to such series."""
+        """The series of X as :func:`series_of` gives them; InputError if the model was not fitted to such series."""
         self._check_fitted()
-        series, single, _ = _series(X, getattr(self, "channels_", ()))  # an earlier version had none
+        series, single, _, _ = series_of(X, getattr(self, "channels_", ()))  # an earlier version had none
         channels = series[0].shape[1]
         if channels != self.n_features_in_:
             raise InputError(
@@ -306,51 +306,3 @@ def _cuts(fired: np.ndarray) -> np.ndarray:
 def _ends(cuts: np.ndarray) -> np.ndarray:
     """The positions of the cuts of one level, and the length."""
     return np.append(np.flatnonzero(cuts) + 1, len(cuts) + 1)
-
-
-def _series(X: Series, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray], bool, tuple[str, ...]]:
-    """X as a list of float arrays (time, channels), whether X was a single series, and the names of its channels.
-
-    Channels of tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
-    """
-    if isinstance(X, Mapping | Set):  # a set has no order
-        raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
-    parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
-    single = False
-    if parts is None or (parts and not any(getattr(part, "shape", ()) for part in parts)):  # one series as nested lists
-        whole = _array(X if parts is None else parts)
-        if whole.ndim == 0:
-            raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
-        single = whole.ndim == 2 or (whole.ndim == 1 and whole.dtype != object)
-        parts = [whole] if single else list(whole)
-    series = [_array(part) for part in parts]
-    series = [  # a list of numbers in a list is no series: it could as well be the channels of one step
-        one[:, None] if one.ndim == 1 and (single or hasattr(part, "shape")) else one
-        for one, part in zip(series, parts)
-    ]
-    if not series:
-        raise InputError("X must be an array (time, channels) or a list of them; got an empty list")
-    tables = [X] if single else parts
-    for one, table in zip(series, tables):
-        if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < 2 or one.shape[1] < 1:
-            raise InputError(
-                f"a series must be numbers of shape (time, channels), 2 steps or more; got {one.dtype} of shape "
-                f"{one.shape}{about_columns(table)}"
-            )
-        if not np.isfinite(one).all():
-            raise InputError("a series must hold finite numbers; got NaN or infinity; fill gaps, as by np.interp")
-        if (largest := np.abs(one).max()) > 1e100:
-            raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
-        if one.shape[1] != series[0].shape[1]:
-            raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
-    names = channels or columns(tables[0])
-    ordered = [in_order(one, columns(table), names, "a series") for one, table in zip(series, tables)]
-    return [one.astype(np.float64) for one in ordered], single, names
-
-
-def _array(given: Any) -> np.ndarray:
-    given = for_numpy(given)
-    try:
-        return np.asarray(given)
-    except ValueError:  # lists of unequal lengths
-        return np.asarray(given, dtype=object)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import inspect
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ import torch
 
 from hmrnn.analysis.decision import Decision
 from hmrnn.config import Config, DetectorConfig, ModelConfig
-from hmrnn.data.labels.corpus import ClassWeight, make_corpus
+from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.data.labels.labelling import Modality
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import Estimator, is_whole, seed_of
@@ -107,7 +108,7 @@ class SequenceEstimator(Estimator):
                 one_of(name, getattr(self, name), allowed)
         for name in ("dropout", "validation_fraction"):
             share = getattr(self, name)
-            if share is None and name == "validation_fraction":
+            if share is None and inspect.signature(type(self)).parameters[name].default is None:
                 continue
             if not _is_number(share) or not 0 <= share < 1:
                 raise InputError(f"{name} must be at least 0 and less than 1; got {share!r}")
@@ -127,16 +128,20 @@ class SequenceEstimator(Estimator):
         if rates is not None and self.rnn != "hm-lstm":
             raise InputError(f"rates are those of the detectors of hm-lstm, and {self.rnn} has none; leave them out")
 
-    def _fit(self, X: Any, y: Any, *, sample_weight: Any = None, class_weight: ClassWeight = None, **how: Any) -> None:
+    def _fit(self, X: Any, y: Any, **how: Any) -> None:
+        """Check the parameters, make the corpus of X and y, and train on it."""
         seed = seed_of(self.random_state)
         config = _plain(self._config(seed))
         with _parameters():
             config.check()
         device = find_device(self.device)
-        corpus = make_corpus(
-            self._modality, X, y, valid_fraction=self.validation_fraction, seed=seed, sample_weight=sample_weight,
-            class_weight=class_weight, **how,
-        )  # fmt: skip
+        self._train(config, self._corpus(X, y, config, **how), device)
+
+    def _corpus(self, X: Any, y: Any, config: Config, **how: Any) -> LabelCorpus:
+        share, seed = self.validation_fraction, config.train.seed
+        return make_corpus(self._modality, X, y, valid_fraction=share, seed=seed, **how)
+
+    def _train(self, config: Config, corpus: LabelCorpus, device: torch.device) -> None:
         # without held-out sequences there is no early stop: the training loss keeps falling
         patience = config.train.patience if corpus.held_out else config.train.epochs
         trained = dataclasses.replace(config, train=dataclasses.replace(config.train, patience=patience))
@@ -215,7 +220,7 @@ class SequenceEstimator(Estimator):
         m, t, r = model.config.model, model.config.train, model.config.regularise
         sizes = m.hidden_size[0] if len(set(m.hidden_size)) == 1 else m.hidden_size
         known: dict[str, Any] = {
-            "hidden_size": sizes, "num_layers": m.num_layers, "rnn": m.rnn, "bidirectional": m.bidirectional,
+            "hidden_size": sizes, "num_layers": m.num_layers, "rnn": m.rnn,
             "embedding_size": m.embedding_size, "layer_norm": m.layer_norm,
             "rates": model.config.detectors.rates or None, "dropout": r.dropout_output,
             "weight_decay": r.weight_decay, "epochs": t.epochs,
@@ -223,8 +228,12 @@ class SequenceEstimator(Estimator):
             "random_state": t.seed,
         }  # fmt: skip
         names = cls._names()
-        known |= {name: getattr(m, name) for name in ("read_out", "attend", "level", "crf") if name in names}
+        known |= {
+            name: getattr(m, name) for name in ("bidirectional", "read_out", "attend", "level", "crf") if name in names
+        }
         known |= {"spelled": model.reads.spelled} if "spelled" in names else {}
+        if model.reads.numbers is not None and "steps" in names:
+            known |= {"steps": model.reads.numbers.ahead, "window": model.reads.numbers.window}
         self = cls(**known)
         self.model_ = model
         self.loss_curve_, self.n_iter_ = [], 0

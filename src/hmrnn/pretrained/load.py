@@ -23,10 +23,11 @@ from hmrnn.utils.devices import find_device
 
 if TYPE_CHECKING:
     from hmrnn.nn.sequences import SequenceModel
+    from hmrnn.pretrained.forecast import ForecastModel
     from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
     from hmrnn.pretrained.strokes import StrokeModel
 
-Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel | NumberModel"
+Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel | NumberModel | ForecastModel"
 """What a directory may hold."""
 
 
@@ -82,6 +83,10 @@ def _kind(modality: str) -> Any:
         from hmrnn.pretrained.strokes import StrokeModel
 
         return StrokeModel
+    if modality == "series":
+        from hmrnn.pretrained.forecast import ForecastModel
+
+        return ForecastModel
     from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
 
     return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel}[modality]

@@ -34,7 +34,7 @@ class Validation:
     """Share of the answers that are wrong, or as ERRORS says; None if the task has no right answers."""
 
 
-ERRORS = {"numbers": "of the variance left"}
+ERRORS = {"numbers": "of the variance left", "series": "of the variance left"}
 """What ``Validation.error`` is a share of, by what the model reads; of others, that of wrong answers."""
 
 

@@ -29,9 +29,10 @@ from hmrnn.nn.sequences import (
 from hmrnn.nn.transducer import TransducerModel
 from hmrnn.tasks.base import Loss, Validation, chances
 
-PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "answer"}
+PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "answer", "series": "forecast"}
 _MODELS: dict[str, Any] = {
     "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
+    "series": StepRegressorModel,
 }  # fmt: skip
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import re
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hmrnn.config import DataConfig
-from hmrnn.data import archives
-from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
+import numpy as np
+
 from hmrnn.data.labels.labelling import Modality
 from hmrnn.data.labels.sequences import names_in
+from hmrnn.data.labels.series import series_of
 from hmrnn.errors import InputError, convert
 
-ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number"}
-"""The field of a JSON object, or the column, that holds the answer."""
+ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number", "series": ""}
+"""The field of a JSON object, or the column, that holds the answer; series have none."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
 STEPS = "series"
@@ -36,6 +34,8 @@ FORMATS = {
     "pairs": ".tsv or .csv with two texts per line, or .jsonl with source and target",
     "numbers": ".tsv or .csv with a text and a number per line, or with a step of a series per line (columns series, "
     "number and the channels), or .jsonl with text, tokens or series, and number",
+    "series": ".csv or .tsv with a row per step and a column per channel, of several series with a column series, "
+    ".jsonl with a field series per line, or lines of numbers",
 }
 
 
@@ -54,36 +54,6 @@ class Labelled(NamedTuple):
     answers: list[Any] | None
     maybe_header: bool = False
     """Whether the first row of the table that they are from may name its columns, but by names that are not known."""
-
-
-def load_labelled(config: DataConfig, progress: Callable[[int, int], None] | None = None) -> LabelCorpus:
-    """The corpus of one or more files of ``config.format``."""
-    modality: Modality = config.format  # type: ignore[assignment]
-    if not config.path:
-        raise InputError(f"data.path must name a file of {modality}: {FORMATS[modality]}")
-    paths = [Path(path).expanduser() for path in config.path]
-    report = archives.count_progress(progress, sum(path.stat().st_size for path in paths if path.is_file()))
-    sequences: list[Any] = []
-    answers: list[Any] = []
-    first: list[str] = []
-    for path in paths:
-        if path.is_dir():
-            raise InputError(f"{path} is a directory; name the files in it")
-        found = parse(decoded(archives.read_whole(path, report), str(path)), path.name, modality)
-        if found.answers is None:
-            raise InputError(f"{path} holds no {ANSWER[modality]}; expected {FORMATS[modality]}")
-        if modality == "labels" and found.maybe_header:
-            check_no_header(str(path), found.answers)
-        if modality == "pairs" and found.maybe_header:
-            first.append(f"{reprlib.repr(found.sequences[0])} -> {reprlib.repr(found.answers[0])}")
-        sequences += found.sequences
-        answers += found.answers
-    name = ", ".join(path.name for path in paths)
-    corpus = make_corpus(
-        modality, sequences, answers, name=name, valid_fraction=config.valid_fraction, seed=config.split_seed,
-        names=names_in(name),
-    )  # fmt: skip
-    return dataclasses.replace(corpus, first=", ".join(first))
 
 
 def check_no_header(source: str, labels: list[str], classes: Collection[str] | None = None) -> None:
@@ -135,6 +105,31 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
         return Labelled([_series(re.split(r"[,\s]+", line.strip()), f"{name}, line {k}")
                          for k, line in enumerate(lines, start=1)], None)  # fmt: skip
     return Labelled([_words(line) for line in lines] if tokens else lines, None)
+
+
+def parse_series(text: str, name: str) -> list[tuple[np.ndarray, tuple[str, ...]]]:
+    """The series in the text of a file, each (time, channels) with the names of its channels, if they have any.
+
+    A table has a row per step, of one series or, with a column ``series``, of several; its first row may name the
+    columns, and a column ``time`` is not read. A file of another ending holds a series of one channel: a number per
+    line, or else a series per line.
+    """
+    ending = _ending(name)
+    if ending in (".tsv", ".csv"):
+        rows = _rows(text, name, ending, "series")
+        named = not all(map(_is_number, rows[0]))
+        if not _has_steps(rows, may_be_tokens=False):
+            head = rows[0] if named else [f"channel {k}" for k in range(1, len(rows[0]) + 1)]
+            rows = [[STEPS, *head], *(["1", *row] for row in rows[named:])]
+        found = _steps(rows, name, "series").sequences
+        return [(series_of([np.array(one)], least=1).series[0], one.columns if named else ()) for one in found]
+    if ending in (".jsonl", ".ndjson"):
+        given = _json_lines(text, name, "series").sequences
+    else:
+        given = parse(text, name, "series", numbers=True).sequences
+        if all(len(one) == 1 for one in given):
+            given = [[step for one in given for step in one]]
+    return [(series_of(one, least=1).series[0], ()) for one in given]
 
 
 def _ending(name: str) -> str:

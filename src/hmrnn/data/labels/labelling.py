@@ -17,7 +17,7 @@ from hmrnn.data.labels.sequences import Item, scale_of, scaled
 from hmrnn.data.text.vocabulary import UNKNOWN
 from hmrnn.errors import InputError
 
-Modality = Literal["labels", "tags", "pairs", "numbers"]
+Modality = Literal["labels", "tags", "pairs", "numbers", "series"]
 Label = str | bool | int | float
 SPACE = " "
 """The symbol after each token that is spelled out; its tag is read there."""
@@ -28,15 +28,15 @@ class Labelling:
     """Input symbols, or mean and deviation of the channels of a series; and the classes or numbers of the answer.
 
     Args:
-        modality: "labels" (one per sequence), "tags" (one per step or token), "pairs" (a sequence) or "numbers" (one or
-            a row of them per sequence, or per step).
-        classes: the labels, the tags, or the symbols of the second sequences; empty for numbers.
+        modality: "labels" (one per sequence), "tags" (one per step or token), "pairs" (a sequence), "numbers" (one or
+            a row of them per sequence, or per step) or "series" (the next steps, at each step).
+        classes: the labels, the tags, or the symbols of the second sequences; empty for numbers and series.
         symbols: the input symbols in ascending order; empty for series. One more index stands for all others.
         mean, deviation: of each channel of a series; empty for symbols.
         channels: the names of these channels; empty if they have none.
         spelled: whether tokens are read character by character, each followed by a space.
         text: pairs: whether the second sequences are texts, not lists of tokens.
-        numbers: the scale of the answers if the modality is "numbers", else None.
+        numbers: the scale of the answers if the modality is "numbers" or "series", else None.
     """
 
     modality: Modality
@@ -50,8 +50,10 @@ class Labelling:
     numbers: Numbers | None = None
 
     def __post_init__(self) -> None:
-        if (self.modality == "numbers") != (self.numbers is not None) or (self.numbers and self.classes):
+        if (self.modality in ("numbers", "series")) != (self.numbers is not None) or (self.numbers and self.classes):
             raise InputError("a labelling must hold the scale of numbers if these are its answers, and else classes")
+        if self.numbers is not None and (self.modality == "series") != (self.numbers.ahead > 0):
+            raise InputError("a labelling of series, and no other, must say how far forecasts look ahead")
         if self.numbers is None and (not self.classes or len(set(self.classes)) < len(self.classes)):
             raise InputError("a labelling must hold distinct classes, at least one")
         if bool(self.symbols) == bool(self.mean) or len(self.mean) != len(self.deviation):
@@ -116,7 +118,7 @@ class Labelling:
             if data.shape[1] != len(self.mean):
                 alone = "; put a single series into a list" if data.shape[1] == 1 else ""
                 raise InputError(f"this model reads series of {len(self.mean)} channels; got {data.shape[1]}{alone}")
-            return scaled(data, self.mean, self.deviation)
+            return scaled(from_level(data) if self.modality == "series" else data, self.mean, self.deviation)
         if not self.symbols:
             raise InputError(f"this model reads series of {len(self.mean)} channels; got a text or tokens")
         unknown = len(self.symbols)
@@ -164,6 +166,8 @@ class Labelling:
         what = f"{len(self.symbols)} symbols" if self.symbols else series
         answers = {"labels": "labels", "tags": "tags", "pairs": "symbols to write"}
         answers["numbers"] = f"number(s) for each {'step' if self.per_step else 'sequence'}"
+        if self.numbers is not None and self.modality == "series":
+            return f"{what}, the next {self.numbers.ahead} step(s)"
         return f"{what}, {self.outputs} {answers[self.modality]}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,6 +199,13 @@ class Labelling:
     @functools.cached_property
     def _classes(self) -> dict[Label, int]:
         return {label: index for index, label in enumerate(self.classes)}
+
+
+def from_level(series: np.ndarray) -> np.ndarray:
+    """A series without the mean of its first half, so that a trend does not lead it away from all that training has
+    shown."""
+    found: np.ndarray = series - series[: (len(series) + 1) // 2].mean(axis=0)
+    return found
 
 
 def spell(tokens: Item) -> tuple[str, ...]:

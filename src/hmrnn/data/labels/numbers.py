@@ -27,12 +27,17 @@ class Numbers:
         mean, deviation: of each number of an answer in the training part.
         rows: whether an answer is a row of numbers, perhaps of one; else it is a number.
         steps: whether there is an answer for each step or token, not one for the sequence.
+        ahead: of forecasts, how many steps they look ahead; an answer is the change to each of these, channel by
+            channel. 0: answers are no forecasts.
+        window: of forecasts, the steps that one reads at most.
     """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     rows: bool = False
     steps: bool = False
+    ahead: int = 0
+    window: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.mean)
@@ -40,6 +45,8 @@ class Numbers:
             raise InputError("numbers to answer must have a mean and a deviation each; several are a row")
         if not all(map(math.isfinite, self.mean)) or not all(0 < d < math.inf for d in self.deviation):
             raise InputError("the means of numbers to answer must be finite, and their deviations positive")
+        if self.ahead < 0 or (self.ahead > 0) != (self.window > 1) or count % max(1, self.ahead):
+            raise InputError("forecasts must look some steps ahead, with a number for each, and read a window")
 
     @staticmethod
     def of(answers: Sequence[np.ndarray], rows: bool, steps: bool) -> Numbers:

@@ -1,0 +1,208 @@
+"""HMForecaster: stretches and answers, what it learns, shapes, deviations, saving, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import hmrnn
+from hmrnn.data.labels.forecasts import forecast_corpus, forecast_examples, stretches
+from hmrnn.data.labels.labelling import Labelling
+from hmrnn.data.labels.numbers import Numbers
+from hmrnn.errors import InputError
+from hmrnn.estimators.base import NotFittedError
+from labelled import SMALL, Table
+
+WAVE = np.sin(np.arange(200) / 3)
+FAST: dict[str, Any] = {**SMALL, "steps": 3, "window": 16, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def forecaster() -> hmrnn.HMForecaster:
+    how = {**FAST, "hidden_size": 12, "epochs": 12, "learning_rate": 0.03}
+    return hmrnn.HMForecaster(**how).fit(WAVE)
+
+
+@pytest.mark.parametrize(
+    ("length", "ahead", "window", "first"),
+    [(200, 3, 16, 0), (200, 3, 16, 180), (12, 5, 64, 0), (7, 5, 64, 0), (50, 1, 2, 0), (90, 4, 15, 33)],
+)
+def test_each_step_is_answered_once_with_half_a_window_before_it(
+    length: int, ahead: int, window: int, first: int
+) -> None:
+    parts = stretches(length, ahead, window, first)
+    answered = np.concatenate(parts)
+    last = length - ahead - 1
+    least = max(first, min(window // 2, last // 2))
+    assert sorted(answered) == list(range(least, last + 1))
+    for places in parts:
+        assert len(places) <= window - window // 2
+        start = max(0, places[-1] + 1 - window)
+        assert places[0] - start >= min(window // 2, places[0])
+    twice = np.concatenate(stretches(length, ahead, window, first, overlap=2))
+    assert set(twice) == set(answered)
+    assert len(twice) >= len(answered)
+
+
+def test_answers_are_the_changes_that_follow_and_validation_answers_are_new() -> None:
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=(length, 2)).cumsum(0) for length in (90, 41)]
+    corpus = forecast_corpus(series, 4, 12, valid_fraction=0.2)
+    numbers = corpus.reads.numbers
+    assert numbers is not None
+    assert (numbers.ahead, numbers.window, corpus.reads.outputs, corpus.held_out) == (4, 12, 8, True)
+    seen: dict[str, list[set[int]]] = {}
+    for name, part in (("train", corpus.train), ("valid", corpus.valid)):
+        seen[name] = [set(), set()]
+        for item, read, targets, places in zip(part.sequences, part.inputs, part.targets, part.places):
+            np.testing.assert_allclose(read, corpus.reads.encode(item))
+            k = int(not any(np.array_equal(item, series[0][s : s + len(item)]) for s in range(90)))
+            start = next(s for s in range(90) if np.array_equal(item, series[k][s : s + len(item)]))
+            for place, changes in zip(places + start, numbers.decode(targets)):
+                found = series[k][place] + changes.reshape(4, 2)
+                np.testing.assert_allclose(found, series[k][place + 1 : place + 5], atol=1e-5)
+                seen[name][k] |= set(range(place + 1, place + 5))
+    assert not any(a & b for a, b in zip(seen["train"], seen["valid"]))
+    assert [max(one) for one in seen["valid"]] == [89, 40]
+    assert [min(one) for one in seen["valid"]] == [72, 33]  # the last fifth
+    assert [max(one) for one in seen["train"]] == [71, 32]
+    alone = forecast_corpus(series, 4, 12, valid_fraction=0)
+    assert not alone.held_out
+    assert max(len(item) for item in alone.train.sequences) == 12
+
+
+def test_it_learns_a_wave(forecaster: hmrnn.HMForecaster) -> None:
+    assert forecaster.score(WAVE) > 0.9
+    on = np.sin(np.arange(200, 203) / 3)
+    ahead, deviation = forecaster.predict(WAVE, return_std=True)
+    assert ahead.shape == deviation.shape == (3,)
+    np.testing.assert_allclose(ahead, on, atol=0.25)
+    untrained = hmrnn.HMForecaster(**FAST, learning_rate=1e-9).fit(WAVE)
+    assert untrained.score(WAVE) < 0.3
+
+
+def test_score_is_the_squared_error_beside_that_of_no_change(forecaster: hmrnn.HMForecaster) -> None:
+    model = forecaster.model_
+    whole = forecast_examples(model.labelling, [WAVE[:60, None]])
+    assert forecaster.score(WAVE[:60]) == model.skill(whole)
+    targets, places = [one[-1:] for one in whole.targets], [one[-1:] for one in whole.places]
+    last = dataclasses.replace(whole, targets=targets, places=places)  # what predict answers
+    changes = np.concatenate([model.numbers.decode(one) for one in targets])
+    found = np.stack(forecaster.predict(whole.sequences))[..., 0] - [item[-1] for item in whole.sequences]
+    skill = 1 - ((found - changes) ** 2).mean() / (changes**2).mean()
+    assert model.skill(last) == pytest.approx(skill, rel=1e-4)
+    assert skill > 0.5
+
+
+def test_deviations_are_those_of_the_errors_on_the_held_out_end() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 2)).cumsum(0)
+    model = hmrnn.HMForecaster(**{**FAST, "steps": 4}).fit(x)  # one answer is held out
+    ahead, deviation = model.predict(x[:36], return_std=True)
+    np.testing.assert_allclose(deviation, np.abs(ahead - x[36:]), rtol=1e-4)
+    longer = hmrnn.HMForecaster(**{**FAST, "steps": 4}, validation_fraction=0.5).fit(x)
+    assert not np.allclose(longer.predict(x[:36], return_std=True)[1], deviation)
+
+
+def test_a_trend_goes_on() -> None:
+    x = np.arange(120) * 2.0 + np.sin(np.arange(120))
+    how = {**FAST, "hidden_size": 12, "epochs": 8, "learning_rate": 0.03}
+    model = hmrnn.HMForecaster(**how).fit(x[:80])
+    assert model.score(x[60:] + 1000) > 0.8
+    np.testing.assert_allclose(model.predict(x[:110] + 1000), model.predict(x[:110]) + 1000, atol=1e-3)
+
+
+def test_only_the_last_window_is_read(forecaster: hmrnn.HMForecaster) -> None:
+    changed = WAVE.copy()
+    changed[:184] = 9.0
+    np.testing.assert_array_equal(forecaster.predict(changed), forecaster.predict(WAVE))
+    changed[184] = 0.5
+    assert not np.array_equal(forecaster.predict(changed), forecaster.predict(WAVE))
+
+
+def test_units_do_not_matter() -> None:
+    x = np.stack([WAVE, np.cos(np.arange(200) / 3)], axis=1)
+    one, other = (hmrnn.HMForecaster(**FAST).fit(x * by + plus) for by, plus in ((1, 0), (1000, 7)))
+    np.testing.assert_allclose(other.predict(x * 1000 + 7), one.predict(x) * 1000 + 7, rtol=1e-3, atol=0.1)
+    assert other.score(x * 1000 + 7) == pytest.approx(one.score(x), abs=1e-3)
+
+
+def test_shapes_lists_tables_and_channels_by_name() -> None:
+    x = np.stack([WAVE, WAVE**2], axis=1)[:60]
+    model = hmrnn.HMForecaster(**FAST).fit([Table(["a", "b"], x), Table(["b", "a"], x[:50, ::-1])])
+    both = model.predict([x, x[:1]])  # the shortest has one step
+    assert [one.shape for one in both] == [(3, 2), (3, 2)]
+    np.testing.assert_allclose(model.predict(Table(["b", "a"], x[:, ::-1])), both[0], rtol=1e-5)
+    assert model.n_features_in_ == 2
+    flat = hmrnn.HMForecaster(**FAST).fit([WAVE[:60], torch.from_numpy(WAVE[:40])])
+    assert [one.shape for one in flat.predict([WAVE[:60], WAVE[:40]])] == [(3,), (3,)]
+    assert flat.predict(WAVE[:60, None]).shape == (3, 1)
+    ahead, deviation = flat.predict([WAVE[:60].tolist()[k : k + 1] for k in range(60)], return_std=True)
+    assert ahead.shape == deviation.shape == (3, 1)
+
+
+def test_explain_gives_segments_and_weights_of_what_was_read(forecaster: hmrnn.HMForecaster) -> None:
+    (decision,) = forecaster.explain(WAVE)
+    np.testing.assert_allclose(decision.answer, forecaster.predict(WAVE), rtol=1e-5)
+    assert decision.weights.shape == (16,)
+    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
+    assert decision.segmentation.ends(1)[-1] == 16
+    assert "±" in str(decision)
+
+
+def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> None:
+    path = forecaster.save(tmp_path / "wave")
+    np.testing.assert_array_equal(hmrnn.load(path).predict(WAVE), forecaster.predict(WAVE))
+    again = hmrnn.HMForecaster.load(path)
+    assert (again.steps, again.window, again.hidden_size) == (3, 16, 12)
+    assert again.score(WAVE) == forecaster.score(WAVE)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(again)).predict(WAVE), forecaster.predict(WAVE))
+    copied = clone(again)
+    assert (repr(copied), hasattr(copied, "model_")) == (repr(again), False)
+    assert "the next 3 step(s)" in forecaster.model_.labelling.describe()
+    with pytest.raises(InputError, match=r"HMRegressor loads a NumberModel, and .* holds a ForecastModel"):
+        hmrnn.HMRegressor.load(path)
+    data = forecaster.model_.labelling.to_dict()
+    for change in ({"modality": "numbers"}, {"numbers": {**data["numbers"], "ahead": 2}}, {"numbers": None}):
+        with pytest.raises(InputError, match=r"series|forecasts|scale of numbers"):
+            Labelling.from_dict({**data, **change})
+    old = {key: data["numbers"][key] for key in ("mean", "deviation", "rows", "steps")}  # of an earlier version
+    assert Labelling.from_dict({**data, "modality": "numbers", "numbers": old}).numbers == Numbers(**old)
+
+
+@pytest.mark.parametrize(
+    ("change", "x", "message"),
+    [
+        ({"steps": 0}, WAVE, "steps must be a whole number of at least 1; got 0"),
+        ({"window": 1}, WAVE, "window must be a whole number of at least 2; got 1"),
+        ({"validation_fraction": None}, WAVE, "validation_fraction must be at least 0 and less than 1; got None"),
+        ({"steps": 30}, WAVE[:61], "series 1 of 1 has 61 steps, and forecasts of 30 steps can only be learned from 62"),
+        ({"rnn": "lstm", "rates": (0.5,)}, WAVE, "rates are those of the detectors"),
+        ({}, [WAVE, WAVE[:7]], "series 2 of 2 has 7 steps"),
+        ({}, "text", "a series must be numbers of shape"),
+        ({}, np.where(WAVE > 0.9, np.nan, WAVE), "a series must hold finite numbers"),
+    ],
+)
+def test_errors_of_fit(change: dict[str, Any], x: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        hmrnn.HMForecaster(**{**FAST, **change}).fit(x)
+
+
+def test_errors_of_a_fitted_one(forecaster: hmrnn.HMForecaster) -> None:
+    with pytest.raises(InputError, match="X has 2 channels, but this model was fitted with 1"):
+        forecaster.predict(np.zeros((20, 2)))
+    with pytest.raises(InputError, match="to score forecasts, a series must have 4 or more steps; got 3"):
+        forecaster.score(WAVE[:3])
+    with pytest.raises(NotFittedError):
+        hmrnn.HMForecaster().predict(WAVE)
+    shortest = hmrnn.HMForecaster(**FAST).fit(WAVE[:8])
+    assert np.isfinite(shortest.score(WAVE[:4]))
+    constant = hmrnn.HMForecaster(**FAST, rnn="lstm").fit(np.ones(30))
+    np.testing.assert_allclose(constant.predict(np.ones(30)), 1, atol=0.5)
