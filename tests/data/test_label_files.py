@@ -98,6 +98,7 @@ def test_a_tsv_of_csv_writer_reads_as_it_was_written() -> None:
 def test_lines_of_tokens_and_of_numbers() -> None:
     assert parse(" a  dog\u00a0s\n", "standard input", "tags", tokens=True).sequences == [["a", "dog\u00a0s"]]
     assert parse("1, 2 3\n", "standard input", "labels", numbers=True).sequences == [[1.0, 2.0, 3.0]]
+    assert parse("well, no,\nab\n", "a.tsv", "labels").sequences == ["well, no,", "ab"]
     with pytest.raises(InputError, match="line 1: expected the numbers"):
         parse("one\n", "standard input", "labels", numbers=True)
 
@@ -215,14 +216,15 @@ def test_the_first_pair_is_shown_where_it_may_be_a_header(tmp_path: Path) -> Non
         ("a.csv", "time,x\n2020,1\n2021,2\n", [[[1], [2]]], ("x",)),
         ("a.jsonl", '{"series": [1, 2]}\n{"series": [3, 4, 5]}\n', [[[1], [2]], [[3], [4], [5]]], ()),
         ("a.jsonl", '{"series": [[1, 2], [3, 4]]}\n', [[[1, 2], [3, 4]]], ()),
+        ("a.csv", "a (x; y)\n1\n2\n", [[[1], [2]]], ("a (x; y)",)),
         ("a.txt", "1\n2.5\n-3\n", [[[1], [2.5], [-3]]], ()),
         ("a.txt", "1 2\n3, 4 5\n", [[[1], [2]], [[3], [4], [5]]], ()),
     ],
 )
 def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple[str, ...]) -> None:
-    given = parse_series(text, name)
-    assert [one.tolist() for one, _ in given] == found
-    assert all(names == channels for _, names in given)
+    given, names = parse_series(text, name)
+    assert [one.tolist() for one in given] == found
+    assert names == channels
 
 
 @pytest.mark.parametrize(
@@ -234,10 +236,18 @@ def test_series_in_files(name: str, text: str, found: list[Any], channels: tuple
             "date,load\n1 May,1\n",
             "column date must hold numbers; got '1 May'; fill it or leave the column out",
         ),
-        ("a.csv", "load,temp\n1\n", "row 2 has "),
-        ("a.csv", "x\n1\nnan\n", "a series must hold finite numbers"),
+        ("a.csv", "load,temp\n1\n", "row 2 has 1 columns, and the first has 2"),
+        ("a.csv", "1,2\n3,x\n", "row 2: column channel 2 must hold numbers; got 'x'"),
+        ("a.csv", ",load\n0,1\n", "column 1 has no name"),
+        ("a.csv", "time\n1\n", "a.csv has a row per step, but no column of numbers"),
+        ("a.csv", "series,x,series\n1,2,3\n", "must have one column series; got series, x, series"),
+        ("a.csv", "load;temp\n1;2\n", "row 1 is one column, 'load;temp'; between columns a .csv has commas"),
+        ("a.csv", "x\n1\nnan\n", "sequence 1 of a.csv must hold finite numbers; got NaN or infinity at step 2"),
+        ("a.txt", "", "a.txt holds no sequences"),
         ("a.txt", "one two\n", "line 1: expected the numbers of a series"),
-        ("a.jsonl", '{"text": "ab"}\n', "numbers"),
+        ("a.jsonl", '{"text": "ab"}\n', "sequence 1 of a.jsonl must be a series of numbers; got 'ab'"),
+        ("a.jsonl", '{"series": [[[1], [2]], [[3], [4]]]}\n', r"sequence 1 of a.jsonl .* got shape \(2, 2, 1\)"),
+        ("a.jsonl", '{"series": [1, 2]}\n{"series": [[1, 2]]}\n', "all series must have as many channels"),
         ("a.csv", "", "a.csv holds no sequences; expected .csv or .tsv with a row per step"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,9 @@ def test_shapes_lists_tables_and_channels_by_name() -> None:
     assert [one.shape for one in both] == [(3, 2), (3, 2)]
     np.testing.assert_allclose(model.predict(Table(["b", "a"], x[:, ::-1])), both[0], rtol=1e-5)
     assert model.n_features_in_ == 2
-    flat = hmrnn.HMForecaster(**FAST).fit([WAVE[:60], torch.from_numpy(WAVE[:40])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flat = hmrnn.HMForecaster(**FAST).fit([WAVE[:60].astype(np.float32), torch.from_numpy(WAVE[:40])])
     assert [one.shape for one in flat.predict([WAVE[:60], WAVE[:40]])] == [(3,), (3,)]
     assert flat.predict(WAVE[:60, None]).shape == (3, 1)
     ahead, deviation = flat.predict([WAVE[:60].tolist()[k : k + 1] for k in range(60)], return_std=True)
@@ -183,7 +186,16 @@ def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> Non
         ({"steps": 0}, WAVE, "steps must be a whole number of at least 1; got 0"),
         ({"window": 1}, WAVE, "window must be a whole number of at least 2; got 1"),
         ({"validation_fraction": None}, WAVE, "validation_fraction must be at least 0 and less than 1; got None"),
-        ({"steps": 30}, WAVE[:61], "series 1 of 1 has 61 steps, and forecasts of 30 steps can only be learned from 62"),
+        (
+            {"steps": 30},
+            WAVE[:61],
+            "has 61 steps, of which 30 are held out, and forecasts of 30 steps can only be learned from 32",
+        ),
+        (
+            {"validation_fraction": 0.9},
+            WAVE[:40],
+            "has 40 steps, of which 36 are held out",
+        ),
         ({"rnn": "lstm", "rates": (0.5,)}, WAVE, "rates are those of the detectors"),
         ({}, [WAVE, WAVE[:7]], "series 2 of 2 has 7 steps"),
         ({}, "text", "a series must be numbers of shape"),

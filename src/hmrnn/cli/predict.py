@@ -16,7 +16,7 @@ from hmrnn.cli.terminal import say, warn
 from hmrnn.config import LABEL_FORMATS
 from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
 from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse, parse_series
-from hmrnn.data.labels.sequences import Item, Names, in_order, names_in, sequences
+from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.errors import InputError
 from hmrnn.pretrained.forecast import ForecastModel
 from hmrnn.pretrained.labelled import LabelledModel, LabelModel, NumberModel, PairModel
@@ -73,14 +73,15 @@ def _forecast(model: ForecastModel, arguments: PredictArguments, name: str) -> i
     """Print a table with a row per step ahead: the values and their deviations; a column says which series it is of."""
     text = decoded(inputs.read_bytes(None if arguments.file == "-" else arguments.file), name)
     names = model.labelling.channels
-    series = [in_order(one, columns, names, name) for one, columns in parse_series(text, name)]
+    series, _ = parse_series(text, name, names)
     if arguments.json or arguments.explain:
         for decision in model.explain(series):
             say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else f"{decision.render()}\n")
         return 0
+    found = zip(*model.predict(series, return_std=True))
     titles = list(names) or [f"channel {k}" for k in range(1, model.labelling.size + 1)]
     say("\t".join(["series", "step", *titles, *(f"{title} ±" for title in titles)]))
-    for k, (ahead, sure) in enumerate(zip(*model.predict(series, return_std=True)), start=1):
+    for k, (ahead, sure) in enumerate(found, start=1):
         for step, (values, off) in enumerate(zip(ahead, sure), start=1):
             cells = (shown_numbers(one, one_off) for one, one_off in zip([*values, *off], [*off, *off]))
             say("\t".join([str(k), str(step), *cells]))

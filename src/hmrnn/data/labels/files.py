@@ -6,20 +6,21 @@ import csv
 import io
 import json
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmrnn.data.labels.labelling import Modality
-from hmrnn.data.labels.sequences import names_in
-from hmrnn.data.labels.series import series_of
+from hmrnn.data.labels.sequences import columns, names_in, sequences
 from hmrnn.errors import InputError, convert
 
-ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number", "series": ""}
-"""The field of a JSON object, or the column, that holds the answer; series have none."""
+ANSWER = {"labels": "label", "tags": "tags", "pairs": "target", "numbers": "number"}
+"""The field of a JSON object, or the column, that holds the answer."""
 SEQUENCE = ("text", "tokens", "series", "source")
 """The fields of a JSON object that may hold the sequence."""
 STEPS = "series"
@@ -107,29 +108,34 @@ def parse(text: str, name: str, modality: Modality, *, tokens: bool = False, num
     return Labelled([_words(line) for line in lines] if tokens else lines, None)
 
 
-def parse_series(text: str, name: str) -> list[tuple[np.ndarray, tuple[str, ...]]]:
-    """The series in the text of a file, each (time, channels) with the names of its channels, if they have any.
+def parse_series(text: str, name: str, channels: tuple[str, ...] = ()) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """The series in the text of a file, each (time, channels), and the names of their channels, if they have any.
 
     A table has a row per step, of one series or, with a column ``series``, of several; its first row may name the
-    columns, and a column ``time`` is not read. A file of another ending holds a series of one channel: a number per
-    line, or else a series per line.
+    columns, of which those of ``channels`` are taken or, without it, all but ``time``. A file of another ending holds a
+    series of one channel: a number per line, or else a series per line.
     """
     ending = _ending(name)
     if ending in (".tsv", ".csv"):
         rows = _rows(text, name, ending, "series")
-        named = not all(map(_is_number, rows[0]))
-        if not _has_steps(rows, may_be_tokens=False):
-            head = rows[0] if named else [f"channel {k}" for k in range(1, len(rows[0]) + 1)]
-            rows = [[STEPS, *head], *(["1", *row] for row in rows[named:])]
-        found = _steps(rows, name, "series").sequences
-        return [(series_of([np.array(one)], least=1).series[0], one.columns if named else ()) for one in found]
-    if ending in (".jsonl", ".ndjson"):
-        given = _json_lines(text, name, "series").sequences
+        if all(map(_is_number, rows[0])):  # no names
+            head = [f"channel {k}" for k in range(1, len(rows[0]) + 1)]
+            found = list(map(list, _steps([head, *rows], name, "series", start=1).sequences))
+        else:
+            found = _steps(rows, name, "series").sequences
+    elif ending in (".jsonl", ".ndjson"):
+        found = _json_lines(text, name, "series").sequences
     else:
-        given = parse(text, name, "series", numbers=True).sequences
-        if all(len(one) == 1 for one in given):
-            given = [[step for one in given for step in one]]
-    return [(series_of(one, least=1).series[0], ()) for one in given]
+        found = parse(text, name, "series", numbers=True).sequences
+        if all(len(one) == 1 for one in found):
+            found = [list(chain.from_iterable(found))] if found else []
+    if not found:
+        raise InputError(f"{name} holds no sequences; expected {FORMATS['series']}")
+    where = names_in(name).X
+    series = [one for one in sequences(found, where, channels=channels) if isinstance(one, np.ndarray)]
+    if not series:
+        raise InputError(f"{where[0]} must be a series of numbers; got {reprlib.repr(found[0])}")
+    return series, columns(found[0])
 
 
 def _ending(name: str) -> str:
@@ -167,8 +173,8 @@ def _json_lines(text: str, name: str, modality: Modality) -> Labelled:
         if len(found) != 1:
             raise InputError(f"{name}, line {number} must be an object with one of {', '.join(SEQUENCE)}")
         sequences.append(given[found[0]])
-        if ANSWER[modality] in given:
-            answers.append(given[ANSWER[modality]])
+        if (answer := ANSWER.get(modality)) in given:
+            answers.append(given[answer])
     return _together(sequences, answers, name, modality)
 
 
@@ -250,7 +256,8 @@ def _rows(text: str, name: str, ending: str, modality: Modality) -> list[list[st
     if not rows:
         raise InputError(f"{name} holds no sequences; expected {FORMATS[modality]}")
     names = {cell.strip(' "').lower() for cell in re.split("[,;\t]", rows[0][0])}
-    if len(rows[0]) == 1 and len(names) > 1 and names & {*SEQUENCE, *ANSWER.values()}:
+    known = names & {*SEQUENCE, *ANSWER.values()} or (modality == "series" and not _is_number(rows[-1][0]))
+    if len(rows[0]) == 1 and len(names) > 1 and known:
         wanted = "tabs" if tabs else "commas, and in numbers points"
         raise InputError(f"{name}, row 1 is one column, {rows[0][0]!r}; between columns a {ending} has {wanted}")
     return rows
@@ -277,10 +284,11 @@ def _has_steps(rows: list[list[str]], may_be_tokens: bool) -> bool:
     return not may_be_tokens or any(cell in TAG for cell in named) or any(_is_number(c) for r in rows[1:2] for c in r)
 
 
-def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
+def _steps(rows: list[list[str]], name: str, modality: Modality, start: int = 2) -> Labelled:
     """A row per step: the series it belongs to, a column per channel, and the label of the series or a tag.
 
-    Steps are in the order of their rows; a column ``time`` is left out.
+    Steps are in the order of their rows, of which that below the names is counted as ``start``; a column ``time`` is
+    left out. Without a column STEPS, all are of one series.
     """
     named = [cell.strip().lower() for cell in rows[0]]
     if "" in named:
@@ -288,22 +296,23 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
             f"{name}: column {named.index('') + 1} has no name; give it one, or leave it out if it counts the rows, "
             "as by DataFrame.to_csv(index=False)"
         )
-    allowed = TAG if modality == "tags" else (ANSWER[modality],)
+    allowed: tuple[str, ...] = TAG if modality == "tags" else (ANSWER[modality],) if modality in ANSWER else ()
     known = [k for k, column in enumerate(named) if column in (STEPS, *allowed)]
     if len(known) > 2 or named.count(STEPS) > 1:
-        raise InputError(f"{name} must have one column {STEPS} and one {allowed[0]}; got {', '.join(named)}")
-    place = named.index(STEPS)
+        raise InputError(
+            f"{name} must have one column {' and one '.join((STEPS, *allowed[:1]))}; got {', '.join(named)}"
+        )
+    place = named.index(STEPS) if STEPS in named else None
     answer = next((k for k in known if k != place), None)
     channels = [k for k, column in enumerate(named) if k not in (place, answer) and column != "time"]
     if not channels:
         raise InputError(
-            f"{name} has a column {STEPS}, and so a row per step, but no column of numbers; a whole series fits "
-            "in a line of a .jsonl file"
+            f"{name} has a row per step, but no column of numbers; a whole series fits in a line of a .jsonl file"
         )
     titles = tuple(rows[0][k].strip() for k in channels)
     series: dict[str, Steps] = {}
     answers: dict[str, list[str]] = {}
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in enumerate(rows[1:], start=start):
         if len(row) != len(named):
             raise InputError(f"{name}, row {number} has {len(row)} columns, and the first has {len(named)}")
         wrong = next((k for k in channels if not _is_number(row[k])), None)
@@ -312,7 +321,7 @@ def _steps(rows: list[list[str]], name: str, modality: Modality) -> Labelled:
                 f"{name}, row {number}: column {named[wrong]} must hold numbers; got {row[wrong]!r}; fill it or leave "
                 "the column out (only series, time and the answer may hold words)"
             )
-        key = row[place].strip()
+        key = "all" if place is None else row[place].strip()
         if not key:
             raise InputError(f"{name}, row {number} does not say to which series it belongs")
         series.setdefault(key, Steps(titles)).append([float(row[k]) for k in channels])

@@ -36,14 +36,14 @@ def forecast_corpus(
     No step of a validation answer is part of a training answer. With ``valid_fraction`` 0 the training part also
     validates.
     """
-    for k, one in enumerate(series):
-        least = 2 * ahead + 2 if valid_fraction else ahead + 2
-        if len(one) < least:
-            raise InputError(
-                f"series {k + 1} of {len(series)} has {len(one)} steps, and forecasts of {ahead} steps can only be "
-                f"learned from {least} or more; ask for fewer steps, or leave it out"
-            )
     ends = [_validation(len(one), ahead, valid_fraction) for one in series]
+    for k, (one, end) in enumerate(zip(series, ends)):
+        if end < ahead + 2:
+            held = f", of which {len(one) - end} are held out" if valid_fraction else ""
+            raise InputError(
+                f"series {k + 1} of {len(series)} has {len(one)} steps{held}, and forecasts of {ahead} steps can only "
+                f"be learned from {ahead + 2} or more; ask for fewer steps, or leave it out"
+            )
     known = [one[:end] for one, end in zip(series, ends)]
     parts = [(one, places) for one in known for places in stretches(len(one), ahead, window)]
     mean, deviation = scale_of(np.concatenate([from_level(_read(one, places, window)) for one, places in parts]))

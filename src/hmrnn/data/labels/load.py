@@ -7,13 +7,15 @@ import reprlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from hmrnn.config import DataConfig
 from hmrnn.data import archives
 from hmrnn.data.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.data.labels.files import ANSWER, FORMATS, check_no_header, decoded, parse, parse_series
 from hmrnn.data.labels.forecasts import forecast_corpus
 from hmrnn.data.labels.labelling import Modality
-from hmrnn.data.labels.sequences import in_order, names_in
+from hmrnn.data.labels.sequences import names_in
 from hmrnn.errors import InputError
 
 Progress = Callable[[int, int], None]
@@ -59,13 +61,15 @@ def _labelled(config: DataConfig, modality: Modality, texts: Iterator[tuple[Path
 
 
 def _series(config: DataConfig, texts: Iterator[tuple[Path, str]], name: str) -> LabelCorpus:
-    found = [(path.name, *one) for path, text in texts for one in parse_series(text, path.name)]
-    _, first, channels = found[0]
-    for file, one, _ in found:
-        if one.shape[1] != first.shape[1]:
-            got = f"{file} has {one.shape[1]}, and {found[0][0]} {first.shape[1]}"
+    series: list[np.ndarray] = []
+    channels: tuple[str, ...] = ()
+    for path, text in texts:
+        found, names = parse_series(text, path.name, channels)
+        if series and found[0].shape[1] != series[0].shape[1]:
+            got = f"{path.name} has {found[0].shape[1]}, and those before have {series[0].shape[1]}"
             raise InputError(f"all series must have as many channels; {got}")
-    series = [in_order(one, names, channels, file) for file, one, names in found]
+        series += found
+        channels = channels or names
     return forecast_corpus(
         series, config.ahead, config.reads, name=name, valid_fraction=config.valid_fraction, channels=channels
     )

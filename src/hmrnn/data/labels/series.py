@@ -54,12 +54,12 @@ def series_of(X: Series, channels: tuple[str, ...] = (), *, least: int = 2) -> G
     for one, table in zip(series, tables):
         if one.ndim != 2 or one.dtype.kind not in "fiu" or len(one) < least or one.shape[1] < 1:
             raise InputError(
-                f"a series must be numbers of shape (time, channels), {least} steps or more; got {one.dtype} of shape "
-                f"{one.shape}{about_columns(table)}"
+                f"a series must be numbers of shape (time, channels), of {least} or more steps; got {one.dtype} of "
+                f"shape {one.shape}{about_columns(table)}"
             )
         if not np.isfinite(one).all():
             raise InputError("a series must hold finite numbers; got NaN or infinity; fill gaps, as by np.interp")
-        if (largest := np.abs(one).max()) > 1e100:
+        if (largest := float(np.abs(one).max())) > 1e100:
             raise InputError(f"a series must hold numbers of at most 1e+100 in size; got {largest:g}")
         if one.shape[1] != series[0].shape[1]:
             raise InputError(f"all series must have as many channels; got {series[0].shape[1]} and {one.shape[1]}")
