@@ -102,6 +102,40 @@ def test_score_is_the_squared_error_beside_that_of_no_change(forecaster: hmrnn.H
     assert skill > 0.5
 
 
+def test_channels_count_in_score_in_their_deviations() -> None:
+    x = np.stack([WAVE, 50 * np.cos(np.arange(200) / 2)], axis=1)
+    model = hmrnn.HMForecaster(**FAST).fit(x).model_
+    whole = forecast_examples(model.labelling, [x[:60]])
+    targets, places = [one[-1:] for one in whole.targets], [one[-1:] for one in whole.places]
+    last = dataclasses.replace(whole, targets=targets, places=places)
+    changes = np.concatenate([model.numbers.decode(one) for one in targets]).reshape(len(targets), 3, 2)
+    found = np.stack(model.predict(whole.sequences)) - np.stack([item[-1:] for item in whole.sequences])
+    unit = model.labelling.deviation
+    skill = 1 - (((found - changes) / unit) ** 2).mean() / ((changes / unit) ** 2).mean()
+    assert model.skill(last) == pytest.approx(skill, rel=1e-4)
+
+
+def test_nothing_is_read_from_later_steps() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2)).cumsum(0)
+    x[:30] *= 5
+    corpus = forecast_corpus([x], 3, 12, valid_fraction=0.2)
+    known = forecast_examples(corpus.reads, [x[:48]]).inputs
+    np.testing.assert_allclose(np.concatenate(known).mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(known).std(0), 1, atol=1e-5)
+    changed = x + (0, 100)  # the level of a channel is not read
+    changed[48:] = 1e6
+    other = forecast_corpus([changed], 3, 12, valid_fraction=0.2)
+    np.testing.assert_allclose(other.reads.deviation, corpus.reads.deviation)
+    for one, read in zip(other.train.inputs, corpus.train.inputs):
+        np.testing.assert_allclose(one, read, atol=1e-5)
+    for count in (11, 12):
+        item = x[:count].copy()
+        item[count // 2 + 1 :] = 7.0  # after the first place that answers
+        before = corpus.reads.encode(x[:count])[: count // 2 + 1]
+        np.testing.assert_array_equal(corpus.reads.encode(item)[: count // 2 + 1], before)
+        np.testing.assert_allclose(corpus.reads.encode(x[:count] + (0, 100))[: count // 2 + 1], before, atol=1e-5)
+
+
 def test_deviations_are_those_of_the_errors_on_the_held_out_end() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(40, 2)).cumsum(0)
