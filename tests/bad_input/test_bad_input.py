@@ -37,7 +37,7 @@ TRAINING: dict[str, tuple[str, str]] = {
         "short.txt is too short: it must hold at least 40 symbols, so that training, validation and test have 2",
     ),
     "too short to show": ("data short.txt", "short.txt is too short: it must hold at least 40 symbols"),
-    "other series": ("train series.csv", "series without answers are for hmrnn.HMSegmenter, in Python"),
+    "other series": ("train series.csv", "as in labels series.csv (labels, tags, pairs, numbers, series, text"),
     "archive": ("train texts.tar.gz", "texts.tar.gz is an archive of files; unpack it and name the folder or its"),
     "IAM-OnDB without its sets": (
         "data iamondb --path iam --split official",

@@ -162,6 +162,12 @@ def test_only_the_last_window_is_read(forecaster: hmrnn.HMForecaster) -> None:
     assert not np.array_equal(forecaster.predict(changed), forecaster.predict(WAVE))
 
 
+def test_no_more_is_read_than_training_showed() -> None:
+    model = hmrnn.HMForecaster(**{**FAST, "window": 1000}).fit(WAVE[:40])
+    assert model.model_.numbers.window == 36
+    np.testing.assert_array_equal(model.predict(WAVE), model.predict(WAVE[-36:]))
+
+
 def test_units_do_not_matter() -> None:
     x = np.stack([WAVE, np.cos(np.arange(200) / 3)], axis=1)
     one, other = (hmrnn.HMForecaster(**FAST).fit(x * by + plus) for by, plus in ((1, 0), (1000, 7)))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitW
 
 
 @pytest.mark.parametrize(("X", "message"), [
-    (np.zeros(1), "2 steps"),
+    (np.zeros(1), "2 or more steps"),
     (np.array(["a", "b"]), "numbers"),
     ([[1.0, 2.0], [3.0]], "shape"),
     (None, "got NoneType"),
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::hmrnn.estimators.segmenter.FitW
     ("text", "numbers"),
     (np.zeros((0, 50, 2)), "empty list"),
     (np.zeros((2, 2, 50, 2)), "shape"),
-    (np.zeros((1, 2)), "2 steps"),
+    (np.zeros((1, 2)), "2 or more steps"),
     (np.full((50, 1), np.nan), "finite"),
     (np.ma.masked_array(np.zeros((50, 1)), mask=np.eye(50, 1)), "finite"),
     ({1.0, 2.0}, "got set"),

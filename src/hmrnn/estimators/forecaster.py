@@ -117,6 +117,7 @@ class HMForecaster(SequenceEstimator):
         self._check_fitted()
         return self.model_.predict(X, return_std)
 
-    def score(self, X: Series, y: None = None, sample_weight: None = None) -> float:
+    def score(self, X: Series, y: None = None) -> float:  # type: ignore[override]
         """1 - squared error / that of repeating the last step: 1 is perfect, 0 is as good as no change."""
-        return super().score(X, y)
+        self._check_fitted()
+        return float(self.model_.score(X))

@@ -48,7 +48,7 @@ class ForecastModel(LabelledModel):
             return (answers[0], sure[0]) if return_std else answers[0]
         return (answers, sure) if return_std else answers
 
-    def score(self, X: Series, y: None = None, sample_weight: None = None) -> float:
+    def score(self, X: Series, y: None = None) -> float:  # type: ignore[override]
         """1 - squared error / that of repeating the last step: 1 is perfect, 0 is as good as no change.
 
         Forecasts from all steps before which half a window is known, or half of the series if that is less; ``steps``

@@ -45,6 +45,7 @@ def forecast_corpus(
                 f"be learned from {ahead + 2} or more; ask for fewer steps, or leave it out"
             )
     known = [one[:end] for one, end in zip(series, ends)]
+    window = min(window, max(map(len, known)))  # more would be read later than training has shown
     parts = [(one, places) for one in known for places in stretches(len(one), ahead, window)]
     mean, deviation = scale_of(np.concatenate([from_level(_read(one, places, window)) for one, places in parts]))
     changes = [following(one, ahead, places) for one, places in parts]
