@@ -181,7 +181,7 @@ class GenerateArguments(ModelArguments):
 
 @dataclasses.dataclass(frozen=True)
 class PredictArguments(Arguments):
-    """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers.
+    """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers, or forecast with one of series.
 
     hmrnn predict -m runs/labels new.txt
     hmrnn predict -m runs/labels reviews.tsv --explain
