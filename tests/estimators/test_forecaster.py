@@ -256,5 +256,15 @@ def test_errors_of_a_fitted_one(forecaster: hmrnn.HMForecaster) -> None:
         hmrnn.HMForecaster().predict(WAVE)
     shortest = hmrnn.HMForecaster(**FAST).fit(WAVE[:8])
     assert np.isfinite(shortest.score(WAVE[:4]))
-    constant = hmrnn.HMForecaster(**FAST, rnn="lstm").fit(np.ones(30))
-    np.testing.assert_allclose(constant.predict(np.ones(30)), 1, atol=0.5)
+
+
+@pytest.mark.parametrize(("level", "other"), [(0.0, 0.0), (0.1, 0.0), (1e-6, 1.0), (-5e7, 1.0)])
+def test_what_never_changes_is_forecast_as_it_is(level: float, other: float) -> None:
+    x = np.stack([np.full(60, level), other * WAVE[:60]], axis=1)
+    model = hmrnn.HMForecaster(**FAST).fit(x)
+    np.testing.assert_allclose(model.predict(x)[:, 0], level, rtol=1e-5, atol=1e-5 * (level == 0))
+    line = np.arange(60.0)
+    steady = hmrnn.HMForecaster(**FAST, rnn="lstm").fit(line)
+    np.testing.assert_allclose(steady.predict(line), [60, 61, 62], rtol=1e-4)
+    x[-2:, 0] += 1  # in the held-out part
+    assert np.isfinite(hmrnn.HMForecaster(**FAST).fit(x).model_.deviation).all()

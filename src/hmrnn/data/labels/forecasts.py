@@ -20,6 +20,8 @@ from hmrnn.errors import InputError
 
 OVERLAP = 2
 """In training most steps are answered as often, each time after another context."""
+FIXED = 1e-6
+"""The deviation of changes that are always the same, as a share of the largest value of their channel."""
 
 
 def forecast_corpus(
@@ -49,7 +51,12 @@ def forecast_corpus(
     parts = [(one, places) for one in known for places in stretches(len(one), ahead, window)]
     mean, deviation = scale_of(np.concatenate([from_level(_read(one, places, window)) for one, places in parts]))
     changes = [following(one, ahead, places) for one, places in parts]
-    numbers = dataclasses.replace(Numbers.of(changes, True, True), ahead=ahead, window=window)
+    numbers = Numbers.of(changes, True, True)
+    # with a deviation of 1, what is always the same would be forecast with noise of that size
+    size = FIXED * np.abs(np.concatenate(known)).max(axis=0)
+    fixed = np.ptp(np.concatenate(changes), axis=0) == 0
+    scale = np.where(fixed, np.tile(np.where(size > 0, size, FIXED), ahead), numbers.deviation)
+    numbers = dataclasses.replace(numbers, deviation=tuple(scale.tolist()), ahead=ahead, window=window)
     reads = Labelling(
         "series", (), mean=tuple(mean.tolist()), deviation=tuple(deviation.tolist()), channels=channels,
         numbers=numbers,

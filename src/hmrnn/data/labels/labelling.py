@@ -202,8 +202,7 @@ class Labelling:
 
 
 def from_level(series: np.ndarray) -> np.ndarray:
-    """A series without the mean of its first half, so that a trend does not lead it away from all that training has
-    shown."""
+    """A series less the mean of its first half, so that a trend stays within what training has shown."""
     found: np.ndarray = series - series[: (len(series) + 1) // 2].mean(axis=0)
     return found
 
