@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: demo test pytest docs stress mutations lint clean
+.PHONY: demo test pytest docs stress lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
@@ -40,10 +40,6 @@ stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
-
-# Small faults in the source, each of which some test must notice; takes about 25 minutes of the processor.
-mutations: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python tests/stress/mutations.py --jobs $$(nproc)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

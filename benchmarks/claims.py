@@ -1,10 +1,9 @@
 """Figures of the documents that belong to no table of results, measured again on this machine, on one CPU core.
 
     python benchmarks/claims.py                # all of them, in about ten minutes
-    python benchmarks/claims.py segmenter      # one
+    python benchmarks/claims.py streams        # one
 
-Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date. The series of ``segmenter`` is
-that of tests/estimators/test_segmenter.py, so this needs the repository, not only the package.
+Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 import hmrnn
-from hmrnn.analysis.scores import score
 from hmrnn.cli.measure import environment, without_onednn
 from hmrnn.data.text.sources import manual
 from hmrnn.inference.jobs import Job
@@ -31,30 +28,6 @@ from hmrnn.inference.jobs import Job
 ROOT = Path(__file__).parents[1]
 INTO = ROOT / "results" / "claims"
 LAYERS = 3
-
-
-def segmenter() -> list[dict[str, Any]]:
-    """HMSegmenter with its defaults on a series with two levels: six runs, each scored on a new series."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "estimators")]
-    from test_segmenter import two_levels
-
-    x, segments, regimes = two_levels(3_000, 2)
-    runs = []
-    for random_state in range(6):
-        began = time.process_time()  # of one thread: other work on the machine counts little
-        model = hmrnn.HMSegmenter((8, 4), random_state=random_state).fit(two_levels(12_000, 1)[0])
-        seconds = time.process_time() - began
-        one, two = model.predict(x)
-        runs.append(
-            {
-                "random_state": random_state,
-                "level 1, F1 at jumps": score(one, segments, len(x)).f1,
-                "level 2, precision at jumps": score(two, segments, len(x)).precision,
-                "level 2, F1 at the rarer jumps": score(two, regimes, len(x)).f1,
-                "CPU seconds of training": seconds,
-            }
-        )
-    return runs
 
 
 def small_layers() -> list[dict[str, Any]]:
@@ -161,7 +134,6 @@ def streams() -> list[dict[str, Any]]:
 
 
 CLAIMS = {
-    "segmenter": segmenter,
     "small-layers": small_layers,
     "sixteen-bits": sixteen_bits,
     "gradient-norms": gradient_norms,

@@ -25,7 +25,6 @@ PUBLIC = {
         "HMTransducer",
         "HMRegressor",
         "HMForecaster",
-        "HMSegmenter",
     ),
     "Networks that predict": ("LanguageModel", "HandwritingModel"),
 }

@@ -15,7 +15,7 @@ pytestmark = tiny.needs_results
 ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "claims"
 NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))
-NAMED = ("decisions", "tutorials/series", "howto/evaluate", "howto/stream", "reference/hmlstm")
+NAMED = ("decisions", "howto/evaluate", "howto/stream", "reference/hmlstm")
 DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMED}
 SCRIPT = ROOT / "benchmarks" / "claims.py"
 
@@ -41,18 +41,6 @@ def test_a_claim_says_where_and_when_it_was_measured(name: str) -> None:
     assert re.fullmatch("[0-9a-f]{7,}", about["commit"])
     assert "1 thread" in about["hardware"]
     assert about["date"] >= "2026-11-16"
-
-
-def test_segmenter() -> None:
-    each = [f"{run['level 1, F1 at jumps']:.2f}" for run in found("segmenter")]
-    assert f"F1 of {', '.join(each[:-1])} and {each[-1]} (without tolerance)" in flat("tutorials/series")
-    assert f"came to {min(each)} to {max(each)}." in flat("decisions")
-    rarer = [run["level 2, F1 at the rarer jumps"] for run in found("segmenter")]
-    assert f"(F1 of {min(rarer):.2f} to {max(rarer):.2f})" in flat("tutorials/series")
-    precise = min(run["level 2, precision at jumps"] for run in found("segmenter"))
-    assert f"(precision {precise:.2f} or more)" in flat("tutorials/series")
-    seconds = [run["CPU seconds of training"] for run in found("segmenter")]
-    assert f"took {min(seconds):.0f} to {max(seconds):.0f} seconds of CPU time" in flat("tutorials/series")
 
 
 def test_small_layers() -> None:

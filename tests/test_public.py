@@ -17,7 +17,6 @@ PUBLIC = [
     "HMLSTM",
     "HMLSTMCell",
     "HMRegressor",
-    "HMSegmenter",
     "HMTagger",
     "HMTransducer",
     "HandwritingModel",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hmrnn.estimators.classifier import HMClassifier as HMClassifier
     from hmrnn.estimators.forecaster import HMForecaster as HMForecaster
     from hmrnn.estimators.regressor import HMRegressor as HMRegressor
-    from hmrnn.estimators.segmenter import HMSegmenter as HMSegmenter
     from hmrnn.estimators.tagger import HMTagger as HMTagger
     from hmrnn.estimators.transducer import HMTransducer as HMTransducer
     from hmrnn.nn.cell import HMLSTMCell as HMLSTMCell
@@ -36,7 +35,6 @@ _HOME = {
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
     "HMRegressor": "hmrnn.estimators.regressor",
-    "HMSegmenter": "hmrnn.estimators.segmenter",
     "HMTagger": "hmrnn.estimators.tagger",
     "HMTransducer": "hmrnn.estimators.transducer",
     "HandwritingModel": "hmrnn.nn.models",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 import hmrnn
-import jumps
-from hmrnn.estimators.segmenter import FitWarning, HMSegmenter
 from labelled import LABELS, NUMBERS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS
 
 
@@ -30,10 +26,3 @@ def tagger(request: pytest.FixtureRequest) -> hmrnn.HMTagger:
 @pytest.fixture(scope="session", params=["segments", "steps"])
 def transducer(request: pytest.FixtureRequest) -> hmrnn.HMTransducer:
     return hmrnn.HMTransducer(**SMALL, attend=request.param).fit(WORDS, SOUNDS)
-
-
-@pytest.fixture(scope="session")
-def fitted() -> HMSegmenter:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # of few updates
-        return HMSegmenter((4, 3), **jumps.SMALL).fit(jumps.two_levels(200, 0)[0])

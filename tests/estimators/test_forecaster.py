@@ -191,6 +191,22 @@ def test_shapes_lists_tables_and_channels_by_name() -> None:
     assert ahead.shape == deviation.shape == (3, 1)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.stack, lambda xs: torch.from_numpy(np.stack(xs)), lambda xs: np.stack(xs).tolist(), tuple, iter,
+        lambda xs: [torch.from_numpy(x).requires_grad_() for x in xs], lambda xs: [xs[0].tolist(), xs[1]],
+        lambda xs: np.array([xs[0], xs[1][:30], xs[1]], dtype=object)[[0, 2]],
+    ],
+)  # fmt: skip
+def test_several_series_may_be_any_array(forecaster: hmrnn.HMForecaster, make: Any) -> None:
+    xs = [WAVE[:60, None], WAVE[60:120, None]]
+    for found, x in zip(forecaster.predict(make(xs)), xs, strict=True):
+        np.testing.assert_allclose(found, forecaster.predict(x), rtol=1e-5)
+    half = torch.from_numpy(xs[0]).bfloat16()
+    np.testing.assert_array_equal(forecaster.predict(half), forecaster.predict(half.double().numpy()))
+
+
 def test_explain_gives_segments_and_weights_of_what_was_read(forecaster: hmrnn.HMForecaster) -> None:
     (decision,) = forecaster.explain(WAVE)
     np.testing.assert_allclose(decision.answer, forecaster.predict(WAVE), rtol=1e-5)
@@ -239,7 +255,18 @@ def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> Non
         ({"rnn": "lstm", "rates": (0.5,)}, WAVE, "rates are those of the detectors"),
         ({}, [WAVE, WAVE[:7]], "series 2 of 2 has 7 steps"),
         ({}, "text", "a series must be numbers of shape"),
-        ({}, np.where(WAVE > 0.9, np.nan, WAVE), "a series must hold finite numbers"),
+        ({}, None, "got NoneType"),
+        ({}, {1.0, 2.0}, "got set"),
+        ({}, 5, "got int"),
+        ({}, [], "empty list"),
+        ({}, [[1.0, 2.0], [3.0]], "shape"),
+        ({}, np.zeros((2, 2, 50, 2)), "shape"),
+        ({}, np.zeros(1), "2 or more steps"),
+        ({}, [np.zeros((50, 1)), np.zeros((50, 2))], "channels"),
+        ({}, Table(["x", "machine"], np.array([[1.0, "a"], [2.0, "a"]], object)), "machine must be left out"),
+        ({}, np.full(50, 1e160), r"at most 1e\+100 in size"),
+        ({}, np.where(WAVE > 0.9, np.nan, WAVE), "finite"),
+        ({}, np.ma.masked_array(WAVE, mask=WAVE > 0.9), "finite"),
     ],
 )
 def test_errors_of_fit(change: dict[str, Any], x: Any, message: str) -> None:
@@ -250,6 +277,8 @@ def test_errors_of_fit(change: dict[str, Any], x: Any, message: str) -> None:
 def test_errors_of_a_fitted_one(forecaster: hmrnn.HMForecaster) -> None:
     with pytest.raises(InputError, match="X has 2 channels, but this model was fitted with 1"):
         forecaster.predict(np.zeros((20, 2)))
+    with pytest.raises(InputError, match="deviations of the training data"):
+        forecaster.predict(np.append(WAVE, 1e17))
     with pytest.raises(InputError, match="to score forecasts, a series must have 4 or more steps; got 3"):
         forecaster.score(WAVE[:3])
     with pytest.raises(NotFittedError):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Independent, MixtureSameFamily, MultivariateNormal, Normal
+from torch.distributions import Bernoulli, MixtureSameFamily, MultivariateNormal
 from torch.distributions import Categorical as TorchCategorical
 
 from hmrnn.errors import InputError
-from hmrnn.nn.distributions import FLOOR, MAX_CORRELATION, Categorical, GaussianMixture, StrokeMixture, head_size
+from hmrnn.nn.distributions import FLOOR, MAX_CORRELATION, Categorical, StrokeMixture, head_size
 
 K = 5
 
@@ -195,43 +195,18 @@ def test_filters_act_on_each_prediction_of_a_batch() -> None:
             assert torch.equal(Categorical(row).probabilities(**how), alone)  # type: ignore[arg-type]
 
 
-def series(*shape: int, components: int, channels: int = 3) -> GaussianMixture:
-    vector = torch.randn(*shape, components * (1 + 2 * channels), dtype=torch.float64)
-    return GaussianMixture.from_vector(vector, components, floor=0.1)
-
-
-def test_a_gaussian_mixture_is_that_of_torch_distributions() -> None:
-    prediction, x = series(5, 2, components=4), torch.randn(5, 2, 3, dtype=torch.float64)
-    deviations = prediction.log_deviations.exp()
-    normals = Independent(Normal(prediction.means, deviations), 1)
-    theirs = MixtureSameFamily(TorchCategorical(logits=prediction.log_weights), normals)
-    assert float(deviations.min()) > 0.1
-    torch.testing.assert_close(prediction.log_prob(x), theirs.log_prob(x))
-    assert torch.equal(
-        prediction.sample(temperature=0)[0, 0], prediction.means[0, 0, int(prediction.log_weights[0, 0].argmax())]
-    )
-    many = GaussianMixture(*(part[0, 0].expand(100_000, *part.shape[2:]) for part in prediction))
-    drawn = many.sample(torch.Generator().manual_seed(1))
-    torch.testing.assert_close(drawn.mean(0), theirs.mean[0, 0], rtol=0, atol=0.05)
-    torch.testing.assert_close(drawn.var(0), theirs.variance[0, 0], rtol=0.05, atol=0)
-
-
 @pytest.mark.parametrize("components", [1, 4])
-@pytest.mark.parametrize("kind", ["strokes", "series"])
-def test_entropy_is_the_mean_surprise_of_samples(kind: str, components: int) -> None:
+def test_entropy_is_the_mean_surprise_of_samples(components: int) -> None:
     """To the error of the samples for one component; cubature is less exact for several."""
     torch.manual_seed(1)
     size, generator = 40_000, torch.Generator().manual_seed(1)
     for _ in range(3):
-        if kind == "series":
-            one_step: StrokeMixture | GaussianMixture = series(components=components)
-        else:
-            one_step = StrokeMixture.from_vector(0.7 * torch.randn(head_size(components), dtype=torch.float64))
-        many = type(one_step)(*(part.expand(size, *part.shape) for part in one_step))
+        one_step = StrokeMixture.from_vector(0.7 * torch.randn(head_size(components), dtype=torch.float64))
+        many = StrokeMixture(*(part.expand(size, *part.shape) for part in one_step))
         surprise = -many.log_prob(many.sample(generator))
         error = 0.02 if components == 1 else 0.1
         assert float(one_step.entropy()) == pytest.approx(float(surprise.mean()), abs=error)
-        few = type(one_step)(*(part.expand(2, 3, *part.shape) for part in one_step))
+        few = StrokeMixture(*(part.expand(2, 3, *part.shape) for part in one_step))
         torch.testing.assert_close(few.entropy(), one_step.entropy().expand(2, 3))
 
 

@@ -209,7 +209,7 @@ spared = (
     "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled", "hmrnn.data.text.wikipedia",
 )
 found = [name for name in spared if name in sys.modules]
-hmrnn.HMSegmenter()
+hmrnn.HMClassifier()
 hmrnn.plots.curves.curves([{"event": "train", "step": 1, "bits": 2.0, "rates": [0.5]}]).canvas.draw()
 print(found + [name for name in ("sklearn", "matplotlib.pyplot") if name in sys.modules])
 """

@@ -21,8 +21,6 @@ class Estimator:
 
     _kind: Literal["classifier", "regressor"] | None = None
     """What scikit-learn calls the kind of estimator."""
-    _fitted = "network_"
-    """An attribute that ``fit`` sets."""
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -54,7 +52,7 @@ class Estimator:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, self._fitted)
+        return hasattr(self, "model_")
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
@@ -67,7 +65,7 @@ class Estimator:
         return utils.Tags(
             estimator_type=self._kind,
             target_tags=utils.TargetTags(required=self._kind is not None, multi_output=self._kind == "regressor"),
-            transformer_tags=utils.TransformerTags() if hasattr(self, "transform") else None,
+            transformer_tags=None,
             classifier_tags=utils.ClassifierTags() if self._kind == "classifier" else None,
             regressor_tags=utils.RegressorTags() if self._kind == "regressor" else None,
             input_tags=utils.InputTags(two_d_array=False, three_d_array=True, string=self._kind is not None),

@@ -44,7 +44,6 @@ class SequenceEstimator(Estimator):
 
     _modality: ClassVar[Modality]
     _model: ClassVar[type[LabelledModel]]
-    _fitted = "model_"
     # parameters that all of them have
     hidden_size: int | Sequence[int]
     num_layers: int

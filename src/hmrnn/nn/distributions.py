@@ -1,5 +1,5 @@
-"""Predictions: the distribution of what follows each step. Categorical for text, mixtures of Gaussians for strokes and
-series (Graves, 2013, section 4).
+"""Predictions: the distribution of what follows each step. Categorical for text, mixtures of Gaussians for strokes
+(Graves, 2013, section 4).
 
 Densities are computed in float32 or better and in logarithms: neither a far point nor a narrow Gaussian gives an
 infinity, up to 10¹⁵ deviations of the training steps.
@@ -227,47 +227,6 @@ class Halting(NamedTuple):
         drawn = torch.rand(halt.shape, dtype=halt.dtype, generator=generator) if temperature > 0 else 0.5
         last = torch.sigmoid(halt / temperature if temperature > 0 else halt) > drawn
         return torch.cat([point, last[..., None].to(point.dtype)], dim=-1)
-
-
-class GaussianMixture(NamedTuple):
-    """The distribution of the next step of a series of C channels: K Gaussians, each without correlation."""
-
-    log_weights: Tensor
-    """(..., K), sums to one after exp."""
-    means: Tensor
-    """(..., K, C)"""
-    log_deviations: Tensor
-    """(..., K, C)"""
-
-    @classmethod
-    def from_vector(cls, vector: Tensor, components: int, floor: float) -> GaussianMixture:
-        """From network outputs (..., K·(1 + 2C)); no deviation is smaller than ``floor``."""
-        parts = vector.unflatten(-1, (components, -1))
-        channels = parts.shape[-1] // 2
-        weight, mean, log_deviation = parts.split((1, channels, channels), dim=-1)
-        return cls(torch.log_softmax(weight[..., 0], dim=-1), mean, _floored(log_deviation, floor))
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """(...): log-density of steps (..., C)."""
-        z = (x[..., None, :] - self.means) * torch.exp(-self.log_deviations)  # (..., K, C)
-        each = -(0.5 * z**2 + self.log_deviations + 0.5 * math.log(2 * math.pi)).sum(-1)
-        return torch.logsumexp(self.log_weights + each, dim=-1)
-
-    def entropy(self) -> Tensor:
-        """(...): nats, by cubature: exact for one component, about 0.05 nats off for several that overlap."""
-        lead = self.log_weights.dim() - 1
-        deviations = torch.exp(self.log_deviations)[..., None, :]
-        points = self.means[..., None, :] + _cubature(self.means.shape[-1], self.means) * deviations  # (..., K, 64, C)
-        each = GaussianMixture(*(part.unsqueeze(lead).unsqueeze(lead) for part in self)).log_prob(points)
-        return -(self.log_weights.exp() * each.mean(-1)).sum(-1)
-
-    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
-        """(..., C) float64: one step from each; ``temperature`` 0 takes the mean of the likeliest component."""
-        mixture = GaussianMixture(*_for_draws(self))
-        k = _component(mixture.log_weights, temperature, 1.0, generator)
-        mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
-        normal = torch.randn(mean.shape, dtype=mean.dtype, generator=generator)
-        return mean + normal * torch.exp(log_deviation) * math.sqrt(temperature)
 
 
 def _floored(log_deviations: Tensor, floor: float) -> Tensor:

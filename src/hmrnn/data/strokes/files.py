@@ -76,10 +76,7 @@ def _read_npz(data: bytes, source: str) -> StrokeFile:
     packed = "dxy" in arrays
     missing = [name for name in ("offsets", "dxy" if packed else "points", "pen_up") if name not in arrays]
     if missing:
-        raise InputError(
-            f"{source} must hold the arrays offsets, points and pen_up; {', '.join(missing)} missing; a series "
-            "of other numbers is for hmrnn.HMSegmenter, in Python"
-        )
+        raise InputError(f"{source} must hold the arrays offsets, points and pen_up; {', '.join(missing)} missing")
     names, texts, split, skipped = (
         _strings(arrays.get(name), f"{source}, array {name}") for name in ("names", "texts", "split", "skipped")
     )
