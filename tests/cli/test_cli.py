@@ -51,7 +51,7 @@ def test_train_shows_and_keeps_what_it_does(work: Path, capsys: pytest.CaptureFi
     assert "chars/s, boundary rates z1=0." in lines[3]
     (validation,) = (line for line in lines if line.startswith("epoch 1.00  validation "))
     assert validation.endswith("(best so far)")
-    assert lines[-3].startswith("done: all 1 epochs are done; best validation ")
+    assert lines[-3].startswith("1 epoch done; best validation ")
     assert lines[-2] == f"report: {out / 'report.html'}"
     assert re.fullmatch(rf"try: hmrnn segment -m {out} '[a-h ]+'", lines[-1])  # words of the story itself
     metrics = [line["event"] for line in read_metrics(out / "metrics.jsonl")]
@@ -222,7 +222,7 @@ def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert tiny.hmrnn(*arguments, 1, *flags, "--overwrite") == 0
     assert RunDirectory(work / "runs" / "again").config().train.epochs == 1
     assert tiny.hmrnn(*arguments, 2, "--resume") == 0
-    assert "done: all 2 epochs are done" in capsys.readouterr().out
+    assert "2 epochs done" in capsys.readouterr().out
     assert RunDirectory(work / "runs" / "again").config().train.epochs == 2
     again = tiny.contents(work / "runs" / "again")
     assert again["metrics"] == straight["metrics"]

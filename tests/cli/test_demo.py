@@ -42,7 +42,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if line["event"] == "train"]
     assert len(steps) == len(set(steps))
     for expected in (
-        "done: all 1 epochs are done",
+        "1 epoch done",
         f"report: runs/demo-quick/{len(read_metrics(run / 'metrics.jsonl'))}.html",
         "Bits per character on the validation text (2,000 characters)",
         "unigram frequencies",

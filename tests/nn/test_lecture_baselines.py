@@ -25,6 +25,7 @@ from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.training.averaging import decay
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]
@@ -176,6 +177,21 @@ def test_ridge_regression_is_its_closed_form() -> None:
         ridge_regression(x, y, -1)
 
 
+def test_ridge_regression_gives_the_same_bytes_each_time() -> None:
+    """Also where a symbol never occurs, and where the rows do not vary in every direction."""
+    x, y = torch.randn(300, 40).tanh(), nn.functional.one_hot(torch.randint(6, (300,)), 9).float()
+    for rows, penalty in ((x, 1e-3), (torch.cat([x, x], dim=1), 0.0)):
+        kept, found = [], set()
+        for k in range(30):
+            kept.append(torch.randn(13 * k + 1))  # so that the memory lies elsewhere
+            W, b = ridge_regression(rows.clone(), y.clone(), penalty)
+            found.add(W.contiguous().numpy().tobytes() + b.numpy().tobytes())
+        assert len(found) == 1
+        assert torch.equal(W[6:], torch.zeros(3, rows.shape[1]))
+    torch.testing.assert_close(W[:, :40], W[:, 40:], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(W[:, :40] * 2, ridge_regression(x, y, 0.0)[0], rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["peephole", "coupled", "skip", "echo-state", "time-delay", "output-rnn"])
 def test_each_is_trained_by_its_name(kind: str, tmp_path: Path) -> None:
     trainer = tiny.trainer(tiny.config(rnn=kind, delay=3, kernel=3))
@@ -232,6 +248,15 @@ def test_the_output_of_an_echo_state_network_is_fitted_by_ridge_regression(tmp_p
         other.step()
     for name, p in model.state_dict().items():
         assert torch.equal(p, other.model.state_dict()[name]), name
+
+
+def test_a_ridge_run_reports_nothing_before_it_is_fitted(tmp_path: Path) -> None:
+    config = tiny.config(rnn="echo-state", ridge=0.1, epochs=1, log_every=1)
+    assert tiny.run(tmp_path / "run", config, stop=lambda event: event["step"] == 3)["signal"] == "SIGTERM"
+    assert tiny.run(tmp_path / "run", config, resume=True)["reason"] == "1 epoch done"
+    (line,) = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert line["event"] == "valid"
+    assert line["bits"] < 0.8 * np.log2(9)
 
 
 def test_a_ridge_regression_gives_probabilities() -> None:

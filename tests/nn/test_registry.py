@@ -107,7 +107,7 @@ def test_every_kind_is_here() -> None:
 def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
     """The slope is annealed all the same, for the detectors of those that have some."""
     end = tiny.run(tmp_path / "run", config(kind, slope=(0.5, 5.0), epochs=1))
-    assert end["reason"] == "all 1 epochs are done"
+    assert end["reason"] == "1 epoch done"
     metrics = tiny.read_metrics(tmp_path / "run" / "metrics.jsonl")
     trained, valid = (next(line for line in metrics if line["event"] == event) for event in ("train", "valid"))
     detectors = 0 if kind in WITHOUT_DETECTORS else 2

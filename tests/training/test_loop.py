@@ -134,7 +134,7 @@ def test_accumulation_gives_the_update_of_the_whole_batch(boundary: str) -> None
 def test_bf16_runs_and_keeps_float32_weights(tmp_path: Path) -> None:
     end = tiny.run(tmp_path / "bf16", tiny.config(precision="bf16", epochs=1))
     tiny.run(tmp_path / "float32", tiny.config(epochs=1))
-    assert end["reason"] == "all 1 epochs are done"
+    assert end["reason"] == "1 epoch done"
     ours, theirs = (checkpoint.read(checkpoint.find(tmp_path / name)).weights for name in ("bf16", "float32"))
     assert all(weight.dtype == torch.float32 for weight in ours.values())
     assert not torch.equal(ours["rnn.U.0"], theirs["rnn.U.0"])

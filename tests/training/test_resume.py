@@ -132,7 +132,7 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
     config = tiny.config(epochs=1)
     tiny.run(tmp_path, config)
     before = tiny.contents(tmp_path)
-    assert tiny.run(tmp_path, config, resume=True)["reason"] == "all 1 epochs are done"
+    assert tiny.run(tmp_path, config, resume=True)["reason"] == "1 epoch done"
     assert tiny.contents(tmp_path) == before
 
 
@@ -149,7 +149,7 @@ def test_more_epochs_go_on_after_the_end(tmp_path: Path) -> None:
 def test_fewer_epochs_end_with_the_current_one(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(epochs=9), stop=after(13))
     end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
-    assert (end["step"], end["reason"]) == (20, "all 1 epochs are done")
+    assert (end["step"], end["reason"]) == (20, "1 epoch done")
 
 
 def test_another_division_goes_on_after_the_end(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(epochs=9, cool_down=0.5), crash=after(34))
     before = (tmp_path / "metrics.jsonl").read_text().splitlines()
     end = tiny.run(tmp_path, tiny.config(epochs=3, cool_down=0.5), resume=True)
-    assert (end["step"], end["epoch"], end["reason"]) == (30, 3.0, "all 3 epochs are done")
+    assert (end["step"], end["epoch"], end["reason"]) == (30, 3.0, "3 epochs done")
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert lines == before[: len(lines)]
     assert json.loads(lines[-1])["step"] == 30
@@ -228,10 +228,10 @@ def test_fewer_epochs_than_were_made_are_validated_first(tmp_path: Path) -> None
     """At the end of an epoch that was not validated."""
     tiny.run(tmp_path, tiny.config(epochs=3, validate_every=7), stop=after(10))
     end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
-    assert (end["step"], end["reason"]) == (10, "all 1 epochs are done")
+    assert (end["step"], end["reason"]) == (10, "1 epoch done")
     valid = [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
     assert valid == [7, 10]
-    assert RunDirectory(tmp_path).newest_progress()["finished"] == "all 1 epochs are done"
+    assert RunDirectory(tmp_path).newest_progress()["finished"] == "1 epoch done"
 
 
 def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_a_thread_may_train(tmp_path: Path) -> None:
     """Signals reach the main thread alone; in another one nothing listens to them."""
     with ThreadPoolExecutor(1) as pool:
         end = pool.submit(tiny.run, tmp_path, tiny.config()).result()
-    assert end["reason"] == "all 2 epochs are done"
+    assert end["reason"] == "2 epochs done"
 
 
 def test_a_best_model_that_was_never_reached_again_does_not_stay(
@@ -297,7 +297,7 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
     monkeypatch.setattr(Trainer, "update", poisoned)
     tiny.run(tmp_path, tiny.config(skip_nonfinite=True, log_every=10), stop=after(7))
     end = tiny.run(tmp_path, tiny.config(skip_nonfinite=False, log_every=10), resume=True)
-    assert end["reason"] == "all 2 epochs are done"
+    assert end["reason"] == "2 epochs done"
     assert RunDirectory(tmp_path).newest_progress()["skipped"] == 1
     lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "train"]
     assert all(1 < line["bits"] < 6 for line in lines)

@@ -150,7 +150,7 @@ def test_a_directory_with_another_in_its_place(tmp_path: Path, lock: bool) -> No
 def test_a_lock_that_is_removed_meanwhile_does_not_end_a_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     end = tiny.run(run, SHORT, stop=lambda event: bool((run / "lock").unlink(missing_ok=True)))
-    assert end["reason"] == "all 1 epochs are done"
+    assert end["reason"] == "1 epoch done"
 
 
 def test_a_loss_that_is_not_finite_in_a_directory_that_is_gone(tmp_path: Path) -> None:

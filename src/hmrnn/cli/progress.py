@@ -81,7 +81,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         limits = "--train.epochs" if trainer.progress.epoch >= trainer.config.train.epochs else "--train.divisions"
         more = "" if event["step"] >= first else f"; to train further, raise {limits}"
         show(
-            f"done: {event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
+            f"{event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
             f"{trainer.progress.best_step}, in {run.path}{more}"
             + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
             running=False,

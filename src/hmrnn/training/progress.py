@@ -87,4 +87,4 @@ class Progress:
     def end_if_done(self, t: TrainConfig) -> None:
         """End the run after its last epoch."""
         if self.chunk == 0 and self.epoch >= t.epochs:
-            self.finished = f"all {t.epochs} epochs are done"
+            self.finished = f"{t.epochs} epoch{'s' * (t.epochs != 1)} done"

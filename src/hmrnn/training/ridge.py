@@ -38,7 +38,6 @@ class Ridge:
         finally:
             hook.remove()
         good, _ = t.watch.note(loss.value, t.world)
-        t.window += loss.value.double()
         t.epoch += good
         if t.state is not None:
             states.copy(t.state, loss.state, good)

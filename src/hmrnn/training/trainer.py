@@ -192,9 +192,12 @@ class Trainer:
         return mean(loss.rates() * weight, self.world) / mean(weight, self.world).clamp(min=1)
 
     def window_means(self) -> tuple[float, list[float]] | None:
-        """The measure and the boundary rates since the last call, over all processes; None if all were skipped."""
+        """The measure and the boundary rates since the last call, over all processes.
+
+        None if all updates were skipped, and of a ridge regression, which knows nothing until it is fitted.
+        """
         made = self.progress.window_steps - self.watch.skipped()
-        if made == 0:
+        if made == 0 or self.ridge is not None:
             return None
         loss, *rates = (mean(self.window, self.world) / made).tolist()
         self.window.zero_()

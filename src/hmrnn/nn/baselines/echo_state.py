@@ -131,6 +131,9 @@ def ridge_regression(x: Tensor, y: Tensor, penalty: float = 1e-3) -> tuple[Tenso
 def solve_ridge(gram: Tensor, moment: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     """W (K, D) and b (K,) of :func:`ridge_regression` from sums over the rows, in float64.
 
+    The same sums always give the same bytes, which ``torch.linalg.lstsq`` does not promise. Directions in which the
+    rows do not vary get no weight.
+
     Args:
         gram: (D + 1, D + 1), the sum of x xᵀ, where x ends in a 1.
         moment: (D + 1, K), the sum of x yᵀ.
@@ -139,5 +142,8 @@ def solve_ridge(gram: Tensor, moment: Tensor, penalty: float) -> tuple[Tensor, T
     count, mean, target = gram[-1, -1], gram[-1, :-1] / gram[-1, -1], moment[-1] / gram[-1, -1]
     centred = gram[:-1, :-1] - count * mean[:, None] * mean
     centred = centred + penalty * torch.eye(len(mean), dtype=gram.dtype, device=gram.device)
-    W = torch.linalg.lstsq(centred, moment[:-1] - count * mean[:, None] * target).solution.T
+    values, vectors = torch.linalg.eigh(centred)
+    used = values > values.abs().max() * len(values) * torch.finfo(values.dtype).eps
+    inverse = torch.where(used, values, torch.inf).reciprocal()
+    W = (vectors * inverse @ (vectors.T @ (moment[:-1] - count * mean[:, None] * target))).T
     return W, target - W @ mean
