@@ -14,7 +14,7 @@ import pytest
 import tiny
 from hmrnn.cli.settings import fit
 from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
-from hmrnn.config_io import OLD_NAMES, from_json, to_json, upgrade
+from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 
@@ -255,93 +255,13 @@ def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -
     tiny.changed(Config(), **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
 
 
-OLD = {
-    "model": {"boundary": "soft", "on_copy": "hold"},
-    "train": {
-        "slope_rate": 0.5, "slope_max": 2.5, "detector_bias": [], "detector_rates": [0.3, 0.1],
-        "detector_feedback": 0.25, "detector_recurrence": 0.75, "epochs": 7,
-    },
-    "regularise": {
-        "rate_targets": [0.3, 0.1], "rate_weight": 0.5, "rate_control": 0.02, "surprise_weight": 0.7,
-        "surprise_kind": "expected", "surprise_lag": 1, "surprise_margin": 1.5, "shift": True,
-    },
-}  # fmt: skip
-
-
-def test_a_config_of_an_earlier_version_is_read() -> None:
-    """Every renamed setting, with a value other than its default."""
-    assert {f"{part}.{name}" for part in OLD for name in OLD[part]} - OLD_NAMES.keys() == {
-        "train.epochs", "regularise.shift",
-    }  # fmt: skip
-    config = from_json(json.dumps(OLD).encode(), Config, "here")
-    assert config.train.epochs == 7
-    assert config.regularise.shift
-    assert config.detectors == DetectorConfig(
-        "soft", "hold", (0.5, 2.5), (0.3, 0.1), True, (), 0.5, 0.02, "uncertainty", 0.7, 1, 1.5, (0.25, 0.75)
-    )
-    assert from_json(to_json(config), Config, "here") == config
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"train": {"slope_rate": 0.0, "detector_rates": []}, "regularise": {"rate_weight": 1.0}}, {}),
-        ({"train": {"slope_rate": 0.04}}, {"slope": (0.04, 5.0)}),
-        ({"train": {"detector_recurrence": 0.5}}, {"bounds": (1.0, 0.5)}),
-        ({"train": {"detector_bias": [0.0, 1.0]}}, {"bias": (0.0, 1.0)}),
-        ({"regularise": {"rate_targets": [0.3, 0.1]}}, {"rates": (0.3, 0.1)}),
-        (
-            {"train": {"detector_rates": [0.8, 0.4]}, "regularise": {"rate_weight": 1.0}},
-            {"rates": (0.8, 0.4), "start_at_rates": True, "rate_weight": 0.0},
-        ),
-        (
-            {"train": {"detector_rates": [0.8, 0.4]}, "regularise": {"rate_targets": [0.7, 0.3]}},
-            {"rates": (0.7, 0.3), "start_at_rates": True},
-        ),
-    ],
-)
-def test_what_becomes_of_renamed_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert from_json(json.dumps(old).encode(), Config, "here").detectors == DetectorConfig(**new)
-
-
 @tiny.needs_results
-def test_every_recorded_setting_is_kept() -> None:
-    """Values of renamed settings are found again where they went; the others are where they were."""
-    second = ("slope_max", "detector_recurrence")
+def test_recorded_configs_load_and_keep_every_setting() -> None:
     for path in RESULTS.rglob("*config.json"):
-        old, new = json.loads(path.read_bytes()), dataclasses.asdict(from_json(path.read_bytes(), Config, str(path)))
-        if "detectors" in old:  # written with today's names
-            for part, settings in old.items():
-                given = {field: tuple(value) if isinstance(value, list) else value for field, value in settings.items()}
-                assert given == {field: new[part][field] for field in settings}, path
-            continue
-        targets, start = (
-            old.get(p, {}).get(n) for p, n in (("regularise", "rate_targets"), ("train", "detector_rates"))
-        )
-        assert new["detectors"]["start_at_rates"] == bool(start)
-        assert new["detectors"]["rates"] == tuple(targets or start or ())
-        for name, value in ((f"{part}.{field}", value) for part in old for field, value in old[part].items()):
-            part, field = OLD_NAMES.get(name, name).split(".")
-            found, was = new[part][field], tuple(value) if isinstance(value, list) else value
-            if field in ("slope", "bounds"):
-                found = found[name.split(".")[1] in second]
-            if field not in ("rates", "rate_weight") or (field == "rate_weight" and targets):
-                assert found == {"expected": "uncertainty"}.get(was, was), f"{path}: {name}"
-
-
-@pytest.mark.parametrize("name", OLD_NAMES)
-def test_renamed_settings_are_gone_and_their_new_names_are_there(name: str) -> None:
-    part, field = name.split(".")
-    assert not hasattr(getattr(Config(), part), field)
-    part, field = OLD_NAMES[name].split(".")
-    assert hasattr(getattr(Config(), part), field)
-
-
-@pytest.mark.parametrize(
-    "plain", [None, 1, [], {}, {"train": []}, {"train": {"epochs": 3}}, json.loads(to_json(Config()))]
-)
-def test_what_needs_no_upgrade_stays(plain: Any) -> None:
-    assert upgrade(plain) == plain
+        recorded, config = json.loads(path.read_bytes()), from_json(path.read_bytes(), Config, str(path))
+        loaded = json.loads(to_json(config))
+        for part, settings in recorded.items():
+            assert settings == {field: loaded[part][field] for field in settings}, path
 
 
 @pytest.mark.parametrize(
@@ -390,9 +310,3 @@ def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_rates_of_a_preset_fit_it(name: str) -> None:
     assert fit(PRESETS[name], PRESETS[name]) == PRESETS[name]
-
-
-@tiny.needs_results
-def test_a_recorded_gain_is_kept() -> None:
-    recorded = (RESULTS / "ptb-gains/ln-lstm-gain-0.1-seed1/config.json").read_bytes()
-    assert from_json(recorded, Config, "here").train.recurrent_gain == 0.1

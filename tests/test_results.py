@@ -145,8 +145,8 @@ def test_rates_and_decay_are_compared_by_what_was_measured() -> None:
         config, result = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "result"))
         train, regularise = config["train"], config["regularise"]
         network = {"hm-lstm": "HM-LSTM", "ln-lstm": "LN-LSTM"}.get(config["model"]["rnn"])
-        usual = train["recurrent_gain"] == 1 if network == "LN-LSTM" else regularise["rate_targets"] == [0.9, 0.6]
-        odd = regularise["zoneout"] or regularise["average"] or config["model"]["on_copy"] != "evaluate"
+        usual = train["recurrent_gain"] == 1 if network == "LN-LSTM" else config["detectors"]["rates"] == [0.9, 0.6]
+        odd = regularise["zoneout"] or regularise["average"] or config["detectors"]["on_copy"] != "evaluate"
         if network and usual and not odd and train["cool_down"] and config["model"]["layer_norm"]:
             less = regularise["weight_drop"] == 0.15
             key = network, train["learning_rate"], regularise["weight_decay"], less
@@ -196,7 +196,7 @@ def test_a_table_of_handwriting(tmp_path: Path) -> None:
         scores = [{"name": f"level {l}", "tolerance": {"0": {"f1": 0.1 * l}}} for l in (1, 2) if rates]
         test = {"log_likelihood": nats, "rates": rates, "saved": 0.5, "boundaries": scores}
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text('{"model": {"boundary": "step"}}')
+        (tmp_path / name / "config.json").write_text('{"detectors": {"estimator": "step"}}')
         (tmp_path / name / "curve.jsonl").write_text('{"training": -100.0}\n{"training": -1133.3}\n')
         result = given | {"model": name, "validation_nats": -nats + 10, "test": test}
         (tmp_path / name / "result.json").write_text(json.dumps(result))

@@ -10,7 +10,6 @@ import pytest
 
 import tiny
 from hmrnn.cli.settings import train_arguments
-from hmrnn.config_io import OLD_NAMES
 from hmrnn.training.rundir import RunDirectory
 
 
@@ -56,15 +55,6 @@ def test_a_flag_that_the_network_or_the_data_have_no_use_for(
     error = capsys.readouterr().err.splitlines()[-1]  # after a note, where the novel of the demo is not installed
     assert re.fullmatch(rf"hmrnn: (--)?{re.sub('[_-]', '[_-]', name)} is for .*leave it out", error)
     assert not (work / "runs" / "none").exists()
-
-
-@pytest.mark.parametrize("old", OLD_NAMES)
-def test_an_old_flag_is_answered_with_its_new_name(old: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for flag in (f"--{old.replace('_', '-')}", f"--{old}"):
-        for given in ([flag, "1"], [f"{flag}=1"]):
-            assert tiny.hmrnn("train", "story.txt", "--out", "runs/none", *given) == 2
-            new = OLD_NAMES[old].replace("_", "-")
-            assert f"--{old.replace('_', '-')}; it is now called --{new} (see " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ import pytest
 import tiny
 from hmrnn.cli.arguments import ARGUMENTS
 from hmrnn.cli.parse import build, flags_of, option, parse, print_help, with_flags
-from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config
-from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
 
 
@@ -48,7 +46,7 @@ class Example:
 
 
 def given(*words: str) -> dict[str, object]:
-    return parse(Example, words, "example", {"part.weight": "part.size", "speed": "part.fast_mode"})
+    return parse(Example, words, "example")
 
 
 def test_only_what_is_given_is_returned() -> None:
@@ -81,8 +79,6 @@ def test_build_replaces_what_is_given() -> None:
         ("--part.pair 1", "--part.pair: expected 2 arguments"),
         ("--part.size", "--part.size: expected one argument"),
         ("--kind c", "--kind: expected one of a, b, 1; got 'c'"),
-        ("--part.weight 3", "unknown option --part.weight; it is now called --part.size"),
-        ("--speed", "unknown option --speed; it is now called --part.fast-mode"),
         ("--part.sise 3", "unknown option --part.sise; did you mean --part.size?"),
         ("--bogus", "unknown option --bogus"),
         ("--size 3", "unknown option --size; did you mean --part.size?"),
@@ -139,14 +135,6 @@ def test_help_of_train_has_the_defaults_of_the_preset(
     assert out.startswith(f"Every setting, with the defaults of {words.split()[1]}.")
     assert re.search(r"--model.layer-norm, --model.no-layer-norm [^()]*\(default: on\)", out)
     assert re.search(r"--regularise.shift, --regularise.no-shift [^()]*\(default: off\)", out)
-
-
-@pytest.mark.parametrize("name", sorted(OLD_NAMES))
-def test_a_former_flag_is_answered_with_its_new_name(name: str) -> None:
-    old, new = (f"--{setting.replace('_', '-')}" for setting in (name, OLD_NAMES[name]))
-    assert new in flags_of(Config).values()
-    with pytest.raises(InputError, match=f"^unknown option {old}; it is now called {new} "):
-        train_arguments(["demo", old, "1"])
 
 
 def test_settings_in_messages_become_flags() -> None:

@@ -6,7 +6,6 @@ import base64
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,13 +65,6 @@ def test_it_asks_for_nothing_and_runs_nothing(page: str) -> None:
 
 def test_light_and_dark(page: str) -> None:
     assert "color-scheme: light dark" in page
-
-
-def test_a_run_that_did_not_count_multiply_adds_has_a_report(tmp_path: Path) -> None:
-    line = {"event": "valid", "step": 5, "epoch": 1.0, "bits": 2.0, "rates": [0.1, 0.1], "updates": [1.0, 0.5, 0.5]}
-    model = tiny.saved_model(tmp_path)
-    assert "multiply-adds" not in report._results([line], model, {})
-    assert "1,235</td>" in report._results([{**line, "multiply_adds": 1234.6}], model, {})
 
 
 def test_a_run_without_validation_has_no_report() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -223,7 +222,6 @@ def test_labelling_survives_json_and_damage_is_refused() -> None:
     reads = make_corpus("labels", list("abca"), [True, False, True, False], valid_fraction=0.0).reads
     data = reads.to_dict()
     assert Labelling.from_dict(data) == reads
-    assert "numbers" not in data  # it is written as before there were any
     for change in (
         {"classes": [1, 1]},
         {"numbers": {"mean": [1.0], "deviation": [1.0]}},
@@ -297,9 +295,6 @@ def test_channels_of_tables_are_taken_by_their_names(tmp_path: Path) -> None:
     assert (sequences([wider], channels=reads.channels)[0] == tables[0].rows).all()
     with pytest.raises(InputError, match="distinct names"):
         Labelling.from_dict({**reads.to_dict(), "channels": ["a", "a"]})
-    earlier = reads.to_dict()
-    del earlier["channels"]  # as it was written before channels had names
-    assert Labelling.from_dict(earlier) == dataclasses.replace(reads, channels=())
     rows = np.array([[1.5, True, "on"], [2.0, False, "off"]], object)
     table = Table(["x", "moves", "state"], rows)
     assert sequences([table[["x", "moves"]]])[0].tolist() == [[1.5, 1.0], [2.0, 0.0]]

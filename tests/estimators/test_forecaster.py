@@ -16,7 +16,6 @@ from sklearn.base import clone
 import hmrnn
 from hmrnn.data.labels.forecasts import forecast_corpus, forecast_examples, stretches
 from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.labels.numbers import Numbers
 from hmrnn.errors import InputError
 from hmrnn.estimators.base import NotFittedError
 from labelled import SMALL, Table
@@ -232,8 +231,6 @@ def test_saved_and_loaded(forecaster: hmrnn.HMForecaster, tmp_path: Path) -> Non
     for change in ({"modality": "numbers"}, {"numbers": {**data["numbers"], "ahead": 2}}, {"numbers": None}):
         with pytest.raises(InputError, match=r"series|forecasts|scale of numbers"):
             Labelling.from_dict({**data, **change})
-    old = {key: data["numbers"][key] for key in ("mean", "deviation", "rows", "steps")}  # of an earlier version
-    assert Labelling.from_dict({**data, "modality": "numbers", "numbers": old}).numbers == Numbers(**old)
 
 
 @pytest.mark.parametrize(

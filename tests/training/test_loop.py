@@ -311,7 +311,9 @@ def test_the_rate_cools_down_in_a_straight_line() -> None:
 
 
 LINE: dict[str, Any] = {"event": "train", "step": 5, "epoch": 1, "bits": 2, "rates": [0.5], "symbols_per_second": 9}
-VALID: dict[str, Any] = {"event": "valid", "step": 5, "epoch": 1.0, "bits": 2.0, "rates": [0.25], "updates": [1, 0.5]}
+VALID: dict[str, Any] = {
+    "event": "valid", "step": 5, "epoch": 1.0, "bits": 2.0, "rates": [0.25], "updates": [1, 0.5], "multiply_adds": 9.0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", [

@@ -51,17 +51,16 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
     return re.sub(rf"(?<![\w./-])({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
 
 
-def parse(kind: type, words: Sequence[str], program: str, renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
+def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
     """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
 
-    InputError in one line if a word is wrong. ``renamed`` maps former names of settings to the present ones, or to a
-    sentence.
+    InputError in one line if a word is wrong.
     """
     parser = parser_of(kind, program, explain=any(word.startswith(("-h", "--help")) for word in words))
     words = [re.sub(r"^--[^=\s]+", lambda name: name[0].replace("_", "-"), word) for word in words]
     found, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse(unknown, kind, parser, renamed or {})
+        _refuse(unknown, kind, parser)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(found).items()}
 
 
@@ -200,14 +199,11 @@ def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
     return convert, _METAVARS[kind] if values is None else f"{{{','.join(values)}}}"
 
 
-def _refuse(unknown: list[str], kind: type, parser: _Parser, renamed: Mapping[str, str]) -> NoReturn:
+def _refuse(unknown: list[str], kind: type, parser: _Parser) -> NoReturn:
     """Raise InputError about words that are no arguments of the command."""
     flags = [word.partition("=")[0] for word in unknown if re.match("--?[a-zA-Z]", word)]
     if flags:
         hint = f"; did you mean {' or '.join(near)}?" if (near := _similar(flags[0], parser)) else ""
-        for old, new in renamed.items():
-            if flag(old) == flags[0]:
-                hint = f"; {new}" if " " in new else f"; it is now called {flag(new)}"
         parser.error(f"unknown option {flags[0]}{hint}")
     if any(field.name in ("text", "prompt") for field in dataclasses.fields(kind)):
         shown = " ".join(unknown[:3]) + " ..." * (len(unknown) > 3)

@@ -130,10 +130,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
         ("boundary rates", rates or "no detectors"),
         ("share of the steps at which layer 1, 2, … changed", updates),
         ("updates saved against a stacked LSTM", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
-    ]
-    if "multiply_adds" in best:  # runs of earlier versions did not count them
-        rows.append((f"multiply-adds per {model.reads.unit}", f"{best['multiply_adds']:,.0f}"))
-    rows += [
+        (f"multiply-adds per {model.reads.unit}", f"{best['multiply_adds']:,.0f}"),
         ("network", f"{model.config.model.rnn}, layers of {', '.join(map(str, model.network.rnn.hidden_sizes))}"),
         ("parameters", f"{parameters:,}"),
     ]

@@ -10,7 +10,6 @@ from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import build, parse, print_help, settings_of
 from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
-from hmrnn.config_io import OLD_NAMES
 from hmrnn.errors import InputError
 from hmrnn.presets import NOTES, PRESETS
 
@@ -51,7 +50,7 @@ def train_arguments(words: list[str]) -> TrainArguments:
             print(f"{target}: {NOTES[target]}")
         print_help(TrainArguments, "hmrnn train", config)
         raise SystemExit(0)
-    given = parse(TrainArguments, words, "hmrnn train", OLD_NAMES)
+    given = parse(TrainArguments, words, "hmrnn train")
     config = _with_paths(config, given)
     if "train.start_from" in given and not given.get("resume"):
         config = _from_model(config, given)

@@ -46,7 +46,7 @@ class _Train(_Measured, tag="train", kw_only=True):
 
 class _Valid(_Measured, tag="valid", kw_only=True):
     updates: Annotated[list[float], msgspec.Meta(min_length=1)]
-    multiply_adds: float | UnsetType = UNSET  # runs of earlier versions did not count them
+    multiply_adds: float
 
 
 def read_metrics(path: Path, size: int | None = None) -> list[dict[str, Any]]:

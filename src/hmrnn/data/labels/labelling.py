@@ -172,16 +172,13 @@ class Labelling:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data: dict[str, Any] = msgspec.to_builtins(self)
-        if self.numbers is None:
-            data.pop("numbers", None)  # it is missing in what from_dict made without it
-        return data
+        return dict(msgspec.to_builtins(self))
 
     @staticmethod
     def from_dict(data: Any) -> Labelling:
-        """What ``to_dict`` wrote, which may lack ``channels`` or ``numbers``; InputError if it is anything else."""
+        """What ``to_dict`` wrote; InputError if it is anything else."""
         fields = {field.name for field in dataclasses.fields(Labelling)}
-        if not isinstance(data, dict) or {"channels", "numbers", *data} != fields:
+        if not isinstance(data, dict) or data.keys() != fields:
             raise InputError(f"a labelling has exactly the fields {', '.join(sorted(fields))}")
         try:
             return msgspec.convert(data, Labelling)
