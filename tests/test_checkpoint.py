@@ -361,3 +361,45 @@ def test_long_names_are_shortened_in_messages(tmp_path: Path) -> None:
 
 def test_a_message_is_one_line() -> None:
     assert str(InputError("a\nb\r\nc\u2028d")) == "a\\nb\\nc\\nd"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        ({"training.safetensors"}, "training.safetensors"),
+        ({"training.json"}, "training.json"),
+        ({"vocabulary.json"}, "vocabulary.json"),
+        ({"model.safetensors", "config.json"}, "model.safetensors, config.json"),
+    ],
+)
+def test_a_manifest_without_a_part_is_refused(tmp_path: Path, left_out: set[str], named: str) -> None:
+    checkpoint.write(tmp_path / "saved", model(step=3))
+    path = tmp_path / "saved" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    manifest["files"] = {name: file for name, file in manifest["files"].items() if name not in left_out}
+    path.write_bytes(to_json(manifest))
+    for training in (False, True):
+        with pytest.raises(InputError, match=f"does not list {named}; the checkpoint is not complete"):
+            checkpoint.read(tmp_path / "saved", training=training)
+
+
+@pytest.mark.parametrize("value", [1e30, -1e16, float("nan")])
+def test_weights_beyond_measure_are_refused(tmp_path: Path, value: float) -> None:
+    checkpoint.write(tmp_path / "saved", model(value))
+    with pytest.raises(InputError, match=r"softmax\.bias in .* this model has diverged"):
+        hmrnn.load(tmp_path / "saved")
+
+
+def test_predictions_that_are_not_finite_are_told_of(tmp_path: Path) -> None:
+    saved = model()
+    saved.weights["softmax.bias"][3] = 1e15
+    checkpoint.write(tmp_path / "saved", saved)
+    loaded = hmrnn.load(tmp_path / "saved")
+    for use in (loaded.score, lambda text: next(loaded.score_lines([text]))):
+        with pytest.raises(InputError, match="the model's predictions are not finite"):
+            use("abc de")
+    with torch.no_grad():
+        loaded.network.softmax.bias.fill_(torch.inf)
+    for use in (loaded.score, loaded.segment):
+        with pytest.raises(InputError, match="the model's predictions are not finite"):
+            use("abc de")

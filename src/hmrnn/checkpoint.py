@@ -41,7 +41,8 @@ FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 """Names of checkpoints of a run. .NAME.new is being written; .NAME.old was renamed while NAME was being replaced."""
 REQUIRED = ("model.safetensors", "config.json")
-FILES = (*REQUIRED, "vocabulary.json", "scale.json", "labels.json", "training.safetensors", "training.json")
+TRAINING = ("training.safetensors", "training.json")
+FILES = (*REQUIRED, "vocabulary.json", "scale.json", "labels.json", *TRAINING)
 LARGEST_MANIFEST = 1 << 16
 
 
@@ -232,13 +233,16 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
             f"{directory} is a checkpoint of format {manifest.format}, this hmrnn reads format {FORMAT}; "
             "use the version of hmrnn that wrote it, or train again"
         )
-    other = {"scale.json", "labels.json"} & manifest.files.keys()
-    needed = (*REQUIRED, *([] if other else ["vocabulary.json"]))
+    reads = {name for name, _ in _STORED.values()} & manifest.files.keys()
+    state = set(TRAINING) & manifest.files.keys()
+    needed = (*REQUIRED, *([] if reads else ["vocabulary.json"]), *(TRAINING if state else []))
     missing = [name for name in needed if name not in manifest.files]
     if missing:
         raise InputError(
             f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not complete"
         )
+    if len(reads) > 1:
+        raise InputError(f"{directory}/manifest.json lists {' and '.join(sorted(reads))}; a checkpoint has one of them")
     if listed != to_json(manifest):  # the manifest has no checksum: compare it with its own encoding
         raise InputError(f"{directory}/manifest.json is damaged: it is not in the form that hmrnn writes")
     files = {}

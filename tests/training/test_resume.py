@@ -209,8 +209,27 @@ def test_resume_wants_every_tensor(name: str) -> None:
     other.restore(saved)
     assert torch.equal(other.tensors()[name], saved.training[name])
     del saved.training[name]
-    with pytest.raises(InputError, match=f"the checkpoint does not fit this run: '{name}'"):
+    with pytest.raises(InputError, match=f"{name} must be .*, and is absent"):
         trainer.restore(saved)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_resume_wants_tensors_of_its_shapes(which: int) -> None:
+    """Of every name: without a dimension, with one more, or of another dtype."""
+    trainer = tiny.trainer(tiny.config(average=0.9, estimator="reinforce"))
+    trainer.step()
+    saved = trainer.snapshot(training=True)
+    assert saved.training is not None
+    assert len(saved.training) > 50
+    for name, tensor in saved.training.items():
+        wrong = (tensor.flatten()[0], tensor[None], tensor.to(torch.int8))[which]
+        wrong = torch.zeros(2) if wrong.shape == tensor.shape and which == 0 else wrong  # it has no dimension
+        other = tiny.trainer(trainer.config)
+        before = other.tensors()
+        with pytest.raises(InputError, match=f"{name} must be"):
+            other.restore(saved._replace(training={**saved.training, name: wrong}))
+        assert all(torch.equal(tensor, before[name]) for name, tensor in other.tensors().items())
+    tiny.trainer(trainer.config).restore(saved)
 
 
 def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
@@ -241,6 +260,7 @@ def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.Mon
     trainer = tiny.trainer(tiny.config())
     given: list[Any] = []
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append(state))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(3))
     monkeypatch.setattr(trainer, "device", mock.Mock(type="cuda"))
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
     trainer.restore(saved)

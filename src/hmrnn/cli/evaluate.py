@@ -20,7 +20,7 @@ from hmrnn.data.strokes.strokes import counted
 from hmrnn.data.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find
+from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find, finite
 from hmrnn.inference.evaluate import evaluate as evaluate_text
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
@@ -54,7 +54,7 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
         500 if arguments.warmup is None else arguments.warmup,
     )
     show = display.show_progress("evaluating")
-    result = evaluate_text(model.network, symbols, streams=streams, warmup=warmup, progress=show)
+    result = finite(evaluate_text(model.network, symbols, streams=streams, warmup=warmup, progress=show))
     rows = _text_rows(model, symbols, spaces, ends, streams, warmup) if arguments.boundaries else []
     unknown = _unknown(model, symbols)
     if arguments.json:
@@ -84,7 +84,7 @@ def _text_lines(model: TextModel, arguments: EvaluateArguments) -> None:
         corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
         lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
     show = display.show_progress("evaluating")
-    result = evaluate_lines(model.network, lines, end, progress=show)
+    result = finite(evaluate_lines(model.network, lines, end, progress=show))
     if arguments.json:
         _print_json(result, [], text=what, lines=len(lines))
         return
@@ -120,7 +120,7 @@ def _dynamic(model: TextModel, symbols: np.ndarray, what: str, arguments: Evalua
     names = ("learning_rate", "decay", "segment_length")
     how = Dynamic(**{name: value for name in names if (value := getattr(arguments, name)) is not None})
     how.check()
-    result = evaluate_dynamic(model.network, symbols, how, progress=display.show_progress("evaluating"))
+    result = finite(evaluate_dynamic(model.network, symbols, how, progress=display.show_progress("evaluating")))
     if arguments.json:
         _print_json(result, [], text=what, streams=1, dynamic=dataclasses.asdict(how), unknown=_unknown(model, symbols))
         return
@@ -153,7 +153,7 @@ def _strokes(model: StrokeModel, arguments: EvaluateArguments) -> None:
         corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
         strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
     show = display.show_progress("evaluating")
-    result = evaluate_strokes(model.network, strokes, model.scale, progress=show)
+    result = finite(evaluate_strokes(model.network, strokes, model.scale, progress=show))
     rows = _stroke_rows(model, strokes) if arguments.boundaries else []
     if arguments.json:
         _print_json(result, rows, strokes=what, per_point=result.per_point)

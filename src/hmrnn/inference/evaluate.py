@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from hmrnn.data.strokes.batches import StrokeBatches
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.data.text.lines import LineBatches, Lines
 from hmrnn.errors import InputError
-from hmrnn.inference.read import Model, Read, read
+from hmrnn.inference.read import DIVERGED, Model, Read, read
 from hmrnn.inference.words import HeadScores
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
@@ -28,6 +28,8 @@ from hmrnn.nn.output import changes
 from hmrnn.ops import State, states
 
 Progress = Callable[[int, int], None]
+MOST_BITS = 1e6
+"""The most bits per symbol that are still taken for a prediction: beyond it, every probability is 0."""
 
 
 class _Savings:
@@ -75,6 +77,17 @@ class StrokeEvaluation(_Savings):
     def per_point(self) -> float:
         """Nats per predicted point."""
         return self.log_likelihood * self.sequences / self.points
+
+
+R = TypeVar("R", bound=Evaluation | StrokeEvaluation)
+
+
+def finite(result: R) -> R:
+    """``result``; InputError if the model that it is of does not predict finite probabilities."""
+    good = result.bits <= MOST_BITS if isinstance(result, Evaluation) else math.isfinite(result.log_likelihood)
+    if not good:
+        raise InputError(DIVERGED)
+    return result
 
 
 class Sums:

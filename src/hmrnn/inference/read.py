@@ -16,6 +16,7 @@ from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 
 Model: TypeAlias = LanguageModel | HandwritingModel
+DIVERGED = "the model's predictions are not finite: it has diverged; use an earlier checkpoint"
 
 
 class Read(NamedTuple):

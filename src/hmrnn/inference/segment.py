@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
-from hmrnn.inference.read import Model, read
+from hmrnn.inference.read import DIVERGED, Model, read
 from hmrnn.inference.words import HeadScores
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
@@ -75,6 +75,8 @@ def segment_many(
                 multiply_adds(model, out, found_here.before),
             )  # fmt: skip
             parts.append([a.cpu() for a in part])
+            if not bool(nats.isfinite().all()):
+                raise InputError(DIVERGED)
             for b, head in enumerate(heads):
                 at = np.arange((k - 1) * chunk, (k - 1) * chunk + len(nats))[:, None]
                 mine = [cast(Tensor, h)[:, b : b + 1] for h in out.hidden]

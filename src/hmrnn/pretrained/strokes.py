@@ -14,7 +14,7 @@ from hmrnn.config import Config
 from hmrnn.data.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import StrokeEvaluation, evaluate_strokes
+from hmrnn.inference.evaluate import StrokeEvaluation, evaluate_strokes, finite
 from hmrnn.inference.sample import write
 from hmrnn.inference.segment import segment_many
 from hmrnn.nn import checks
@@ -109,7 +109,7 @@ class StrokeModel(Model):
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
         strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
         with telling(self.network, self.tell(condition, len(strokes))):
-            return evaluate_strokes(self.network, strokes, self.scale)
+            return finite(evaluate_strokes(self.network, strokes, self.scale))
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""

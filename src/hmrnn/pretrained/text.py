@@ -21,7 +21,7 @@ from hmrnn.data.text.spaces import is_space
 from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.embed import Embedding, embed
-from hmrnn.inference.evaluate import Evaluation, evaluate
+from hmrnn.inference.evaluate import Evaluation, evaluate, finite
 from hmrnn.inference.sample import continue_all, stream
 from hmrnn.inference.segment import By, segment_many
 from hmrnn.nn import checks
@@ -233,7 +233,7 @@ class TextModel(Model):
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
         symbols = self._primed(self._read(text, "score", unknown).indices, primed)
         with telling(self.network, self.tell(condition, steps=len(symbols))):
-            return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress)
+            return finite(evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress))
 
     def score_lines(
         self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
@@ -262,7 +262,7 @@ class TextModel(Model):
             symbols = self._primed(symbols, primed)
             given = condition if each is None else each[number - 1]
             with telling(self.network, self.tell(given, steps=len(symbols))):
-                found = evaluate(self.network, symbols, prime=prime)
+                found = finite(evaluate(self.network, symbols, prime=prime))
             yield found
 
     def embed(

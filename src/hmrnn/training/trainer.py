@@ -303,6 +303,7 @@ class Trainer:
             raise InputError(
                 f"this run was made by {made_by} process(es) and can only go on with as many; got {self.world}"
             )
+        self._check_state(saved.training)
         try:
             self.progress = progress
             self.model.load_state_dict(saved.weights)
@@ -329,6 +330,21 @@ class Trainer:
             raise InputError(f"the checkpoint does not fit this run: {reason}") from error
         self._apply_changed_settings()
         self._set_rate()
+
+    def _check_state(self, given: dict[str, Tensor]) -> None:
+        """Raise InputError unless the state in a checkpoint has the names, shapes and dtypes that this run's has."""
+        own = {name: tensor for name, tensor in self.tensors().items() if not name.startswith("optimizer.")}
+        needed = {name for name in own if not name.startswith("random.cuda.")}  # which a run on a CPU does not have
+        for name, parameter in self.model.named_parameters():
+            optimizer = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            adam = {f"optimizer.{name}.{key}": tensor for key, tensor in optimizer.items()}
+            own |= adam
+            needed |= adam.keys() if adam.keys() & given.keys() else set()  # there is none before the first update
+        extra = sorted(name for name in given.keys() - own.keys() if not name.startswith("random.cuda."))
+        for name in [*sorted(needed | (given.keys() & own.keys())), *extra]:
+            found, wanted = (_kind(tensors.get(name)) for tensors in (given, own))
+            if found != wanted:
+                raise InputError(f"the checkpoint does not fit this run: {name} must be {wanted}, and is {found}")
 
     def _apply_changed_settings(self) -> None:
         """After a restore: apply settings that a resumed run may change."""
@@ -375,6 +391,11 @@ class Trainer:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _kind(tensor: Tensor | None) -> str:
+    """The dtype and the shape of a tensor, for messages."""
+    return "absent" if tensor is None else f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 def _split(batch: tuple[Tensor, ...], parts: int) -> list[tuple[Tensor, ...]]:
