@@ -33,6 +33,17 @@ def test_without_a_terminal_a_long_reading_prints_lines(
     assert capsys.readouterr().err == "reading  10.0%  1 min 12 s left\nreading  85.0%  12 s left\n"
 
 
+@pytest.mark.parametrize("model", ["handwriting-small", "english-small"])
+def test_without_a_terminal_writing_says_how_long_it_takes(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, 1.0)
+    monkeypatch.setattr(display, "monotonic", lambda: next(clock))
+    out = ["--out", tmp_path / "line.svg"] if model == "handwriting-small" else []
+    assert tiny.hmrnn("generate", "-m", model, "--samples", 2, "--length", 20, *out, "--seed", 1) == 0
+    assert re.match(r"writing +\d+\.\d%  \d+ s left\n", capsys.readouterr().err)
+
+
 def test_an_error_does_not_run_into_the_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

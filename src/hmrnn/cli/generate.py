@@ -10,12 +10,13 @@ import numpy as np
 
 from hmrnn.cli import inputs
 from hmrnn.cli.arguments import GenerateArguments
+from hmrnn.cli.display import show_progress
 from hmrnn.cli.terminal import for_output, say
 from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.data.strokes.files import ENDINGS
 from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
-from hmrnn.inference.sample import scribble
+from hmrnn.inference.sample import check_room, scribble
 from hmrnn.plots.save import check_drawing_path, save_drawing
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def _text(model: TextModel, arguments: GenerateArguments) -> None:
         **{name: getattr(arguments, name) for name in ("top_k", "top_p", "seed", "unknown")},
     }
     if arguments.samples is not None:
-        if arguments.samples < 1:
-            raise InputError(f"--samples must be at least 1; got {arguments.samples}")
-        texts = model.generate([arguments.prompt] * arguments.samples, length, **how)
+        check_room(model.network, arguments.samples, length)
+        show = show_progress("writing")
+        texts = model.generate([arguments.prompt] * arguments.samples, length, progress=show, **how)
         for number, text in enumerate(texts, start=1):
             say(f"--- sample {number} of {len(texts)} ---\n{arguments.prompt}{text}")
         return
@@ -70,7 +71,7 @@ def _strokes(model: StrokeModel, arguments: GenerateArguments) -> None:
         1 if arguments.samples is None else arguments.samples,
         600 if arguments.length is None else arguments.length,
         temperature=1.0 if arguments.temperature is None else arguments.temperature,
-        bias=arguments.bias, prime=prime, seed=arguments.seed,
+        bias=arguments.bias, prime=prime, seed=arguments.seed, progress=show_progress("writing"),
     )  # fmt: skip
     if as_strokes:
         begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts

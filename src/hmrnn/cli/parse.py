@@ -23,6 +23,8 @@ from hmrnn.errors import InputError
 
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number"}
+LARGEST = 2**63 - 1
+"""The largest whole number of an option: what a tensor's number or size can be."""
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 
 
@@ -192,9 +194,12 @@ def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
 
     def convert(word: str) -> Any:
         try:
-            return kind(word) if values is None else values[word]
+            value = kind(word) if values is None else values[word]
         except (ValueError, KeyError) as error:
             raise argparse.ArgumentTypeError(f"expected {expected}; got {word!r}") from error
+        if kind is int and not -LARGEST <= value <= LARGEST:
+            raise argparse.ArgumentTypeError(f"must be at most {LARGEST} in size; got {word}")
+        return value
 
     return convert, _METAVARS[kind] if values is None else f"{{{','.join(values)}}}"
 

@@ -8,6 +8,8 @@ from typing import Literal
 from hmrnn.config import checks
 from hmrnn.errors import InputError
 
+MOST_THREADS = 1024
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -70,7 +72,9 @@ class TrainConfig:
         """Raise InputError if a value cannot work."""
         counts = "batch_size length patience accumulate log_every"
         checks.counts("train", self, counts)
-        checks.limited("train", self, f"epochs {counts} threads")
+        checks.limited("train", self, f"epochs {counts}")
+        if self.threads > MOST_THREADS:
+            raise InputError(f"train.threads must be at most {MOST_THREADS}; got {self.threads}")
         checks.positive("train", self, "learning_rate divide_rate_by")
         checks.not_negative(
             "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"

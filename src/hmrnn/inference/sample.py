@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Halting, StrokeMixture
 from hmrnn.nn.models import POINT_SIZE, HandwritingModel, LanguageModel
 
+Progress: TypeAlias = Callable[[int, int], None] | None
+LONGEST = 2**62
+"""The most symbols that are drawn one after the other."""
 LARGEST_STEP = 1000.0
 """The largest step of the pen, in deviations of the training steps; beyond it the model has lost control."""
 MOST = 1000.0
@@ -28,6 +31,30 @@ MOST_LIFTS, FEWEST = 0.4, 20
 a tenth of the points or fewer, an untrained network expects it after half. Judged from at least FEWEST points."""
 READ, READ_LINES = 500, 8
 """The points of a line, and the lines, from which that is judged."""
+
+
+ROOM, OF_A_STEP, OF_A_UNIT = 1 << 31, 512, 64
+"""Bytes that sequences drawn side by side may take, with the states of the network: those of a step, and of a unit."""
+
+
+def check_length(length: int) -> None:
+    """InputError unless so many symbols can be drawn one after the other."""
+    checks.numbers({"length": length}, Integral)
+    if not 0 <= length <= LONGEST:
+        rule = "not be negative" if length < 0 else f"be at most {LONGEST}"
+        raise InputError(f"length must {rule}; got {length}")
+
+
+def check_room(model: LanguageModel | HandwritingModel, samples: int, steps: int, name: str = "length") -> None:
+    """InputError unless so many sequences of so many steps fit into memory; messages call the steps ``name``."""
+    checks.numbers({"samples": samples, name: steps}, Integral)
+    if samples < 1:
+        raise InputError(f"samples must be at least 1; got {samples}")
+    unit = OF_A_UNIT * sum(model.rnn.hidden_sizes)
+    if steps > (most := (ROOM - unit) // OF_A_STEP):
+        raise InputError(f"{name} must be at most {most:,}; got {steps}")
+    if samples > (most := ROOM // (OF_A_STEP * max(steps, 1) + unit)):
+        raise InputError(f"samples must be at most {most:,}, with {name} {steps}; got {samples}")
 
 
 def seeded(seed: int | None) -> torch.Generator:
@@ -81,9 +108,12 @@ def continue_all(
     seed: int | None = None,
     stop: int | None = None,
     told: Told | None = None,
+    progress: Progress = None,
     **how: Any,
 ) -> list[np.ndarray]:
     """As :func:`stream`, for several prompts side by side: at most ``length`` symbols for each.
+
+    ``progress`` is called with the steps that are done, and all.
 
     A shorter prompt is continued while the longer ones are still being read. All draws come from one generator, so the
     symbols for a prompt and a seed depend on the other prompts.
@@ -101,15 +131,16 @@ def continue_all(
         if drawing.any():
             drawn = reader.predict().sample(generator, **how)
             row[drawing] = drawn.cpu().numpy()[drawing]
+        if progress is not None:
+            progress(t + 1, len(symbols))
     found = [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
     return [each[: next(iter(np.flatnonzero(each == stop)), length)] for each in found]
 
 
 def _check(length: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> None:
-    checks.numbers({"length": length, "top_k": top_k}, Integral)
+    check_length(length)
+    checks.numbers({"top_k": top_k}, Integral)
     checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
-    if length < 0:
-        raise InputError(f"length must not be negative; got {length}")
     if not 0 <= temperature < float("inf"):
         raise InputError(f"temperature must be 0 or more; got {temperature}")
     if top_k is not None and top_k < 1:
@@ -129,6 +160,7 @@ def write(
     prime: np.ndarray | None = None,
     seed: int | None = None,
     told: Told | None = None,
+    progress: Progress = None,
 ) -> list[np.ndarray]:
     """Lines of handwriting, each (points, 3): Δx, Δy and 1 after the last point of a stroke, in the units of the data.
 
@@ -144,11 +176,11 @@ def write(
         prime: (n, 3) steps of a real line to read first; the lines continue it, and do not contain it.
         seed: the same seed gives the same lines; None gives different ones each time.
         told: the condition and the time of the lines, for a model that takes them.
+        progress: called with the points that are drawn, and ``points``.
     """
-    checks.numbers({"points": points, "samples": samples}, Integral)
-    for name, count in (("points", points), ("samples", samples)):
-        if count < 1:
-            raise InputError(f"{name} must be at least 1; got {count}")
+    check_room(model, samples, points, "points")
+    if points < 1:
+        raise InputError(f"points must be at least 1; got {points}")
     check_strokes(bias, temperature)
     if prime is not None and (prime.ndim != 2 or prime.shape[1] != 3 or len(prime) == 0):
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
@@ -163,6 +195,8 @@ def write(
             lengths = np.where(step[:, POINT_SIZE].numpy() > 0, np.minimum(lengths, len(drawn)), lengths)
             if lengths.max() <= len(drawn):
                 break
+        if progress is not None:
+            progress(len(drawn), points)
     lines = scale.decode(torch.stack(drawn, dim=1).numpy())  # (B, points, 3)
     return [line[:length] for line, length in zip(lines, lengths)]
 

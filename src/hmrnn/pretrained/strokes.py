@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +14,8 @@ from hmrnn.data.strokes.corpus import StrokeCorpus, load_strokes
 from hmrnn.data.strokes.strokes import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import StrokeEvaluation, evaluate_strokes, finite
-from hmrnn.inference.sample import write
+from hmrnn.inference.sample import check_room, write
 from hmrnn.inference.segment import segment_many
-from hmrnn.nn import checks
 from hmrnn.nn.models import HandwritingModel, telling
 from hmrnn.pretrained.model import Condition, Model, Progress
 
@@ -89,10 +87,11 @@ class StrokeModel(Model):
         prime: np.ndarray | None = None,
         seed: int | None = None,
         condition: Condition = None,
+        progress: Progress = None,
     ) -> list[np.ndarray]:
         """Several lines, as :meth:`generate` gives one; ``condition`` may be a list with one for each."""
         start = None if prime is None else self._strokes(prime)[0]
-        checks.numbers({"samples": samples, "points": points}, Integral)
+        check_room(self.network, samples, points, "points")
         return write(
             self.network,
             self.scale,
@@ -103,6 +102,7 @@ class StrokeModel(Model):
             prime=start,
             seed=seed,
             told=self.tell(condition, samples, (0 if start is None else len(start) - 1) + points),
+            progress=progress,
         )
 
     def score(self, lines: np.ndarray | Strokes, *, condition: Condition = None) -> StrokeEvaluation:

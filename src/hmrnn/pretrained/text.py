@@ -6,7 +6,6 @@ import codecs
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -22,9 +21,8 @@ from hmrnn.data.text.vocabulary import Vocabulary, code_points
 from hmrnn.errors import InputError, TextNote
 from hmrnn.inference.embed import Embedding, embed
 from hmrnn.inference.evaluate import Evaluation, evaluate, finite
-from hmrnn.inference.sample import continue_all, stream
+from hmrnn.inference.sample import check_length, check_room, continue_all, stream
 from hmrnn.inference.segment import By, segment_many
-from hmrnn.nn import checks
 from hmrnn.nn.models import LanguageModel, telling
 from hmrnn.pretrained.model import Condition, Model, Progress, one_each
 
@@ -136,6 +134,7 @@ class TextModel(Model):
         unknown: Unknown = ...,
         primed: bool = ...,
         condition: Condition = ...,
+        progress: Progress = ...,
     ) -> str: ...
 
     @overload
@@ -151,6 +150,7 @@ class TextModel(Model):
         unknown: Unknown = ...,
         primed: bool = ...,
         condition: Condition = ...,
+        progress: Progress = ...,
     ) -> list[str]: ...
 
     def generate(
@@ -165,12 +165,13 @@ class TextModel(Model):
         unknown: Unknown = "replace",
         primed: bool = True,
         condition: Condition = None,
+        progress: Progress = None,
     ) -> str | list[str]:
         """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
 
         Prompts of a list are continued side by side, with draws from one seed: ``[prompt] * 8`` gives eight different
         texts; ``condition`` may then be a list, too. A model of lines stops at a line end, after at most ``length``
-        symbols. ``hmrnn generate`` prints the prompt before the continuation.
+        symbols. ``hmrnn generate`` prints the prompt before the continuation. ``progress`` is told of a list.
         """
         how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         if not isinstance(prompt, list | tuple):
@@ -180,10 +181,12 @@ class TextModel(Model):
             raise InputError("prompts must be one or more texts in a list; got an empty list")
         readings = [self._noted(self.reading(each, unknown, "a prompt")) for each in prompt]
         starts = [self._primed(reading.indices, primed) for reading in readings]
+        check_length(length)
+        check_room(self.network, len(starts), max(map(len, starts)) + length)
         told = self.tell(condition, len(prompt))
         if self.config.model.time == "left":
             told = told._replace(clock=torch.tensor([len(start) - 1 + length for start in starts]))
-        drawn = continue_all(self.network, starts, length, stop=self.end, told=told, **how)
+        drawn = continue_all(self.network, starts, length, stop=self.end, told=told, progress=progress, **how)
         return ["".join(self._pieces(iter(indices.tolist()))) for indices in drawn]
 
     def stream(
@@ -202,7 +205,7 @@ class TextModel(Model):
         """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
         start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
         start = self._primed(start, primed)
-        checks.numbers({"length": length}, Integral)
+        check_length(length)
         told = self.tell(condition, steps=len(start) - 1 + length)
         indices = stream(
             self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=self.end,

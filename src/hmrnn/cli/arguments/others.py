@@ -10,6 +10,7 @@ from typing import Literal
 from hmrnn.cli.arguments.base import Arguments
 from hmrnn.cli.parse import flag, option
 from hmrnn.cli.target import preset_for
+from hmrnn.config.train import MOST_THREADS
 from hmrnn.errors import InputError
 
 
@@ -86,6 +87,8 @@ class BenchArguments(Arguments):
         for name, least in (("repeats", 1), ("threads", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"{flag(name)} must be at least {least}; got {getattr(self, name)}")
+        if self.threads > MOST_THREADS:
+            raise InputError(f"--threads must be at most {MOST_THREADS}; got {self.threads}")
         if not self.modes:
             raise InputError("--modes needs one or more of train, forward and stream")
         if not Path(self.out).name:
