@@ -1,7 +1,7 @@
 """Figures of the documents that belong to no table of results, measured again on this machine, on one CPU core.
 
-    python benchmarks/claims.py                # all of them, in about ten minutes
-    python benchmarks/claims.py streams        # one
+    python benchmarks/claims.py                # all of them, in about two minutes
+    python benchmarks/claims.py small-layers   # one
 
 Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,6 @@ from torch import Tensor, nn
 
 import hmrnn
 from hmrnn.cli.measure import environment, without_onednn
-from hmrnn.data.text.sources import manual
-from hmrnn.inference.jobs import Job
 
 ROOT = Path(__file__).parents[1]
 INTO = ROOT / "results" / "claims"
@@ -112,32 +109,10 @@ def gradient_norms() -> list[dict[str, Any]]:
     return rows
 
 
-def streams() -> list[dict[str, Any]]:
-    """Characters per second of CPU time of ``hmrnn segment --stream`` with english-small, without its start.
-
-    What is read is the manual that comes with Python, without the signs that the model does not know.
-    """
-    model = hmrnn.load("english-small")
-    known = set(model.vocabulary.symbols)
-    text, rows = "".join(sign for sign in manual() if sign in known), []
-    with tempfile.TemporaryDirectory() as folder:
-        for size, counts in ((60_000, (1, 16, 64, 128)), (200_000, (16, 128))):
-            file = Path(folder) / f"{size}.txt"
-            file.write_text(text[:size], encoding="utf-8")
-            for count in counts:
-                out = Path(folder) / f"{size}-{count}"
-                began = time.process_time()  # of one thread: other work on the machine counts little
-                job = Job(model.network, model.vocabulary, model.config.data, [file], out, streams=count)
-                assert job.run() is None, "a signal stopped it"
-                rows.append({"characters": size, "streams": count, "per second": size / (time.process_time() - began)})
-    return rows
-
-
 CLAIMS = {
     "small-layers": small_layers,
     "sixteen-bits": sixteen_bits,
     "gradient-norms": gradient_norms,
-    "streams": streams,
 }
 
 

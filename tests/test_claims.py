@@ -15,7 +15,7 @@ pytestmark = tiny.needs_results
 ROOT = Path(__file__).parents[1]
 CLAIMS = ROOT / "results" / "claims"
 NAMES = sorted(path.stem for path in CLAIMS.glob("*.json"))
-NAMED = ("decisions", "howto/evaluate", "howto/stream", "reference/hmlstm")
+NAMED = ("decisions", "howto/evaluate", "reference/hmlstm")
 DOCUMENTS = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMED}
 SCRIPT = ROOT / "benchmarks" / "claims.py"
 
@@ -68,18 +68,6 @@ def test_gradient_norms() -> None:
     said = "norms of 5·10⁵ and 9·10⁶ after 50 steps, 2·10¹¹ and 3·10¹⁴ after 100, 3·10²² and 10²⁶ after 200"
     assert said in flat("decisions")
     assert max(norm for (gain, _), both in norms.items() if gain == 0.1 for norm in both) < 1.5
-
-
-def test_streams() -> None:
-    page = flat("howto/stream")
-    speeds = {(row["characters"], row["streams"]): f"{round(row['per second'], -2):,.0f}" for row in found("streams")}
-    short = [speeds[60_000, count] for count in (1, 16, 64, 128)]
-    said = "60,000 characters went at {} in one stream, {} in 16 and {} in 64".format(*short[:3])
-    assert said in page
-    assert f"with 128 for the 60,000 it is {short[3]}." in page
-    assert f"200,000 at {speeds[200_000, 16]} in 16, the default, and {speeds[200_000, 128]} in 128" in flat(
-        "howto/stream"
-    )
 
 
 def test_what_is_measured_is_written(

@@ -20,8 +20,12 @@ def network() -> LanguageModel:
 
 
 def job(files: list[Path], out: Path, **options: Any) -> Job:
+    """With ``round``, in rounds of so many symbols."""
     options = {"streams": 3, "warmup": 20, "chunk": 16, **options}
-    return Job(network(), tiny.VOCABULARY, DataConfig(), files, out, **options)
+    size = options.pop("round", None)
+    made = Job(network(), tiny.VOCABULARY, DataConfig(), files, out, **options)
+    made.round = size or made.round
+    return made
 
 
 def write(path: Path, length: int, seed: int = 0) -> Path:

@@ -187,7 +187,7 @@ def test_a_network_in_two_halves_and_step_by_step(cell: dict[str, object]) -> No
     x = torch.randn(12, 2, 3, dtype=torch.float64)
     out, end = rnn(x)
     half, state = rnn(x[:5])
-    rest, state = rnn(x[5:], states.from_named(states.named(state.detach())))
+    rest, state = rnn(x[5:], state.detach())
     for l in range(3):
         torch.testing.assert_close(torch.cat([half.hidden[l], rest.hidden[l]]), out.hidden[l])
     state, moved = None, []

@@ -1,4 +1,4 @@
-"""States: by name and back, and sequences that begin anew."""
+"""States: sequences that begin anew."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from hmrnn.ops import State, states
 def made(batch: int = 3) -> State:
     h, c = (tuple(torch.randn(batch, size) for size in (4, 2)) for _ in "hc")
     return State(h, c, torch.ones(batch, 1))
-
-
-def test_by_name_and_back() -> None:
-    state = made()
-    assert states.from_named(states.named(state)) == state
-    assert states.from_named(states.named(None)) is None
 
 
 def test_sequences_that_are_not_kept_begin_at_zero() -> None:

@@ -44,10 +44,11 @@ def _stream(model: TextModel, arguments: SegmentArguments) -> int:
         unknown=arguments.unknown, share=(rank, world), late=model.late,
         **{name: n for name, n in given.items() if n is not None},
     )  # fmt: skip
+    written = [target for target in job.targets if not target.exists()]
     stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
     if stopped is not None:
-        say(f"stopped by {stopped}; everything is saved. Resume with the same command and --resume")
+        say(f"stopped by {stopped}. The same command with --resume goes on after the last part that was written")
         return 128 + signal.Signals[stopped]
-    for target in job.targets if job.joins else ():
-        say(f"{'wrote' if job.wrote else 'already complete:'} {target}")
+    for target in job.targets:
+        say(f"{'wrote' if target in written else 'already complete:'} {target}")
     return 0

@@ -1,31 +1,25 @@
-"""Job: files of any size -> JSON lines with their segment ends, in constant memory; a stopped job resumes exactly.
+"""Job: files of any size -> JSON lines with their segment ends, in bounded memory.
 
-Every file is cut into parts, which are read side by side in rounds of ``streams``. Each part but a file's first begins
-``warmup`` symbols early, to build up its state. All parts of a round advance together, so round and chunk are the
-position of a job. The state to resume from is kept in a folder beside the results until they are complete.
-
-Several processes share the files. If there are fewer files than processes they share the parts, and the first process
-joins what all have written.
+A file is read as a stream, a round of symbols at a time. A round is cut into parts that the network reads side by side;
+each begins ``warmup`` symbols early, to build up its state. The lines of a round are written when all of it was read:
+a job that was stopped goes on after the last whole round, to the same bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import fcntl
+import glob
 import itertools
 import json
 import os
-import shutil
-import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import safetensors
-import safetensors.torch
 
 from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.data.archives import count_progress
@@ -33,35 +27,26 @@ from hmrnn.data.text.reading import Unknown, index_alike
 from hmrnn.data.text.sources import find_files, read_text
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError, TextNote
-from hmrnn.inference.read import read
+from hmrnn.inference.read import Read, read
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
-from hmrnn.ops import State, states
-from hmrnn.utils.files import hold, replacing, write
+from hmrnn.ops import states
 from hmrnn.utils.signals import asked_to_stop
 
 Progress = Callable[[int, int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Symbols ``start`` to ``stop`` of a file."""
-
-    file: int
-    start: int
-    stop: int
-    last: bool
+ROUND = 1 << 18
+"""Symbols of a round, unless there are so many streams that warming them up would take longer than reading them."""
 
 
 class Job:
-    """The segmentation of some files; :meth:`run` starts or resumes it.
+    """The segmentation of some files; :meth:`run` starts it, or goes on with it.
 
     Args:
         network, vocabulary, config: of the model; files are read in its data format (built-in texts as text).
-        files: what to read; process ``rank`` takes every world-th file, or part if there are fewer files.
+        files: what to read; process ``rank`` takes every world-th of them.
         out: the folder of the results, ``a.txt.jsonl`` for ``a.txt``.
-        streams: parts read side by side, and the most parts of a file; 1 reads every file from end to end.
+        streams: parts read side by side.
         warmup: symbols of left context that a part reads first, unless it is a file's first.
         chunk: symbols per line of the results.
         unknown: "replace" reads symbols that training never showed as others, one for one (see
@@ -93,277 +78,179 @@ class Job:
             )
         if network.config.time != "none":
             raise InputError("a model that is told the time (model.time) reads lines, not files of any size")
-        rank, world = share
         form = "text" if config.format in BUILT_IN_TEXTS else config.format
-        self.config = dataclasses.replace(config, format=form, path=tuple(map(str, files)))
-        each = [dataclasses.replace(self.config, path=(str(file),)) for file in files]
-        every = [path for one in each for path in find_files(one)]
+        self.config = dataclasses.replace(config, format=form)
+        every = [path for file in files for path in find_files(dataclasses.replace(self.config, path=(str(file),)))]
         if len({path.name for path in every}) < len(every):
             raise InputError("two of the files have the same name, and so would their results; rename one")
-        self._share = share if len(every) < world else (0, 1)  # of the parts
-        self.files = every if self._share[1] > 1 else every[rank::world]
-        self.joins = self._share[0] == 0  # whether this process writes the final results
+        rank, world = share
+        self.files = every[rank::world]
+        self.targets = [out / f"{path.name}.jsonl" for path in self.files]
         self.network, self.vocabulary, self.out = network, vocabulary, out
         self.streams, self.warmup, self.chunk, self.unknown, self.late = streams, warmup, chunk, unknown, late
-        self.work = out / f".work-{rank}"
-        self._plan = self.work / "plan.json"
-        self.targets = [out / f"{path.name}.jsonl" for path in self.files]
-        self.wrote = False  # whether the last run had something to do
+        self.round = max(ROUND, 8 * streams * max(warmup, chunk))
 
-    def run(self, *, resume: bool = False, save_every: float = 30.0, progress: Progress | None = None) -> str | None:
-        """Write the results; returns None if they are complete, or the name of the signal that stopped the job."""
-        if not resume and (self._plan.exists() or any(target.exists() for target in self.targets)):
-            raise InputError(f"{self.out} already holds results; resume them, or choose another folder")
-        complete = all(target.exists() for target in self.targets)
-        if resume and not complete and not any(work.exists() for work in self._works()):
-            raise InputError(f"there is nothing to resume in {self.out}; start the job instead")
-        if not self.files or (resume and complete and not self.work.exists()):
-            return None
-        if resume and not self.joins and (self.work / "done").exists():  # the first process may be joining by now
-            return None
-        with hold(self.work, self.out):
-            if all(target.exists() for target in self.targets):  # but a work folder was left
-                self._remove_works()
-                return None
-            self.wrote = True
-            return self._run(save_every, progress)
+    def run(self, *, resume: bool = False, progress: Progress | None = None) -> str | None:
+        """Write the results; returns None if they are complete, or the name of the signal that stopped the job.
 
-    def _run(self, save_every: float, progress: Progress | None) -> str | None:
+        InputError if there are some already, unless this is to ``resume``.
+        """
+        partial = [self._partial(path) for path in self.files]
+        for target, own in zip(self.targets, partial):
+            begun = set(self.out.glob(f"{glob.escape(target.name)}.*.part"))
+            if not resume and (begun or target.exists()):
+                raise InputError(f"{self.out} already holds results; resume them, or choose another folder")
+            if others := begun - {own}:
+                raise InputError(
+                    f"{others.pop()} was begun with another model, file or options; use the same, or remove it"
+                )
+        left = [k for k, target in enumerate(self.targets) if not target.exists()]
+        lengths = {k: self._length(self.files[k]) for k in left}
+        done = 0
         try:
+            self.out.mkdir(parents=True, exist_ok=True)
             with asked_to_stop() as asked:
-                lengths = self._encode(asked)
-                if lengths is not None and self._read(lengths, asked, save_every, progress) and self._others(asked):
-                    if self.joins:
-                        self._finish(lengths)
-                    return None
-            return asked[0]
-        except InputError:
-            if not self._plan.exists():  # nothing has begun: leave nothing behind
-                shutil.rmtree(self.work, ignore_errors=True)
-            raise
+                for k in left:
+                    for count in self._segment(self.files[k], lengths[k], partial[k], self.targets[k]):
+                        if progress is not None:
+                            progress(done + count, sum(lengths.values()))
+                        if asked:
+                            return asked[0]
+                    done += lengths[k]
         except OSError as error:
             raise InputError(
                 f"cannot write to {self.out} ({error.strerror or error}); correct that, then resume"
             ) from error
+        return None
 
-    def _encode(self, asked: list[str]) -> list[int] | None:
-        """Write the files as symbols, so that any part can be read; returns their lengths, or None after a signal."""
-        about = self._about()
-        if self._plan.exists():
+    def _partial(self, path: Path) -> Path:
+        """The unfinished results of a file; the name stands for all that must stay the same until they are complete."""
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror})") from error
+        about = [self.streams, self.warmup, self.chunk, str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+        if self.network.told.condition is not None:
+            about += self.network.told.condition.tolist()
+        key = zlib.crc32(json.dumps(about).encode())
+        for name, tensor in self.network.state_dict().items():
+            key = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), key))
+        return self.out / f"{path.name}.jsonl.{key:08x}.part"
+
+    def _length(self, path: Path) -> int:
+        """The symbols of a file, after a look at all of them."""
+        length = others = 0
+        for codes, _ in read_text(path, self.config, count_progress(None, 0)):
+            others += index_alike(codes, self.vocabulary, self.unknown, length)[1]
+            length += len(codes)
+        if length == 0:
+            raise InputError(f"{path} is empty; there is nothing to segment")
+        if others:
+            note = f"{others:,} of {length:,} symbols of {path} were read as others: training never showed them"
+            warnings.warn(note, TextNote, stacklevel=2)
+        return length
+
+    def _segment(self, path: Path, length: int, partial: Path, target: Path) -> Iterator[int]:
+        """Write the results of a file; yields after each chunk how many of its symbols were read."""
+        with open(partial, "ab+") as file:
             try:
-                stored = json.loads(self._plan.read_bytes())
-                began_with, lengths = stored["about"], list(stored["lengths"])
-                # "plain" is an option of earlier versions that is without effect here: the files are encoded already.
-                began_with["options"] = [option for option in began_with["options"] if option != "plain"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._damaged(self._plan) from error
-            if began_with != about:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
                 raise InputError(
-                    f"the model, the files or their options are not those that the job in {self.out} began with; "
-                    "use the same, or choose another folder"
-                )
-            for k, length in enumerate(lengths):
-                self._check_size(self._symbol_file(k), length * self.vocabulary.dtype.itemsize)
-            return lengths
-        lengths = []
-        for k, path in enumerate(self.files):
-            position = others = 0
-            with open(self._symbol_file(k), "wb") as file:
-                for codes, _ in read_text(path, self.config, count_progress(None, 0)):
-                    indices, count = index_alike(codes, self.vocabulary, self.unknown, position)
-                    indices.tofile(file)
-                    position += len(codes)
-                    others += count
-                    if asked:
-                        return None
+                    f"another process is writing to {self.out}; wait for it, or choose another folder"
+                ) from error
+            per_round = sum(-(-(stop - start) // self.chunk) for start, stop in self._parts(self.round))
+            rounds, size = _whole_rounds(file, per_round)
+            file.truncate(size)
+            for place, symbols in self._rounds(path, length, rounds * self.round):
+                lines: list[bytes] = []
+                yield from (place + count for count in self._round(symbols, place, length, lines))
+                file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
-            if position == 0:
-                raise InputError(f"{path} is empty; there is nothing to segment")
-            if others:
-                note = f"{others:,} of {position:,} symbols of {path} were read as others: training never showed them"
-                warnings.warn(note, TextNote, stacklevel=2)
-            lengths.append(position)
-        if self._sources() != about["files"]:
-            raise InputError("the files changed while they were read; start the job again when they are complete")
-        write(self._plan, json.dumps({"about": about, "lengths": lengths}).encode())
-        return lengths
+            if self._partial(path) != partial:
+                raise self._changed(path)
+            os.replace(partial, target)
 
-    def _about(self) -> dict[str, Any]:
-        """What must stay the same for a resumed job: weights, files, options and share."""
-        weights = 0
-        for name, tensor in self.network.state_dict().items():
-            weights = zlib.crc32(tensor.cpu().numpy().tobytes(), zlib.crc32(name.encode(), weights))
-        options: list[Any] = [self.streams, self.warmup, self.chunk]
-        if self.network.told.condition is not None:
-            options += self.network.told.condition.tolist()
-        return {"weights": weights, "files": self._sources(), "options": options, "share": list(self._share)}
+    def _rounds(self, path: Path, length: int, first: int) -> Iterator[tuple[int, np.ndarray]]:
+        """From symbol ``first`` of a file on, the place and the symbols of each round, after ``warmup`` before it.
 
-    def _sources(self) -> list[list[Any]]:
-        """Path, size and modification time of the files."""
-        try:
-            stats = [path.stat() for path in self.files]
-        except OSError as error:
-            raise InputError(f"{error.filename} cannot be read ({error.strerror})") from error
-        return [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in zip(self.files, stats)]
+        Before a file's first symbol these are zeros.
+        """
+        held, after = np.zeros(self.warmup, np.int64), 0  # the symbols before ``after``
+        blocks = read_text(path, self.config, count_progress(None, 0))
+        for place in range(0, length, self.round):
+            held = held[len(held) - (after - place) - self.warmup :]
+            end = min(place + self.round, length)
+            while after < end:
+                block = next(blocks, None)
+                if block is None:
+                    raise self._changed(path)
+                held = np.concatenate([held, index_alike(block[0], self.vocabulary, self.unknown)[0]])
+                after += len(block[0])
+            if place >= first:
+                yield place, held[: self.warmup + end - place]
 
-    def _parts(self, lengths: Sequence[int]) -> list[Part]:
-        parts = []
-        for k, length in enumerate(lengths):
-            count = max(1, min(self.streams, length // max(self.warmup, self.chunk)))
-            size = -(-length // count)
-            edges = [*range(0, length, size), length]
-            parts += [Part(k, start, stop, stop == length) for start, stop in itertools.pairwise(edges)]
-        return parts
+    def _changed(self, path: Path) -> InputError:
+        return InputError(f"{path} changed while it was read; start again when it is complete")
 
-    def _read(self, lengths: list[int], asked: list[str], save_every: float, progress: Progress | None) -> bool:
-        """Read the parts that are not done; False after a signal."""
-        rank, world = self._share
-        parts = self._parts(lengths)[rank::world]
-        rounds = [parts[k : k + self.streams] for k in range(0, len(parts), self.streams)]
-        at_round, at_chunk, state = self._restore()
-        total, done = _symbols_in(parts), _symbols_in(parts[: at_round * self.streams])
-        for number, lanes in enumerate(rounds[at_round:], start=at_round):
-            longest = max(part.stop - part.start for part in lanes)
-            warm = any(part.start for part in lanes)
-            begins = [*(range(-self.warmup, 0, self.chunk) if warm else ()), *range(0, longest, self.chunk)]
-            with contextlib.ExitStack() as stack:
-                files: list[BinaryIO] = [stack.enter_context(open(self._lines(part), "ab")) for part in lanes]
-                saved = time.monotonic()
-                for k, begin in enumerate(begins[at_chunk:], start=at_chunk):
-                    state = self._chunk(lanes, files, begin, 0 if begin < 0 else longest, state)
-                    here = sum(min(part.stop - part.start, max(0, begin + self.chunk)) for part in lanes)
-                    if progress is not None:
-                        progress(done + here, total)
-                    if asked or time.monotonic() - saved > save_every:
-                        self._save(number, k + 1, state, files)
-                        saved = time.monotonic()
-                    if asked:
-                        return False
-                self._save(number + 1, 0, None, files)
-            at_chunk, state = 0, None
-            done += _symbols_in(lanes)
-        return True
+    def _parts(self, length: int) -> list[tuple[int, int]]:
+        """Where the parts of a round of so many symbols begin and end."""
+        count = max(1, min(self.streams, length // max(self.warmup, self.chunk)))
+        return list(itertools.pairwise([*range(0, length, -(-length // count)), length]))
 
-    def _chunk(
-        self, lanes: list[Part], files: Sequence[BinaryIO], begin: int, limit: int, state: State | None
-    ) -> State:
-        """Read symbols ``begin`` to ``begin + chunk`` of every part, and write a line for each that has not ended."""
-        end = min(begin + self.chunk, limit)
-        symbols = np.stack([self._symbols(part, begin, end) for part in lanes], axis=1)  # (T, B)
-        [found] = read(self.network, [self.network.as_input(symbols)], state)
-        if begin < 0:
-            return found.state if end < 0 else states.keep(found.state, [part.start > 0 for part in lanes])
+    def _round(self, symbols: np.ndarray, place: int, length: int, lines: list[bytes]) -> Iterator[int]:
+        """Read a round, and add its lines to ``lines``; yields after each chunk how many symbols were read."""
+        parts = self._parts(len(symbols) - self.warmup)
+        longest = max(stop - start for start, stop in parts)
+        symbols = np.concatenate([symbols, np.zeros(longest, np.int64)])
+        made: list[list[bytes]] = [[] for _ in parts]
+        state = None
+        warm = range(-self.warmup, 0, self.chunk) if place or len(parts) > 1 else ()
+        for begin in (*warm, *range(0, longest, self.chunk)):
+            end = min(begin + self.chunk, 0 if begin < 0 else longest)
+            columns = [symbols[self.warmup + start + begin : self.warmup + start + end] for start, _ in parts]
+            [found] = read(self.network, [self.network.as_input(np.stack(columns, axis=1))], state)
+            state = found.state
+            if end == 0 and place == 0:  # before a file's first symbol there was nothing to read
+                state = states.keep(state, [start > 0 for start, _ in parts])
+            if begin >= 0:
+                counts = [max(0, min(end, stop - start) - begin) for start, stop in parts]
+                firsts = [place + start + begin for start, _ in parts]
+                for lane, line in zip(made, self._lines(found, columns, firsts, counts, length)):
+                    lane.append(line)
+            yield sum(min(max(0, end), stop - start) for start, stop in parts)
+        lines += itertools.chain(*made)
+
+    def _lines(
+        self, found: Read, columns: list[np.ndarray], firsts: list[int], counts: list[int], length: int
+    ) -> Iterator[bytes]:
+        """The line of each part about the ``counts`` symbols that were read from its place in ``firsts`` on."""
         boundaries = found.boundaries.cpu().numpy()
         moved = (found.output.operations != Operation.COPY).cpu().numpy()
         products = multiply_adds(self.network, found.output, found.before).cpu().numpy()
-        for b, (part, file) in enumerate(zip(lanes, files)):
-            first, after = part.start + begin, min(part.start + end, part.stop)
-            if first >= after:
-                continue
-            T = after - first
+        for b, (column, first, T) in enumerate(zip(columns, firsts, counts)):
             ends = [(np.flatnonzero(level) + first + 1).tolist() for level in boundaries[:T, b].T]
             if self.late:  # the first end of a chunk may lie in the one before
                 ends[0] = [e - self.late for e in ends[0] if e > self.late]
-            if part.last and after == part.stop:
-                ends = [[*(e for e in level if e < after), after] for level in ends]
+            if first + T == length:
+                ends = [[*(e for e in level if e < length), length] for level in ends]
             line = {
                 "start": first,
-                "text": "".join(self.vocabulary.pieces(symbols[:T, b])),
+                "text": "".join(self.vocabulary.pieces(column[:T])),
                 "ends": ends,
                 "updates": moved[:T, b].sum(axis=0).tolist(),
                 "multiply_adds": int(products[:T, b].sum()),
             }
-            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        return found.state
-
-    def _symbols(self, part: Part, begin: int, end: int) -> np.ndarray:
-        """(end - begin,): the symbols from ``begin`` to ``end``; 0 outside the file and beyond the part's end."""
-        result = np.zeros(end - begin, np.int64)
-        first, after = max(0, part.start + begin), min(part.start + end, part.stop)
-        if first < after:
-            dtype = self.vocabulary.dtype
-            here = np.fromfile(self._symbol_file(part.file), dtype, after - first, offset=first * dtype.itemsize)
-            result[first - part.start - begin : after - part.start - begin] = here
-        return result
-
-    def _symbol_file(self, file: int) -> Path:
-        return self.work / f"{file}.symbols"
-
-    def _lines(self, part: Part, work: Path | None = None) -> Path:
-        return (work or self.work) / f"{part.file}-{part.start}.jsonl"
-
-    def _works(self) -> list[Path]:
-        """The work folders of all processes that share the parts."""
-        world = self._share[1]
-        return [self.out / f".work-{rank}" for rank in range(world)] if world > 1 else [self.work]
-
-    def _others(self, asked: list[str]) -> bool:
-        """If parts are shared, mark those of this process as done; the first waits for all. False after a signal."""
-        if self._share[1] == 1:
-            return True
-        write(self.work / "done", b"")
-        while self.joins and not all((work / "done").exists() for work in self._works()):
-            if asked:
-                return False
-            time.sleep(0.1)
-        return True
-
-    def _save(self, number: int, chunk: int, state: State | None, files: Sequence[BinaryIO]) -> None:
-        for file in files:
-            file.flush()
-            os.fsync(file.fileno())
-        sizes = {path.name: path.stat().st_size for path in self.work.glob("*-*.jsonl")}
-        tensors = {name: a.contiguous() for name, a in states.named(state).items()}
-        about = {"round": number, "chunk": chunk, "sizes": sizes}
-        write(self.work / "state", safetensors.torch.save(tensors, {"about": json.dumps(about)}))
-
-    def _restore(self) -> tuple[int, int, State | None]:
-        """Round, chunk and state to resume from; lines written later are cut off."""
-        path = self.work / "state"
-        if not path.exists():
-            for lines in self.work.glob("*-*.jsonl"):
-                lines.unlink()
-            return 0, 0, None
-        try:
-            with safetensors.safe_open(path, "pt", device=str(self.network.embedding.weight.device)) as stored:
-                about = json.loads(stored.metadata()["about"])
-                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no dict)
-            position, sizes = (int(about["round"]), int(about["chunk"])), dict(about["sizes"])
-        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise self._damaged(path) from error
-        for name, size in sizes.items():
-            self._check_size(self.work / name, size)
-        for lines in self.work.glob("*-*.jsonl"):
-            os.truncate(lines, sizes.get(lines.name, 0))
-        return *position, states.from_named(tensors)
-
-    def _check_size(self, path: Path, least: int) -> None:
-        """Raise InputError if a file of the work folder has lost bytes."""
-        if not path.exists() or path.stat().st_size < least:
-            raise self._damaged(path)
-
-    def _damaged(self, path: Path) -> InputError:
-        return InputError(f"{path} is damaged; remove {self.work} and start the job again")
-
-    def _finish(self, lengths: Sequence[int]) -> None:
-        """Join the lines of each file's parts, then remove the work folders."""
-        works = self._works()
-        parts = list(enumerate(self._parts(lengths)))
-        for k, target in enumerate(self.targets):
-            with replacing(target, temporary=self.work / f"{k}.whole") as file:
-                for number, part in parts:
-                    if part.file == k:
-                        with open(self._lines(part, works[number % len(works)]), "rb") as lines:
-                            shutil.copyfileobj(lines, file)
-        self._remove_works()
-
-    def _remove_works(self) -> None:
-        """Remove this process's work folder, and before it those of the others if it joins their results."""
-        for work in reversed(self._works() if self.joins else [self.work]):
-            if work.exists():
-                shutil.rmtree(work)
+            yield json.dumps(line, ensure_ascii=False).encode() + b"\n" if T else b""
 
 
-def _symbols_in(parts: Sequence[Part]) -> int:
-    return sum(part.stop - part.start for part in parts)
+def _whole_rounds(file: BinaryIO, per_round: int) -> tuple[int, int]:
+    """How many rounds of so many lines a file holds, and their bytes."""
+    count = size = whole = 0
+    file.seek(0)
+    for line in file:
+        count, size = count + 1, size + len(line)
+        if count % per_round == 0 and line.endswith(b"\n"):
+            whole = size
+    return count // per_round, whole

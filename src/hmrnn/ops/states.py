@@ -26,15 +26,6 @@ def named(state: State | None) -> dict[str, Tensor]:
     return {f"{kind}.{l}": a for kind, group in groups for l, a in enumerate(group)}
 
 
-def from_named(tensors: dict[str, Tensor]) -> State | None:
-    """The inverse of :func:`named`."""
-    if "z.0" not in tensors:
-        return None
-    layers = sum(name.startswith("h.") for name in tensors)
-    h, c = (tuple(tensors[f"{kind}.{l}"] for l in range(layers)) for kind in "hc")
-    return State(h, c, tensors["z.0"], tensors.get("pending.0"))
-
-
 def keep(state: State, kept: Sequence[bool]) -> State:
     """The state with zeros for the sequences that are not kept."""
     mask = torch.tensor(kept, device=state.z.device)[:, None]

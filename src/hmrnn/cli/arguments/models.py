@@ -113,7 +113,7 @@ class SegmentArguments(TextArguments):
     out: str | None = option(None, "PATH", needs="stream")
     """The directory for the results of --stream: those for a.txt are in a.txt.jsonl."""
     streams: int | None = option(None, "N", needs="stream")
-    """Parts of a file read side by side, 16 if not given; 1 carries one state from start to end of each file."""
+    """Parts of a file read side by side, 16 if not given."""
     warmup: int | None = option(None, "N", needs="stream")
     """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
     resume: bool = option(False, needs="stream")
