@@ -36,7 +36,7 @@ docs: $(VENV)/installed-docs
 	@echo "open build/docs/index.html"
 
 # What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
-stress: $(VENV)/installed-test $(VENV)/schemathesis/installed
+stress: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
@@ -57,12 +57,6 @@ $(VENV)/installed-test: pyproject.toml constraints.txt
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(INSTALL) -e ".[docs]"
-	touch $@
-
-# In an environment of its own, as it brings a plugin for pytest.
-$(VENV)/schemathesis/installed: $(VENV)/installed-test
-	$(BIN)/python -m venv $(VENV)/schemathesis
-	$(VENV)/schemathesis/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt schemathesis
 	touch $@
 
 clean:

@@ -53,7 +53,6 @@ def test_operations_are_numbered() -> None:
         hmrnn.HandwritingModel,
         hmrnn.nn.Attention,
         hmrnn.nn.BidirectionalHMLSTM,
-        hmrnn.nn.GapModel,
         hmrnn.nn.ReadOut,
         hmrnn.nn.SequenceReadOut,
         hmrnn.nn.Stack,

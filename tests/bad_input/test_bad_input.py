@@ -164,7 +164,6 @@ USING: dict[str, tuple[str, str]] = {
     ),
     "no quotes and an unknown flag": ("score abc de --bogus", "unknown option --bogus (see hmrnn score"),
     "two files": ("data story.txt --path other.txt", "the data was given twice: story.txt and --path other.txt"),
-    "nothing to write": ("data story.txt --out made", "--out is for --text8-from and --prose-from"),
     "an archive of labels": ("data labels story.txt --archive made.npz", "--archive is for pen strokes"),
     "two corpora": ("data text story.txt --path other.txt", "the data was given twice: story.txt and --path other.txt"),
     "no such file": ("segment -m runs/story --file nowhere.txt", "there is no file nowhere.txt, or it cannot be"),
@@ -222,7 +221,6 @@ USING: dict[str, tuple[str, str]] = {
     "figure's levels": ("plot -m handwriting-small --levels 9", "--levels must lie between 1 and 2; got 9"),
     "curves of what": ("plot -m folder --figure curves", "metrics.jsonl cannot be read"),
     "no corpus": ("data nowhere.txt", "'nowhere.txt' is neither a preset"),
-    "no dump": ("data --text8-from nowhere.xml --out made", "nowhere.xml"),
 }
 
 

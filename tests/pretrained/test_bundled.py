@@ -206,7 +206,7 @@ for engine in ("auto", "sparse"):  # batches, with gradients and without
 spared = (
     "torch._dynamo", "matplotlib", "triton", "starlette", "hmrnn.training", "hmrnn.estimators",
     "hmrnn.web", "hmrnn.pretrained.strokes", "hmrnn.pretrained.labelled",
-    "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled", "hmrnn.data.text.wikipedia",
+    "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled",
 )
 found = [name for name in spared if name in sys.modules]
 hmrnn.HMClassifier()

@@ -14,7 +14,7 @@ from hmrnn.errors import InputError
 from hmrnn.web.guard import HEADERS
 
 PATHS = (
-    "/", "/static/page.js", "/api/models", "/openapi.json", "/api/read", "/api/segmentation", "/api/figure",
+    "/", "/static/page.js", "/api/models", "/api/read", "/api/segmentation", "/api/figure",
     "/api/write", "/api/strokes/read", "/api/strokes/segmentation", "/api/strokes/write", "/nowhere",
     "/static/../app.py",
 )  # fmt: skip

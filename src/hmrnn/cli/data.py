@@ -1,10 +1,8 @@
-"""``hmrnn data``: show what a corpus holds, or make text from a Wikipedia dump."""
+"""``hmrnn data``: show what a corpus holds."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from pathlib import Path
 
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DataArguments
@@ -13,13 +11,10 @@ from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
 from hmrnn.data import load_corpus, load_strokes, write_archive
 from hmrnn.data.labels.load import load_labelled
-from hmrnn.data.text.wikipedia import clean_wikipedia, wikipedia_prose
 from hmrnn.errors import InputError
 
 
 def run(arguments: DataArguments) -> int:
-    if arguments.text8_from is not None or arguments.prose_from is not None:
-        return _from_dump(arguments)
     wanted = preset_for(arguments.name)[1].data
     paths = arguments.path or (*wanted.path, *arguments.paths)
     wanted = dataclasses.replace(wanted, path=paths, split=arguments.split)
@@ -35,16 +30,4 @@ def run(arguments: DataArguments) -> int:
         say(str(load_strokes(wanted, progress)))
     else:
         say(display.corpus_table(load_corpus(wanted, progress=progress)))
-    return 0
-
-
-def _from_dump(arguments: DataArguments) -> int:
-    began, progress = time.monotonic(), display.show_progress("cleaning")
-    if arguments.text8_from is not None:
-        dump, out = Path(arguments.text8_from), arguments.out or "text8"
-        count = clean_wikipedia(dump, out, characters=arguments.characters or None, progress=progress)
-    else:
-        out = arguments.out or "prose.txt"
-        count = wikipedia_prose(str(arguments.prose_from), out, progress=progress)
-    say(f"wrote {out}: {count:,} characters in {time.monotonic() - began:.0f} s")
     return 0

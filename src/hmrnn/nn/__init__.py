@@ -9,7 +9,6 @@ from hmrnn.nn.baselines.echo_state import ridge_regression as ridge_regression
 from hmrnn.nn.bidirectional import BidirectionalHMLSTM as BidirectionalHMLSTM
 from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
-from hmrnn.nn.gap import GapModel as GapModel
 from hmrnn.nn.heads import ReadOut as ReadOut
 from hmrnn.nn.rates import rate_loss as rate_loss
 from hmrnn.nn.rates import start_at_rates as start_at_rates

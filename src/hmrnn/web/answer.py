@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -13,11 +14,19 @@ from starlette.types import Receive, Scope, Send
 from hmrnn.errors import InputError
 from hmrnn.web import bodies
 from hmrnn.web.limits import Limits
-from hmrnn.web.openapi import JSON, Endpoint
 from hmrnn.web.refusal import Refusal
-from hmrnn.web.work import Busy, Job, TimeUp, Worker
+from hmrnn.web.work import Busy, Job, Slices, TimeUp, Worker
 
 S = TypeVar("S")
+JSON = "application/json"
+
+
+class Endpoint(NamedTuple):
+    """What answers a request of a type, and the media type of its answer: NDJSON is a line of JSON per part."""
+
+    handler: Callable[..., Slices]
+    request: type
+    media: str
 
 
 class Answer:
@@ -33,7 +42,6 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with Job(self.worker) as job:
-                assert self.endpoint.request is not None
                 wanted: Any = decode(await read_body(self.request, self.limits), self.endpoint.request)
                 bodies.check(wanted, self.limits)
                 work = asyncio.ensure_future(self._stream(job, wanted, send))

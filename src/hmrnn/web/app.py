@@ -20,28 +20,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hmrnn import __version__
-from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.data.text.reading import Reading
 from hmrnn.web import parts, strokes
-from hmrnn.web.answer import Answer
-from hmrnn.web.bodies import (
-    DrawingRequest,
-    End,
-    FigureRequest,
-    HandwritingRequest,
-    Models,
-    Part,
-    ReadRequest,
-    WriteRequest,
-)
+from hmrnn.web.answer import JSON, Answer, Endpoint
+from hmrnn.web.bodies import DrawingRequest, FigureRequest, HandwritingRequest, Models, ReadRequest, WriteRequest
 from hmrnn.web.guard import LOOPBACK, Guard
 from hmrnn.web.limits import Limits
-from hmrnn.web.openapi import JSON, NDJSON, SVG, Endpoint, description
-from hmrnn.web.refusal import Error, Refusal
+from hmrnn.web.refusal import Refusal
 from hmrnn.web.shelf import Shelf
 from hmrnn.web.work import Slices, Worker
 
 STATIC = Path(__file__).parent / "static"
+NDJSON, SVG = "application/x-ndjson", "image/svg+xml"
 MEDIA = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": SVG}
 
 
@@ -49,11 +39,8 @@ def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str]
     """The page over the models of ``shelf``, for clients that call it by one of ``names``."""
     page = _Page(shelf, limits or Limits())
     routes = [Route(path, page.static, methods=["GET"]) for path in page.files]
-    for endpoint in page.endpoints:
-        if endpoint.request is None:
-            routes.append(Route(endpoint.path, endpoint.handler, methods=["GET"]))
-        else:
-            routes.append(Route(endpoint.path, page.answer(endpoint), methods=["POST"]))
+    routes.append(Route("/api/models", page.models, methods=["GET"]))
+    routes += [Route(path, page.answer(endpoint), methods=["POST"]) for path, endpoint in page.endpoints.items()]
     handlers: Any = {HTTPException: _http_error, Exception: _defect}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=page.lifespan)
     app.router.redirect_slashes = False
@@ -74,18 +61,15 @@ class _Page:
             for path in sorted(STATIC.iterdir())
             if path.suffix in MEDIA
         }
-        lines = (Part, End, Error)
-        self.endpoints = [
-            Endpoint("/api/models", self.models, None, JSON, (Models,)),
-            Endpoint("/api/read", self.read, ReadRequest, NDJSON, lines),
-            Endpoint("/api/segmentation", self.segmentation, ReadRequest, JSON, (SegmentationJSON,)),
-            Endpoint("/api/figure", self.figure, FigureRequest, SVG, ()),
-            Endpoint("/api/write", self.write, WriteRequest, NDJSON, lines),
-            Endpoint("/api/strokes/read", self.read_strokes, DrawingRequest, NDJSON, lines),
-            Endpoint("/api/strokes/segmentation", self.segment_strokes, DrawingRequest, JSON, (SegmentationJSON,)),
-            Endpoint("/api/strokes/write", self.write_strokes, HandwritingRequest, NDJSON, lines),
-            Endpoint("/openapi.json", self.openapi, None, JSON, ()),
-        ]
+        self.endpoints = {
+            "/api/read": Endpoint(self.read, ReadRequest, NDJSON),
+            "/api/segmentation": Endpoint(self.segmentation, ReadRequest, JSON),
+            "/api/figure": Endpoint(self.figure, FigureRequest, SVG),
+            "/api/write": Endpoint(self.write, WriteRequest, NDJSON),
+            "/api/strokes/read": Endpoint(self.read_strokes, DrawingRequest, NDJSON),
+            "/api/strokes/segmentation": Endpoint(self.segment_strokes, DrawingRequest, JSON),
+            "/api/strokes/write": Endpoint(self.write_strokes, HandwritingRequest, NDJSON),
+        }
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -113,10 +97,6 @@ class _Page:
         """The models that the page was started with, and the limits"""
         models = [entry.about(index) for index, entry in enumerate(self.shelf.entries)]
         return _json(Models(__version__, models, self.limits))
-
-    async def openapi(self, _: Request) -> Response:
-        """This description"""
-        return _json(description(self.endpoints, self.limits))
 
     def read(self, wanted: ReadRequest) -> Slices:
         """What a model finds in a text, part by part"""
@@ -165,7 +145,7 @@ class _Page:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refusal = Refusal(error.detail.lower(), f"{error.detail}: see /openapi.json", error.status_code)
+    refusal = Refusal(error.detail.lower(), error.detail, error.status_code)
     refusal.headers |= error.headers or {}
     return refusal.response()
 

@@ -1,10 +1,9 @@
-"""The bodies of requests and answers, as types: the handlers read and write JSON with them, and /openapi.json is
-generated from them."""
+"""The bodies of requests and answers, as types: the handlers read and write JSON with them."""
 
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -13,13 +12,13 @@ from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 
-Index = Annotated[int, Meta(ge=0, le=1000, description="the number of a model in /api/models")]
+Index = Annotated[int, Meta(ge=0, le=1000)]
+"""The number of a model in /api/models."""
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Count = Annotated[int, Meta(ge=0)]
-Condition = (
-    Annotated[str, Meta(max_length=1000, description="of a model that has one: a class, or numbers and commas")] | None
-)
+Condition = Annotated[str, Meta(max_length=1000)] | None
+"""Of a model that has one: a class, or numbers and commas."""
 
 
 class ReadRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,8 +77,10 @@ class Model(msgspec.Struct):
     model: Count
     name: str
     reads: Literal["text", "strokes"]
-    layers: Annotated[list[int], Meta(description="the size of each layer, the lowest first")]
-    operations: Annotated[list[str], Meta(description="those that its layers can do")]
+    layers: list[int]
+    """The size of each layer, the lowest first."""
+    operations: list[str]
+    """Those that its layers can do."""
     parameters: Count
     unit: Literal["character", "byte", "point"]
     alphabet: str | None
@@ -97,20 +98,26 @@ class Models(msgspec.Struct):
 class Part(msgspec.Struct):
     """A part of an answer: the segmentation of a run of symbols."""
 
-    start: Annotated[int, Meta(ge=0, description="the position of the first of these symbols")]
+    start: Count
+    """The position of the first of these symbols."""
     segmentation: SegmentationJSON
-    given: Annotated[int, Meta(ge=0, description="how many of these symbols belong to the prompt")] = 0
-    steps: Annotated[list[list[float | None]], Meta(description="Δx, Δy and pen of each point")] | UnsetType = UNSET
+    given: Count = 0
+    """How many of these symbols belong to the prompt."""
+    steps: list[list[float | None]] | UnsetType = UNSET
+    """Δx, Δy and pen of each point."""
 
 
 class End(msgspec.Struct):
     """The last line of an answer in parts."""
 
-    count: Annotated[int, Meta(ge=0, description="symbols of all parts")]
+    count: Count
+    """Symbols of all parts."""
     seconds: float
     end: bool = True
-    warning: Annotated[str, Meta(description="what is wrong with the handwriting, if anything")] | UnsetType = UNSET
-    notes: Annotated[list[str], Meta(description="which symbols of a text were read as others")] | UnsetType = UNSET
+    warning: str | UnsetType = UNSET
+    """What is wrong with the handwriting, if anything."""
+    notes: list[str] | UnsetType = UNSET
+    """Which symbols of a text were read as others."""
 
 
 def check(request: msgspec.Struct, limits: Limits) -> None:
@@ -128,14 +135,3 @@ def limited(kind: type) -> dict[str, str]:
     fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
     found = {field.encode_name: getattr(field.type, "extra", None) or {} for field in fields}
     return {name: extra["limit"] for name, extra in found.items() if "limit" in extra}
-
-
-def schemas(kinds: list[type], limits: Limits) -> dict[str, Any]:
-    """JSON schemas of the types and of those they refer to, with the limits."""
-    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    bounds = {"string": "maxLength", "array": "maxItems", "integer": "maximum"}
-    for kind in kinds:
-        for field, name in limited(kind).items():
-            described = components[kind.__name__]["properties"][field]
-            described[bounds[described["type"]]] = getattr(limits, name)
-    return components

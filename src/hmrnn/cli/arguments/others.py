@@ -16,7 +16,7 @@ from hmrnn.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class DataArguments(Arguments):
-    """Show what a corpus holds, or make text from a Wikipedia dump (--text8-from or --prose-from DUMP, --out FILE).
+    """Show what a corpus holds.
 
     hmrnn data book.txt
     hmrnn data labels reviews.tsv
@@ -33,28 +33,15 @@ class DataArguments(Arguments):
     """Which split of iamondb to show."""
     archive: str | None = option(None, "FILE")
     """Write all lines of a corpus of strokes to this file, a compact .npz archive."""
-    text8_from: str | None = option(None, "DUMP", file=True)
-    """A Wikipedia XML dump (.xml, .xz, .gz, .bz2) to clean into the 27 symbols of text8."""
-    prose_from: str | None = option(None, "DUMP", file=True)
-    """A Wikipedia XML dump to extract the paragraphs of, as a reader sees them, in ASCII, one per line."""
-    out: str | None = option(None, "FILE")
-    """The file to write with --text8-from or --prose-from; text8 or prose.txt if not given."""
-    characters: int = option(0, "N", needs="text8_from")
-    """Stop after N characters (100000000 of enwik9 are text8); 0 cleans the whole dump."""
 
     def flags(self) -> dict[str, str]:
         return {"data.path": "--path", "data.split": "--split", "data.bytes": "--data.bytes of hmrnn train"}
 
     def check(self) -> None:
         super().check()
-        if self.text8_from is not None and self.prose_from is not None:
-            raise InputError("--text8-from and --prose-from were both given; give one of them")
-        if self.text8_from is None and self.prose_from is None:
-            if self.out is not None:
-                raise InputError("--out is for --text8-from and --prose-from; give one of them, or leave it out")
-            named = (*preset_for(self.name)[1].data.path, *self.paths)
-            if named and self.path:
-                raise InputError(f"the data was given twice: {named[0]} and --path {self.path[0]}; leave one out")
+        named = (*preset_for(self.name)[1].data.path, *self.paths)
+        if named and self.path:
+            raise InputError(f"the data was given twice: {named[0]} and --path {self.path[0]}; leave one out")
 
 
 @dataclasses.dataclass(frozen=True)

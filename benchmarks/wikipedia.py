@@ -1,4 +1,7 @@
-"""Text from a Wikipedia dump (XML): words as in text8, or paragraphs of prose.
+"""Text from a Wikipedia dump (XML, perhaps compressed): words as in text8, or paragraphs of prose.
+
+    python benchmarks/wikipedia.py text8 corpora/enwik9 --out corpora/text8 --characters 100000000
+    python benchmarks/wikipedia.py prose corpora/enwik8 --out prose.txt
 
 Words follow the rules, their order included, of the filter behind the published text8 (Mahoney, 2006), which is the
 first 10⁸ characters of what it makes of the dump enwik9. From enwik8, the first tenth of that dump, it makes 74,090,640
@@ -7,12 +10,13 @@ characters with the SHA-256 f0624e3bcaa8466848a2e176a150711d866df1c5edf491b5c28a
 
 from __future__ import annotations
 
+import argparse
 import html
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from hmrnn.cli.display import show_progress
 from hmrnn.data.archives import Progress, Report, count_progress, read_blocks
 from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
@@ -78,46 +82,20 @@ LOST = 0.02
 """Largest share of characters without an ASCII equivalent in a paragraph."""
 
 
-def clean_wikipedia(
-    source: str | Path, target: str | Path, *, characters: int | None = None, progress: Progress | None = None
+def extract(
+    source: Path, target: Path, kind: str, *, characters: int | None = None, progress: Progress | None = None
 ) -> int:
-    """Write the words of the dump ``source`` to ``target``, as in text8, and return the number of characters.
+    """Write the text of the dump ``source`` to ``target``, completely or not at all, and return its characters.
 
-    The dump is read as a stream and may be compressed (.xz, .gz, .bz2). ``characters`` truncates the text: 10⁸ for
-    text8. ``target`` is written completely or not at all.
+    "text8" has words alone; "prose" has one paragraph per line in ASCII: lines of running text that start with a
+    letter, a digit or a quotation mark and end a sentence. ``characters`` truncates the text: 10⁸ for text8.
     """
-    if characters is not None and characters < 1:
-        raise InputError(f"characters must be at least 1; got {characters}")
-    return _write(source, target, _words, characters=characters, progress=progress)
-
-
-def wikipedia_prose(source: str | Path, target: str | Path, *, progress: Progress | None = None) -> int:
-    """Write the paragraphs of the dump ``source`` to ``target`` in ASCII, one per line; return their characters.
-
-    A paragraph is a line of running text that starts with a letter, a digit or a quotation mark and ends a sentence;
-    headings, lists, tables, templates, footnotes and pictures are left out. The dump may be compressed (.xz, .gz,
-    .bz2). ``target`` is written completely or not at all.
-    """
-    return _write(source, target, _articles, progress=progress)
-
-
-def _write(
-    source: str | Path,
-    target: str | Path,
-    clean: Callable[[Iterator[bytes]], Iterator[bytes]],
-    *,
-    characters: int | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """Write what ``clean`` makes of the records of a dump, and return its length."""
-    source, target = Path(os.path.expanduser(source)), Path(os.path.expanduser(target))
-    if not source.is_file():
-        raise InputError(f"there is no file {source}; give a Wikipedia dump (XML)")
     if target.exists():
         raise InputError(f"{target} exists already; remove it or choose another name")
     written = 0
     with files.replacing(target, advice=files.ADVICE) as file:
-        for text in clean(_records(source, count_progress(progress, source.stat().st_size))):
+        records = _records(source, count_progress(progress, source.stat().st_size))
+        for text in _words(records) if kind == "text8" else _articles(records):
             written += file.write(text if characters is None else text[: characters - written])
             if written == characters:
                 break
@@ -207,3 +185,18 @@ def _tidy(line: str) -> str:
         return ""
     ascii_only = _EMPTY_BRACKETS.sub("", ascii_only)
     return _BEFORE_SIGN.sub(r"\1", _SPACES.sub(" ", ascii_only)).strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["text8", "prose"])
+    parser.add_argument("dump", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--characters", type=int, help="stop after so many")
+    given = parser.parse_args()
+    count = extract(given.dump, given.out, given.kind, characters=given.characters, progress=show_progress("cleaning"))
+    print(f"wrote {given.out}: {count:,} characters")
+
+
+if __name__ == "__main__":
+    main()
