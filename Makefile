@@ -43,15 +43,15 @@ stress: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml hatch_build.py constraints.txt
 	$(call install,page)
 	touch $@
 
-$(VENV)/installed-test: pyproject.toml constraints.txt
+$(VENV)/installed-test: pyproject.toml hatch_build.py constraints.txt
 	$(call install,test)
 	touch $(VENV)/installed $@
 
@@ -60,4 +60,4 @@ $(VENV)/installed-docs: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf src/hmrnn/ops/native/_hmrnn* .venv .venv-torch-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

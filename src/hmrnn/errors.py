@@ -1,4 +1,4 @@
-"""InputError, the error that a caller can correct; TextNote; and hints for messages."""
+"""InputError, the error that a caller can correct; notes to the user; and hints for messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ class InputError(ValueError):
         super().__init__(line if len(line) <= _LONGEST else f"{line[:700]} ... {line[-290:]}")
 
 
-class TextNote(UserWarning):
+class Note(UserWarning):
+    """What the user should know, in one line that the command line prints as it is."""
+
+
+class TextNote(Note):
     """Symbols of a text were read as others, because training never showed them to the model."""
 
 

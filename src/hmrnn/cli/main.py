@@ -19,7 +19,7 @@ from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
 from hmrnn.cli.parse import parse, with_flags
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
-from hmrnn.errors import InputError, TextNote, did_you_mean
+from hmrnn.errors import InputError, Note, did_you_mean
 from hmrnn.pretrained import bundled
 from hmrnn.utils.signals import discard_stdout
 
@@ -132,13 +132,13 @@ def run(words: list[str]) -> int:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Print each TextNote as one line on stderr; other warnings are shown as usual."""
+    """Print each Note as one line on stderr; other warnings are shown as usual."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", TextNote)
+        warnings.simplefilter("always", Note)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if issubclass(category, TextNote):
+            if issubclass(category, Note):
                 warn(f"hmrnn: note: {message}")
             else:
                 usual(message, category, *rest, **more)

@@ -1,0 +1,76 @@
+"""Finds and loads the native CPU library.
+
+HMRNN_NATIVE chooses the vector level ("avx512", "avx2" or "base") instead of the processor, or no library ("off").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import warnings
+from pathlib import Path
+
+from hmrnn.errors import Note
+from hmrnn.ops.native import build
+
+ABI = 1
+"""What hm_version returns."""
+_AVX2 = frozenset({"avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})  # x86-64-v3, as Linux names its parts
+_NEEDED = {
+    "base": frozenset[str](),
+    "avx2": _AVX2,
+    "avx512": _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+_CPU = Path("/proc/cpuinfo")
+
+
+def why_not() -> str | None:
+    """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
+    loaded = _load()
+    return loaded if isinstance(loaded, str) else None
+
+
+def library() -> ctypes.CDLL:
+    """The library; to be called where :func:`why_not` returns None."""
+    loaded = _load()
+    assert not isinstance(loaded, str), loaded
+    return loaded
+
+
+@functools.cache
+def _load() -> ctypes.CDLL | str:
+    forced = os.environ.get("HMRNN_NATIVE", "")
+    if forced == "off":
+        return "HMRNN_NATIVE is off"
+    try:
+        loaded = ctypes.CDLL(str(_find(forced)))
+        if loaded.hm_version() == ABI:
+            return loaded
+        reason = f"{loaded._name} belongs to another version of hmrnn; install hmrnn again"
+    except (build.BuildError, OSError) as error:
+        reason = str(error)
+    warnings.warn(f"the native CPU engine is not available, so the slow reference runs: {reason}", Note, stacklevel=2)
+    return reason
+
+
+def _find(forced: str) -> Path:
+    """The library of the level that is ``forced``, or else of the highest that the processor has."""
+    able = _levels()
+    if forced and forced not in able:
+        raise build.BuildError(f"HMRNN_NATIVE must be off or, on this processor, {' or '.join(able)}; got {forced!r}")
+    level = forced or able[0]
+    if (build.FOLDER / "hmrnn.cpp").exists():  # a checkout
+        return build.up_to_date()[level]
+    if not (found := build.FOLDER / f"_hmrnn_{level}.so").exists():
+        raise build.BuildError("hmrnn was installed without it, as there was no compiler; install one and hmrnn again")
+    return found
+
+
+def _levels() -> list[str]:
+    """The levels that this processor has, the highest first."""
+    if list(build.LEVELS) == ["base"]:
+        return ["base"]
+    with open(_CPU) as lines:  # of its many lines, one for the first processor is enough
+        flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return [level for level in build.LEVELS if _NEEDED[level] <= set(flags)]
