@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -14,16 +15,29 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> bytes:
-    """``value`` (a dataclass or plain data) as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    """``value`` (a dataclass or plain data) as indented JSON; names of files that are not UTF-8 have escapes."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    except UnicodeEncodeError:  # msgspec writes no lone surrogates, which stand for the bytes of such names
+        text = json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
+        return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        if rb"\udc" not in data:
+            raise
+        return json.loads(data)
 
 
 def from_json(data: bytes, kind: type[T], source: str) -> T:
     """The ``kind`` that ``data`` holds; InputError names ``source`` and the field that does not fit."""
     try:
-        plain = msgspec.json.decode(data)
+        plain = _decoded(data)
         found: T = msgspec.convert(plain, kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # those of msgspec, json and Unicode are ValueErrors
         raise InputError(f"{source} is damaged, or of another version of hmrnn: {error}") from error
     if unknown := next(_unknown(plain, found), None):
         raise InputError(f"{source} is damaged, or of a newer version of hmrnn: there is no setting {unknown}")

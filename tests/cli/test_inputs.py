@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import inputs
 from hmrnn.cli.settings import train_arguments
-from hmrnn.config import DataConfig
+from hmrnn.config import Config, DataConfig
+from hmrnn.config_io import from_json
 from hmrnn.data import Vocabulary
 from hmrnn.nn.models import LanguageModel
 
@@ -299,3 +301,31 @@ def test_the_data_of_a_training_may_follow_its_preset(
     found = train_arguments(words.split())
     assert found.data.path == (("one.txt", "two.txt") if "one" in words else ())
     assert found.out == "o"
+
+
+def test_names_that_are_not_utf8_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of data, runs, models and what is written; resumed, fine-tuned, exported and evaluated."""
+    name, run, made = (os.fsdecode(b"%s\xe9%s" % parts) for parts in ((b"a", b".txt"), (b"runs/", b""), (b"made", b"")))
+    flags = tiny.flags(tiny.config(epochs=1, batch_size=16, length=10))[1:]  # with a report
+    with tiny.story(tmp_path):
+        shutil.copy("story.txt", name)
+        assert tiny.hmrnn("data", name) == 0
+        assert tiny.hmrnn("train", name, "--out", run, *flags) == 0
+        assert tiny.hmrnn("train", name, "--out", run, "--resume", "--train.epochs", 2) == 0
+        assert from_json(Path(run, "config.json").read_bytes(), Config, run).data.path == (name,)
+        report = Path(run, "report.html").read_text()
+        assert r"\xe9: a\xe9.txt" in report
+        assert tiny.hmrnn("train", name, "--from", run, "--out", "tuned", "--no-report", "--train.epochs", 1) == 0
+        assert tiny.hmrnn("export", "-m", run, "--out", made) == 0
+        assert Path(made, "README.md").read_text().startswith(r"# made\xe9")
+        assert tiny.hmrnn("evaluate", "-m", made, "--file", name) == 0
+        capsys.readouterr()
+        assert tiny.hmrnn("evaluate", "-m", run, "--file", name, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["text"] == r"a\xe9.txt"
+
+
+def test_other_settings_must_be_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tiny.story(tmp_path):
+        assert tiny.hmrnn("train", "story.txt", "--data.symbols", "\udce9") == 2
+        assert "--data.symbols must be text" in capsys.readouterr().err
+        assert os.listdir() == ["story.txt"]

@@ -24,6 +24,7 @@ from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find
 from hmrnn.inference.evaluate import evaluate as evaluate_text
 from hmrnn.pretrained.strokes import StrokeModel
 from hmrnn.pretrained.text import TextModel
+from hmrnn.utils.files import shown
 
 
 def run(arguments: EvaluateArguments) -> int:
@@ -188,4 +189,5 @@ def _print_json(result: Any, rows: list[scores.Row], **more: Any) -> None:
     record = {**dataclasses.asdict(result), "saved": result.saved, **more}
     if rows:
         record["boundaries"] = [row.to_dict() for row in rows]
-    say(msgspec.json.encode(record).decode())
+    plain = {name: shown(value) if isinstance(value, str) else value for name, value in record.items()}
+    say(msgspec.json.encode(plain).decode())

@@ -160,11 +160,3 @@ def check_no_strokes(path: str) -> None:
     """InputError if a file for a model of text holds strokes, by its name."""
     if ".npz" in Path(path).suffixes:
         raise InputError(f"{path} is a file of strokes, for a model of handwriting")
-
-
-def shown(text: str) -> str:
-    """``text`` with bytes that are not UTF-8 as escapes, such as \\xff."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # a surrogate that stands for no byte
-        return text.encode("utf-8", "backslashreplace").decode()

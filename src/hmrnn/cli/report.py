@@ -84,7 +84,7 @@ def write(run: Path, metrics: Sequence[dict[str, Any]], data: Corpus | StrokeCor
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1>{''.join(parts)}</body></html>\n"
     )
-    return files.write(run / "report.html", page.encode(), advice="make room there and resume the run")
+    return files.write(run / "report.html", files.shown(page).encode(), advice="make room there and resume the run")
 
 
 def _opening(model: TextModel, corpus: Corpus) -> list[str]:

@@ -15,6 +15,7 @@ from hmrnn.cli.terminal import say
 from hmrnn.pretrained.load import load_text
 from hmrnn.pretrained.text import TextModel
 from hmrnn.utils.devices import choose_device
+from hmrnn.utils.files import shown
 
 
 def run(arguments: ScoreArguments) -> int:
@@ -37,10 +38,10 @@ def _score_lines(model: TextModel, lines: Iterable[str], arguments: ScoreArgumen
     lines, read = itertools.tee(lines)
     scored = model.score_lines(read, unknown=arguments.unknown, condition=arguments.condition)
     for line, found in zip(lines, scored):
-        shown, bits = inputs.shown(line), found.bits if found else None
+        text, bits = shown(line), found.bits if found else None
         if arguments.json:
-            record = {"text": shown, "symbols": found.symbols if found else 0, "bits": bits}
+            record = {"text": text, "symbols": found.symbols if found else 0, "bits": bits}
             print(msgspec.json.encode(record).decode())
         else:
-            say(f"{'-' if bits is None else f'{bits:.4f}'}\t{shown}")
+            say(f"{'-' if bits is None else f'{bits:.4f}'}\t{text}")
         sys.stdout.flush()  # the next line of standard input may be long in coming

@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hmrnn.errors import InputError
 
 LARGEST = 2**31 - 1
+FILE_NAMES = ("path", "condition", "cache", "start_from")
+"""Settings that name files, which need not be UTF-8."""
 
 
 def _values(section: Any, name: str) -> tuple[Any, ...]:
@@ -52,6 +54,18 @@ def typed(part: str, section: Any) -> None:
         if not _is(value, kind):
             plain = "; give one of Python's, as by .item()" if hasattr(value, "item") else ""  # NumPy's, torch's
             raise InputError(f"{part}.{name} must be {_described(kind)}; got {value!r}{plain}")
+        for text in _values(section, name):
+            if isinstance(text, str) and not _encodable(text, name in FILE_NAMES):
+                raise InputError(f"{part}.{name} must be text that UTF-8 can encode; got {text!r}")
+
+
+def _encodable(text: str, name: bool) -> bool:
+    """Whether UTF-8 can encode a text; the ``name`` of a file may hold other bytes."""
+    try:
+        text.encode("utf-8", "surrogateescape" if name else "strict")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _types = functools.cache(get_type_hints)

@@ -13,6 +13,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.training.start import LEXICON
+from hmrnn.utils import files
 
 CARD = "README.md"
 
@@ -23,7 +24,8 @@ def write(out: str | Path, saved: Checkpoint, validation: str | None = None, tex
     ready = Checkpoint(_without_places(saved.config), saved.reads, saved.weights)
     try:
         checkpoint.write(out, ready)
-        (out / CARD).write_bytes(card(out.name, ready, validation).encode() if text is None else text)
+        own = files.shown(card(out.name, ready, validation)).encode() if text is None else text
+        (out / CARD).write_bytes(own)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
     return out

@@ -67,6 +67,14 @@ def seems_named(text: str) -> bool:
     return re.fullmatch(r"\S{1,255}\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", text) is not None
 
 
+def shown(text: str) -> str:
+    """``text`` with bytes that are not UTF-8 as escapes, such as \\xff."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
 def hold(folder: Path, shown: Path | None = None) -> IO[str]:
     """Create ``folder`` and lock it for this process until the returned file is closed.
 
