@@ -203,7 +203,7 @@ def test_json_that_does_not_fit() -> None:
         b"",
         b"[1]",
         b'{"train": {"epochs": 1.5}}',
-        b'{"model": {"boundary": "maybe"}}',
+        b'{"detectors": {"estimator": "maybe"}}',
         b'{"train": []}',
         b"\xff",
     ):
