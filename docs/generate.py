@@ -14,6 +14,7 @@ import hmrnn.nn.baselines
 from hmrnn.cli.arguments import ARGUMENTS
 from hmrnn.cli.parse import parser_of, settings_of
 from hmrnn.config import SECTIONS, Config
+from hmrnn.optim import Muon
 from hmrnn.presets import PRESETS
 
 PUBLIC = {
@@ -101,6 +102,8 @@ def names() -> str:
             *public,
             "## hmrnn.nn",
             *(_documented(f"hmrnn.nn.{name}", value) for name, value in sorted(modules.items())),
+            "## hmrnn.optim",
+            _documented("hmrnn.optim.Muon", Muon),
             "## hmrnn.nn.baselines",
             *(_documented(f"{value.__module__}.{name}", value) for name, value in sorted(baselines.items())),
         ]
@@ -115,7 +118,7 @@ def _made_in(value: Any, module: str) -> bool:
 def _documented(name: str, value: Any) -> str:
     if not inspect.isclass(value):
         return f"```{{eval-rst}}\n.. autofunction:: {name}\n```"
-    members = "\n   :members:\n   :inherited-members: Module, tuple, int, Enum, BaseException"
+    members = "\n   :members:\n   :inherited-members: Module, Optimizer, tuple, int, Enum, BaseException"
     return f"```{{eval-rst}}\n.. autoclass:: {name}{members}\n```"
 
 

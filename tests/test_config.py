@@ -120,6 +120,8 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "accumulate", 7, "train.batch_size 64 must be a multiple of train.accumulate 7"),
     ("train", "log_every", 0, "train.log_every must be at least 1"),
     ("train", "learning_rate", -0.1, "train.learning_rate must be positive; got -0.1"),
+    ("train", "beta1", 1.0, "train.beta1 must be at least 0 and less than 1; got 1.0"),
+    ("train", "adam_rate", 0.5, "train.adam_rate is for train.optimizer muon"),
     ("train", "learning_rate", 0.0, "train.learning_rate must be positive"),
     ("train", "learning_rate", math.nan, "train.learning_rate must be positive; got nan"),
     ("detectors", "slope", (0.1, 0.0), "detectors.slope must have a positive maximum"),

@@ -60,6 +60,7 @@ def test_operations_are_numbered() -> None:
         hmrnn.nn.rate_loss,
         hmrnn.nn.ridge_regression,
         hmrnn.nn.segment_states,
+        hmrnn.optim.Muon,
     ],
     ids=lambda c: c.__name__,
 )

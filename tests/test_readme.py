@@ -234,7 +234,7 @@ def test_the_generated_pages_name_every_setting_preset_command_and_class() -> No
     generate = tiny.script(DOCS / "generate.py")
     settings, commands = generate.settings(), generate.commands()
     assert [name for name in flags_of(Config) if f"| `{name}` |" not in settings] == []
-    assert "| `train.learning_rate` | 0.002 | Initial learning rate of Adam. |" in settings
+    assert "| `train.learning_rate` | 0.002 | Initial learning rate of the optimizer. |" in settings
     head, _, *presets = generate.presets().splitlines()
     assert re.findall("`([^`]+)`", head) == list(PRESETS)
     assert [row for row in presets if row.startswith("| `train.seed` | 3 |")]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hmrnn import nn as nn
+    from hmrnn import optim as optim
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
     from hmrnn.errors import InputError as InputError
     from hmrnn.estimators.classifier import HMClassifier as HMClassifier
@@ -52,8 +53,8 @@ __all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return importlib.import_module("hmrnn.nn")
+    if name in ("nn", "optim"):
+        return importlib.import_module(f"hmrnn.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'hmrnn' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

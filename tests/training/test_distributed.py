@@ -29,7 +29,7 @@ def tensors(directory: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 DETECTORS: dict[str, dict[str, Any]] = {
-    "alive": {"bias": (0.1, 5.0)},
+    "alive": {"bias": (0.1, 5.0), "optimizer": "muon"},
     "controlled": {  # as real values, whose lack of a mean is the mean lack of all parts
         "estimator": "soft", "bias": (0.1, 5.0), "rates": (0.4, 0.99), "rate_weight": 0.0,
         "rate_control": 0.02,

@@ -229,10 +229,12 @@ def test_adam_leaves_out_what_it_is_told_to() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
 @pytest.mark.parametrize("step", [2, 9], ids=["run", "replayed"])
-def test_on_a_gpu(step: int) -> None:
+def test_on_a_gpu(step: int, optimizer: str) -> None:
     """A weight that is not finite for one update: the captured update must leave all that it keeps as it was."""
-    trainer = Trainer(tiny.config(**EVERYTHING, epochs=9), tiny.corpus(), torch.device("cuda"))
+    config = tiny.config(**EVERYTHING, epochs=9, optimizer=optimizer)
+    trainer = Trainer(config, tiny.corpus(), torch.device("cuda"))
     while trainer.progress.step < step:
         trainer.step()
     before, weight = everything(trainer), trainer.model.softmax.weight.data[0, 0].clone()

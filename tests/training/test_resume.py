@@ -35,6 +35,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "estimator": "gumbel", "temperature": (1.5, 0.4), "hidden": 4, "rates": (0.3, 0.1), "rate_control": 0.2,
         "top_down": "always",
     },
+    "muon": {"optimizer": "muon", "adam_rate": 0.5, "beta1": 0.8, "layer_norm": True, "weight_decay": 0.1},
     "reinforce": {"estimator": "reinforce", "entropy": 0.1, "on_copy": "hold", "accumulate": 2, "rates": (0.3, 0.1)},
     "division, annealing, pending gates, own inputs": {
         "validate_every": 3, "min_improvement": 0.5, "divisions": 9, "divide_rate_by": 2.0, "slope": (0.7, 5.0),

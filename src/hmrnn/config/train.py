@@ -22,7 +22,13 @@ class TrainConfig:
     length: int = 100
     """Text: steps of truncated backpropagation; the state is carried over."""
     learning_rate: float = 0.002
-    """Initial learning rate of Adam."""
+    """Initial learning rate of the optimizer."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam, or Muon: orthogonalised momentum for the gate matrices and Adam for all else."""
+    adam_rate: float = 1.0
+    """Muon: Adam's learning rate, as a share of train.learning_rate."""
+    beta1: float = 0.9
+    """Decay of Adam's mean of the gradients; 0: the gradient itself."""
     divide_rate_by: float = 50.0
     """Divisor of the learning rate when validation stops improving."""
     divisions: int = 1
@@ -70,12 +76,15 @@ class TrainConfig:
 
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
+        if self.optimizer == "adam" and self.adam_rate != TrainConfig.adam_rate:
+            raise InputError("train.adam_rate is for train.optimizer muon; leave it out")
+        checks.shares("train", self, "beta1")
         counts = "batch_size length patience accumulate log_every"
         checks.counts("train", self, counts)
         checks.limited("train", self, f"epochs {counts}")
         if self.threads > MOST_THREADS:
             raise InputError(f"train.threads must be at most {MOST_THREADS}; got {self.threads}")
-        checks.positive("train", self, "learning_rate divide_rate_by")
+        checks.positive("train", self, "learning_rate divide_rate_by adam_rate")
         checks.not_negative(
             "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"
         )

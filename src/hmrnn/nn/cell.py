@@ -8,7 +8,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.checks import not_negative, one_of, positive, truth
-from hmrnn.nn.weights import Sloped, new_weights, reset, shown_options
+from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
@@ -77,6 +77,10 @@ class HMLSTMCell(Sloped):
     def weights(self) -> LayerWeights:
         """The parameters, as the engines take them."""
         return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
+
+    def gate_blocks(self) -> list[tuple[Tensor, int]]:
+        """As of :class:`HMLSTM`."""
+        return gate_blocks(self.weights())
 
     def options(self) -> Options:
         return Options(

@@ -15,7 +15,7 @@ from hmrnn.nn import checks
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
-from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, new_weights, reset, shown_options
+from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, gate_blocks, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
@@ -212,6 +212,10 @@ class HMLSTM(Sloped):
         """For each detector, the lowest first, the parameter whose last number is its bias."""
         name = "d2" if self.detector_hidden > 0 else "b"
         return [getattr(self, name)[l] for l in range(self.num_boundaries)]
+
+    def gate_blocks(self) -> list[tuple[Tensor, int]]:
+        """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
+        return [block for w in self.layers() for block in gate_blocks(w)]
 
     def layers(self) -> list[LayerWeights]:
         """The parameters of each layer, as the engines take them."""

@@ -96,6 +96,11 @@ def new_weights(
     return LayerWeights(U=empty(rows, size), W=empty(rows, below), b=empty(rows), V=V, **gains, **detector)
 
 
+def gate_blocks(w: LayerWeights) -> list[tuple[Tensor, int]]:
+    """The matrices of a layer, and the number of gates in each; a row after their blocks is the detector's."""
+    return [(matrix, 4) for matrix in (w.U, w.V, w.W) if matrix is not None]
+
+
 @torch.no_grad()
 def orthogonal(block: Tensor) -> None:
     """Fill ``block`` with an orthogonal matrix, computed in float32 if its dtype is shorter.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Adam
 
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
@@ -21,6 +22,7 @@ from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
+from hmrnn.optim import Muon
 from hmrnn.tasks.base import Validation
 from hmrnn.tasks.registry import make_task
 from hmrnn.training import detectors
@@ -68,11 +70,7 @@ class Trainer:
         self.engine = self._chosen_engine()  # InputError if the engine that was asked for cannot run here
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
-        on_gpu: dict[str, Any] = {"fused": True, "capturable": True} if device.type == "cuda" else {}
-        rate = torch.tensor(t.learning_rate, device=device) if on_gpu else t.learning_rate
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate, **on_gpu)
-        if on_gpu:  # the fused step does nothing while this is 1
-            self.optimizer.found_inf = torch.zeros((), device=device)  # type: ignore[attr-defined]
+        self.optimizer = self._new_optimizer()
         self.watch = Watch(self.model, device)
         captures = device.type == "cuda" and world == 1 and self.task.capturable
         self.ridge = Ridge(self) if config.model.ridge else None
@@ -94,6 +92,20 @@ class Trainer:
         for rnn in one_way(self.model):
             return choose_engine(rnn.engine, self.device, rnn.options(), batch=batch, sizes=rnn.hidden_sizes)
         return "torch"
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        """That of the settings; on a GPU its step can be captured and does nothing while ``found_inf`` is 1."""
+        t, device = self.config.train, self.device
+        optimizer: Any
+        betas, on_gpu = (t.beta1, 0.999), device.type == "cuda"
+        rate = torch.tensor(t.learning_rate, device=device) if on_gpu else t.learning_rate
+        if t.optimizer == "muon":
+            optimizer = Muon(self.model, rate, adam_rate=t.adam_rate, betas=betas)
+        else:
+            optimizer = Adam(self.model.parameters(), rate, betas, fused=on_gpu or None, capturable=on_gpu)
+        if on_gpu:
+            optimizer.found_inf = torch.zeros((), device=device)
+        return optimizer
 
     def step(self) -> None:
         """Make the next update."""
@@ -120,7 +132,7 @@ class Trainer:
         (self.update if self.ridge is None else self.ridge.gather)(batch)
 
     def update(self, batch: tuple[Tensor, ...]) -> None:
-        """Forward, backward, clipping, Adam, decay and detectors for one batch, in ``accumulate`` parts.
+        """Forward, backward, clipping, optimizer, decay and detectors for one batch, in ``accumulate`` parts.
 
         An update whose loss or gradient is not finite is counted by ``watch`` and changes nothing else. All tensors
         keep their memory and the host never waits for the GPU, so that an update can be captured in a CUDA graph.

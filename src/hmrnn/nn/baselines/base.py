@@ -75,6 +75,8 @@ class Baseline(nn.Module, ABC):
     num_boundaries = 0
     batch_first = False
     layer_norm = False
+    gates = 1
+    """How many gates the rows of each matrix belong to, one block of rows after the other."""
     looks_up = False
     """Whether the first layer takes symbols and their embedding; otherwise it gets embedded symbols."""
 
@@ -109,6 +111,10 @@ class Baseline(nn.Module, ABC):
     def _new(self, *sizes: Sequence[int]) -> nn.ParameterList:
         """A parameter per layer, not yet initialised; of each layer, ``sizes`` has the rows and the columns."""
         return nn.ParameterList(torch.empty(shape, **self._made) for shape in zip(*sizes))
+
+    def gate_blocks(self) -> list[tuple[nn.Parameter, int]]:
+        """Each matrix, and the number of blocks of rows in it, one per gate."""
+        return [(p, self.gates) for p in self.parameters() if p.dim() > 1]
 
     @property
     def output_sizes(self) -> tuple[int, ...]:

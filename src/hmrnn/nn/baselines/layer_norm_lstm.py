@@ -34,6 +34,7 @@ class LayerNormLSTM(Baseline):
     """
 
     looks_up = layer_norm = True
+    gates = 4
 
     def __init__(
         self,

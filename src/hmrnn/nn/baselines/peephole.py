@@ -35,7 +35,7 @@ class PeepholeLSTM(Baseline):
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.coupled = truth("coupled", coupled)
-        gates = 3 if coupled else 4
+        self.gates = gates = 3 if coupled else 4
         rows = [gates * size for size in self.hidden_sizes]
         self.U, self.W, self.b = self._new(rows, self.hidden_sizes), self._new(rows, self._below), self._new(rows)
         self.p = self._new([(gates - 1) * size for size in self.hidden_sizes])

@@ -1,0 +1,170 @@
+"""Muon: orthogonalised momentum for the gate matrices of a network, Adam for all else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from hmrnn.errors import InputError
+
+
+class Muon(torch.optim.Optimizer):
+    r"""Muon (Jordan et al., 2024) for the recurrent networks of this package, with Adam for what is no gate matrix.
+
+    Each gate's block of each matrix is updated by itself: with its momentum M, averaged by ``momentum`` and with
+    Nesterov's look ahead, by
+
+    .. math::
+        -\text{lr} \cdot 0.2 \sqrt{\max(\text{rows}, \text{columns})} \; U V^T \qquad M = U S V^T
+
+    so that the update is about as large as one of Adam. Embedding, output, biases, gains and the detectors' rows are
+    updated by Adam.
+
+    Args:
+        model: a module with an :class:`hmrnn.HMLSTM` or one of :mod:`hmrnn.nn.baselines` somewhere in it. Any module
+            counts that has a method ``gate_blocks()``: pairs of a matrix and the number of equal blocks that its rows
+            begin with; rows that remain are updated by Adam.
+        lr: the learning rate; a tensor on the GPU if the step is captured in a CUDA graph.
+        adam_rate: Adam's learning rate, as a share of ``lr``.
+        momentum: of the blocks.
+        row_beta: if positive, each row of a block is divided by the root of the mean of its squares, averaged by this
+            factor, so that all rows change alike (NorMuon, Li et al., 2025).
+        betas, eps: of Adam.
+
+    The step never waits for a GPU. If the attribute ``found_inf`` is set, a scalar tensor, a step changes nothing where
+    it is 1. Products are computed in bfloat16 on a GPU. Processes that have the same gradients make the same step.
+
+    Example::
+
+        >>> rnn = hmrnn.HMLSTM(10, 20)
+        >>> optimizer = hmrnn.optim.Muon(rnn, lr=0.004)
+        >>> out, state = rnn(torch.randn(50, 4, 10))
+        >>> out.hidden[-1].square().mean().backward()
+        >>> optimizer.step()
+    """
+
+    found_inf: Tensor | None = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float | Tensor = 0.004,
+        *,
+        adam_rate: float = 1.0,
+        momentum: float = 0.95,
+        row_beta: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        counts: dict[Tensor, int] = {}
+        for module in model.modules():
+            name_blocks: Callable[[], list[tuple[Tensor, int]]] | None = getattr(module, "gate_blocks", None)
+            if name_blocks is not None:
+                counts |= dict(name_blocks())
+        params = [p for p in model.parameters() if p.requires_grad]
+        blocks = [counts.get(p, 0) for p in params]
+        if not any(blocks):
+            raise InputError(f"Muon is for networks with gate matrices to train, and {type(model).__name__} has none")
+        settings = {"lr": lr, "adam_rate": adam_rate, "momentum": momentum, "row_beta": row_beta, "betas": betas}
+        super().__init__([{"params": params, "blocks": blocks}], {**settings, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make an update; ``closure`` computes the loss anew, if given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor, dict[str, Tensor]]]] = {}
+            rest: list[tuple[Tensor, Tensor, dict[str, Tensor]]] = []
+            for p, count in zip(group["params"], group["blocks"]):
+                if p.grad is None:
+                    continue
+                height = len(p) // count if count else 0
+                first = count * height  # the rows of blocks
+                state = self._state(p, count, height, group["row_beta"] > 0)
+                if count:
+                    weight, gradient = p[:first].view(count, height, -1), p.grad[:first].reshape(count, height, -1)
+                    shape = tuple(sorted(weight.shape[1:]))
+                    shapes.setdefault(shape, []).append((weight, gradient, state))
+                if p.dim() == 0 or len(p) > first:
+                    rest.append((p[first:] if first else p, p.grad[first:] if first else p.grad, state))
+            for found in shapes.values():
+                self._update_blocks(found, group)
+            if rest:
+                self._update_rest(rest, group)
+        return loss
+
+    def _state(self, p: Tensor, count: int, height: int, of_rows: bool) -> dict[str, Tensor]:
+        """The state of a parameter that begins with ``count`` blocks, zeros at first."""
+        state: dict[str, Tensor] = self.state[p]
+        if state:
+            return state
+        if count:
+            state["momentum"] = p.new_zeros(count, height, p[0].numel())
+            if of_rows:
+                state["square"] = p.new_zeros(count, height, 1)
+        if p.dim() == 0 or len(p) > count * height:
+            others = p[count * height :] if count else p
+            state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(others), torch.zeros_like(others)
+        return state
+
+    def _update_blocks(self, found: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
+        """Update all blocks of one shape; weights and gradients of a parameter are (gates, rows, columns)."""
+        beta, row_beta, rate = group["momentum"], group["row_beta"], group["lr"]
+        good: float | Tensor = 1.0 if self.found_inf is None else (self.found_inf == 0).to(found[0][0].dtype)
+        ahead = []
+        for _, gradient, state in found:
+            if self.found_inf is not None:
+                gradient = torch.where(self.found_inf == 0, gradient, 0.0)
+            state["momentum"].lerp_(gradient, good * (1 - beta))
+            ahead.append(_wide(gradient.lerp(state["momentum"], beta)))
+        changes = orthogonalised(torch.cat(ahead))
+        for (weight, _, state), change in zip(found, changes.split([len(weight) for weight, _, _ in found])):
+            _, rows, columns = weight.shape
+            change = change.mT if rows > columns else change
+            if row_beta > 0:
+                state["square"].lerp_(change.square().mean(2, keepdim=True), good * (1 - row_beta))
+                change = change / (state["square"].sqrt() + 1e-8)
+                norm = torch.linalg.matrix_norm(change, keepdim=True).clamp(min=1e-12)
+                change = change * (min(rows, columns) ** 0.5 / norm)
+            weight.sub_(change * (rate * good * (0.2 * max(rows, columns) ** 0.5)))
+
+    def _update_rest(self, rest: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
+        weights, gradients, states = map(list, zip(*rest))
+        lr = group["lr"] * group["adam_rate"]
+        on_gpu = weights[0].is_cuda
+        fused = on_gpu or self.found_inf is not None
+        kept: Any = {name: [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")}
+        beta1, beta2 = group["betas"]
+        adam(
+            weights, gradients, kept["exp_avg"], kept["exp_avg_sq"], [], kept["step"], amsgrad=False, beta1=beta1,
+            beta2=beta2, lr=lr, weight_decay=0.0, eps=group["eps"], maximize=False, found_inf=self.found_inf,
+            fused=fused, foreach=not fused and not isinstance(lr, Tensor), capturable=on_gpu,
+        )  # fmt: skip
+
+
+def _wide(blocks: Tensor) -> Tensor:
+    """(N, rows, columns) with rows <= columns: the same matrices, transposed where they are tall."""
+    return blocks.mT if blocks.shape[1] > blocks.shape[2] else blocks
+
+
+def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
+    """(N, rows, columns), rows <= columns: each matrix with all singular values near 1, in a new tensor.
+
+    By the Newton-Schulz iteration of Jordan et al. (2024), whose coefficients bring the singular values into 0.7 to 1.2
+    in few steps. On a GPU in bfloat16.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=1e-12)
+    x = x.to(torch.bfloat16) if matrices.is_cuda else x
+    for _ in range(steps):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.to(matrices.dtype)
