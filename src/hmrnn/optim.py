@@ -87,7 +87,9 @@ class Muon(torch.optim.Optimizer):
                     continue
                 height = len(p) // count if count else 0
                 first = count * height  # the rows of blocks
-                state = self._state(p, count, height, group["row_beta"] > 0)
+                state = self.state[p]
+                if not state:
+                    state |= _new_state(p, count, group["row_beta"] > 0)
                 if count:
                     weight, gradient = p[:first].view(count, height, -1), p.grad[:first].reshape(count, height, -1)
                     shape = tuple(sorted(weight.shape[1:]))
@@ -100,20 +102,10 @@ class Muon(torch.optim.Optimizer):
                 self._update_rest(rest, group)
         return loss
 
-    def _state(self, p: Tensor, count: int, height: int, of_rows: bool) -> dict[str, Tensor]:
-        """The state of a parameter that begins with ``count`` blocks, zeros at first."""
-        state: dict[str, Tensor] = self.state[p]
-        if state:
-            return state
-        if count:
-            state["momentum"] = p.new_zeros(count, height, p[0].numel())
-            if of_rows:
-                state["square"] = p.new_zeros(count, height, 1)
-        if p.dim() == 0 or len(p) > count * height:
-            others = p[count * height :] if count else p
-            state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(others), torch.zeros_like(others)
-        return state
+    def new_states(self) -> dict[Tensor, dict[str, Tensor]]:
+        """The state of each parameter before its first update: zeros."""
+        pairs = [(group, *pair) for group in self.param_groups for pair in zip(group["params"], group["blocks"])]
+        return {p: _new_state(p, count, group["row_beta"] > 0) for group, p, count in pairs}
 
     def _update_blocks(self, found: list[tuple[Tensor, Tensor, dict[str, Tensor]]], group: dict[str, Any]) -> None:
         """Update all blocks of one shape; weights and gradients of a parameter are (gates, rows, columns)."""
@@ -148,6 +140,21 @@ class Muon(torch.optim.Optimizer):
             beta2=beta2, lr=lr, weight_decay=0.0, eps=group["eps"], maximize=False, found_inf=self.found_inf,
             fused=fused, foreach=not fused and not isinstance(lr, Tensor), capturable=on_gpu,
         )  # fmt: skip
+
+
+def _new_state(p: Tensor, count: int, of_rows: bool) -> dict[str, Tensor]:
+    """The state of a parameter that begins with ``count`` blocks, before its first update."""
+    state: dict[str, Tensor] = {}
+    height = len(p) // count if count else 0
+    if count:
+        state["momentum"] = p.new_zeros(count, height, p[0].numel())
+        if of_rows:
+            state["square"] = p.new_zeros(count, height, 1)
+    if p.dim() == 0 or len(p) > count * height:
+        others = p[count * height :] if count else p
+        state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(others), torch.zeros_like(others)
+    return state
 
 
 def _wide(blocks: Tensor) -> Tensor:

@@ -347,11 +347,12 @@ class Trainer:
         """Raise InputError unless the state in a checkpoint has the names, shapes and dtypes that this run's has."""
         own = {name: tensor for name, tensor in self.tensors().items() if not name.startswith("optimizer.")}
         needed = {name for name in own if not name.startswith("random.cuda.")}  # which a run on a CPU does not have
+        fresh = self.optimizer.new_states() if isinstance(self.optimizer, Muon) else {}
         for name, parameter in self.model.named_parameters():
-            optimizer = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-            adam = {f"optimizer.{name}.{key}": tensor for key, tensor in optimizer.items()}
-            own |= adam
-            needed |= adam.keys() if adam.keys() & given.keys() else set()  # there is none before the first update
+            adam = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            optimizer = {f"optimizer.{name}.{key}": a for key, a in fresh.get(parameter, adam).items()}
+            own |= optimizer
+            needed |= optimizer.keys() & given.keys() and optimizer.keys()  # there is none before the first update
         extra = sorted(name for name in given.keys() - own.keys() if not name.startswith("random.cuda."))
         for name in [*sorted(needed | (given.keys() & own.keys())), *extra]:
             found, wanted = (_kind(tensors.get(name)) for tensors in (given, own))
