@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
-import functools
 import json
 import lzma
 import os
@@ -53,6 +52,13 @@ WORDS = DetectorConfig(
 SIZES = {"lstm": (512,), "ln-lstm": (512,), "hm-lstm": (768, 1024, 1024)}
 
 
+class NorMuon(Muon):
+    """Muon whose rows change alike."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, row_beta=0.95, **options)
+
+
 def config_of(cell: str, file: str, device: str, toy: bool) -> Config:
     """The settings of a cell; with ``toy`` of a network and batches so small that a run takes seconds."""
     network, optimizer, rate, *more = cell.split(":")
@@ -83,7 +89,7 @@ def run_cell(cell: str, file: str, folder: Path, device: str, toy: bool) -> int:
     config = config_of(cell, file, device, toy)
     torch.set_num_threads(1)
     if cell.split(":")[1] == "normuon":
-        trainer.Muon = functools.partial(Muon, row_beta=0.95)  # type: ignore[misc]
+        trainer.Muon = NorMuon  # type: ignore[misc]
     corpus = load_corpus(config.data)
     run = RunDirectory(folder)
     resume = bool(run.states())
@@ -91,8 +97,9 @@ def run_cell(cell: str, file: str, folder: Path, device: str, toy: bool) -> int:
     event: dict[str, Any] = {}
     with run.open(overwrite=not resume and run.holds_run):
         made = trainer.Trainer(config, corpus, torch.device(device))
+        events = train(made, run, resume=resume)
         try:
-            for event in train(made, run, resume=resume):
+            for event in events:
                 if event["event"] != "step":
                     print(json.dumps(event), flush=True)
         except InputError as error:
@@ -136,18 +143,19 @@ def shared_gpu(work: Path) -> Any:
     environment = {**os.environ, **places}
     for place in places.values():
         Path(place).mkdir(parents=True, exist_ok=True)
-    started = False
-    if shutil.which("nvidia-cuda-mps-control"):
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=environment, timeout=30)
-        probe = "import torch; torch.zeros(1, device='cuda').add_(1).item()"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            started = subprocess.run([sys.executable, "-c", probe], env=environment, timeout=90).returncode == 0
+    control, started = shutil.which("nvidia-cuda-mps-control"), False
+    silent: dict[str, Any] = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    probe = "import torch; torch.zeros(1, device='cuda').add_(1).item()"
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if control and subprocess.run([control, "-d"], timeout=30, **silent).returncode == 0:
+            started = subprocess.run([sys.executable, "-c", probe], timeout=90, **silent).returncode == 0
     print(f"MPS: {started}", flush=True)
     try:
         yield environment if started else dict(os.environ)
     finally:
-        if shutil.which("nvidia-cuda-mps-control"):
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=environment, timeout=30)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if control:
+                subprocess.run([control], input=b"quit\n", timeout=20, **silent)
 
 
 def main() -> None:
