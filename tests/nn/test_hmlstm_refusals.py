@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from hmrnn import HMLSTM, InputError, State
+from hmrnn import HMLSTM, HMLSTMCell, InputError, State
+from hmrnn.nn import BidirectionalHMLSTM, ReadOut, SequenceReadOut
+from hmrnn.nn.baselines.clockwork import ClockworkRNN
+from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.peephole import PeepholeLSTM
+from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.ops import ENGINES
 
 T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
@@ -131,9 +137,55 @@ def test_autocast_accepts_what_it_can_convert_alone() -> None:
         ({"hidden_size": ()}, "hidden_size must be one number or 3, one per layer; got 0: ()"),
         ({"boundary": "hard"}, "boundary must be one of step, sample, soft, gumbel, reinforce; got 'hard'"),
         ({"on_copy": "skip"}, "on_copy must be one of hold, evaluate; got 'skip'"),
+        ({"detector_hidden": -1}, "detector_hidden must be a whole number of at least 0; got -1"),
+        ({"detector_hidden": True}, "detector_hidden must be a whole number of at least 0; got True"),
         ({"engine": "fastest"}, f"engine must be one of {', '.join(ENGINES)}; got 'fastest'"),
     ],
 )
 def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         HMLSTM(**({"input_size": 5, "hidden_size": 4, "num_layers": 3} | arguments))
+
+
+WITH_SWITCHES: dict[type, tuple[Any, ...]] = {
+    HMLSTM: (5, 4), BidirectionalHMLSTM: (5, 4), HMLSTMCell: (5, 4), ClockworkRNN: (5, 4), PeepholeLSTM: (5, 4),
+    LayerNormLSTM: (5, 4), ReadOut: ([4], 2), SequenceReadOut: ([4], 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WITH_SWITCHES)
+def test_a_switch_is_true_or_false(kind: type) -> None:
+    """Each option whose default is one of them: other values would count as True."""
+    options = inspect.signature(kind).parameters | inspect.signature(kind.__mro__[1]).parameters
+    switches = [name for name, option in options.items() if isinstance(option.default, bool)]
+    assert switches
+    for name in switches:
+        for wrong in ("no", 1, None, [False]):
+            with pytest.raises(InputError, match=f"^{name} must be True or False; got "):
+                kind(*WITH_SWITCHES[kind], **{name: wrong})
+
+
+@pytest.mark.parametrize("kind", [HMLSTM, LSTM])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_are_refused(kind: Any, layout: torch.layout) -> None:
+    rnn = kind(INPUT, SIZES, 3)
+    sparse = torch.zeros(B, INPUT).to_sparse(layout=layout)
+    with pytest.raises(InputError, match=r"^x must be a dense tensor; got .*, use \.to_dense\(\)$"):
+        rnn.step(sparse)
+    if layout == torch.sparse_coo:
+        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+            rnn(X.to_sparse())
+        with pytest.raises(InputError, match=r"^lengths must be a dense tensor"):
+            rnn(X, lengths=torch.tensor(LENGTHS).to_sparse())
+        start = rnn.initial_state(B)
+        with pytest.raises(InputError, match=r"^state must be a dense tensor"):
+            rnn(X, start._replace(h=tuple(h.to_sparse() for h in start.h)))
+    if kind is HMLSTM:
+        with pytest.raises(InputError, match=r"^boundaries must be a dense tensor"):
+            rnn(X, boundaries=torch.zeros(T, B, 2).to_sparse())
+        with pytest.raises(InputError, match=r"^embedding must be a dense tensor"):
+            rnn(SYMBOLS, embedding=TABLE.to_sparse())
+        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+            HMLSTM(INPUT, SIZES, 3, batch_first=True)(X.to_sparse())
+        with pytest.raises(InputError, match=r"^x must be a dense tensor"):
+            HMLSTMCell(INPUT, 4)(sparse)

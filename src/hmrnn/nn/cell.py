@@ -55,7 +55,7 @@ class HMLSTMCell(Sloped):
         self.input_size = positive("input_size", input_size)
         self.hidden_size = positive("hidden_size", hidden_size)
         self.above_size = above_size if above_size is None else positive("above_size", above_size)
-        self.layer_norm = layer_norm
+        self.layer_norm = truth("layer_norm", layer_norm)
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.flush, self.copy = truth("flush", flush), truth("copy", copy)

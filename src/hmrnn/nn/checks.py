@@ -47,6 +47,7 @@ def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: boo
         raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
     if x.is_nested:
         raise InputError("x must not be a nested tensor; pad it with x.to_padded_tensor(0.0), and give lengths")
+    check_dense("x", x)
     shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
     shape += f", {rnn.input_size}" if embedding is None else ""
     wanted = shape.count(",") + 1
@@ -206,7 +207,7 @@ def check_state(rnn: Network, state: State, B: int) -> None:
             raise InputError(f"state.{name} must have shape ({B}, {rnn.num_boundaries}); got {tuple(a.shape)}")
     device, dtype = parameter.device, parameter.dtype
     for a in (*state.h, *state.c, state.z, *(() if state.pending is None else (state.pending,))):
-        if a.device != device or a.dtype != dtype:
+        if a.device != device or a.dtype != dtype or a.layout != torch.strided:
             check_kind("state", a, parameter)
 
 
@@ -218,6 +219,7 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths!r}") from error
+    check_dense("lengths", lengths)
     whole = lengths.dtype != torch.bool and not lengths.is_floating_point() and not lengths.is_complex()
     if lengths.dim() != 1 or len(lengths) != B or not whole:
         raise InputError(
@@ -245,8 +247,15 @@ def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[in
     return boundaries
 
 
+def check_dense(name: str, value: Tensor) -> None:
+    """Check that ``value`` is no sparse tensor."""
+    if value.layout != torch.strided:
+        raise InputError(f"{name} must be a dense tensor; got {value.layout}, use .to_dense()")
+
+
 def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
-    """Check that ``value`` has the parameter's device and dtype; autocast takes any floating dtype but float64."""
+    """Check that ``value`` is dense, on the parameter's device, and of its dtype; autocast takes others but float64."""
+    check_dense(name, value)
     if value.device != parameter.device:
         raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
     if value.dtype != parameter.dtype:
@@ -255,14 +264,14 @@ def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
             raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
 
 
-def positive(name: str, value: SupportsIndex) -> int:
-    """``value`` as an int; it must be a whole number of at least 1 (NumPy's are, a bool is not)."""
+def positive(name: str, value: SupportsIndex, least: int = 1) -> int:
+    """``value`` as an int; it must be a whole number of at least ``least`` (NumPy's are, a bool is not)."""
     try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = 0
-    if number < 1:
-        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+        number = least - 1
+    if number < least:
+        raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
     return number
 
 
@@ -275,7 +284,7 @@ def read_sizes(name: str, sizes: Any) -> tuple[int, ...]:
 
 def not_negative(name: str, value: SupportsIndex) -> int:
     """``value`` as an int of at least 0."""
-    return 0 if not isinstance(value, bool) and value == 0 else positive(name, value)
+    return positive(name, value, least=0)
 
 
 def numbers(given: Mapping[str, object], kind: type[Integral] | type[Real]) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn.bidirectional import States
-from hmrnn.nn.checks import positive, read_sizes
+from hmrnn.nn.checks import positive, read_sizes, truth
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
 
@@ -47,7 +47,8 @@ class ReadOut(nn.Module):
     def __init__(self, hidden_sizes: Sequence[int], output_size: int, *, bias: bool = True) -> None:
         super().__init__()
         self.hidden_sizes = read_sizes("hidden_sizes", hidden_sizes)
-        self.linear = nn.Linear(sum(self.hidden_sizes), positive("output_size", output_size), bias=bias)
+        size = positive("output_size", output_size)
+        self.linear = nn.Linear(sum(self.hidden_sizes), size, bias=truth("bias", bias))
 
     def forward(self, out: Output | State | States | Sequence[Hidden]) -> Hidden:
         hidden = _layers(out)

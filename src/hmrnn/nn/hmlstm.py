@@ -148,13 +148,13 @@ class HMLSTM(Sloped):
         self.num_layers = positive("num_layers", num_layers)
         self.num_boundaries = self.num_layers - 1
         self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
-        self.layer_norm = layer_norm
+        self.layer_norm = truth("layer_norm", layer_norm)
         self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
         self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
         self.flush, self.copy = truth("flush", flush), truth("copy", copy)
         self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
         self.detector_hidden = not_negative("detector_hidden", detector_hidden)
-        self.batch_first = batch_first
+        self.batch_first = truth("batch_first", batch_first)
         self.weight_drop = probability("weight_drop", weight_drop)
         self.dropout = probability("dropout", dropout)
         self.zoneout = probability("zoneout", zoneout)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn.attention import Attention
-from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, read_sizes, readable
+from hmrnn.nn.checks import check_lengths, not_negative, one_of, positive, read_sizes, readable, truth
 from hmrnn.nn.output import Lengths, Output
 
 Pool = Literal["last", "mean", "max", "attention"]
@@ -124,7 +124,7 @@ class SequenceReadOut(nn.Module):
         if pool == "last" and level > 0:
             raise InputError(f'pool "last" is the state at the end of the sequence, so level must be 0; got {level}')
         self.attention = Attention(sum(self.sizes)) if pool == "attention" else None
-        self.linear = nn.Linear(sum(self.sizes), positive("output_size", output_size), bias=bias)
+        self.linear = nn.Linear(sum(self.sizes), positive("output_size", output_size), bias=truth("bias", bias))
 
     def forward(self, out: Output, lengths: Lengths = None) -> Tensor:
         return self.linear(self.pooled(out, lengths)[0])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
-from hmrnn.nn.checks import positive
+from hmrnn.nn.checks import positive, truth
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
@@ -136,7 +136,7 @@ class ClockworkRNN(Baseline):
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.num_modules = modules = positive("modules", modules)
-        self.layer_norm = layer_norm
+        self.layer_norm = truth("layer_norm", layer_norm)
         if any(size % modules for size in self.hidden_sizes):
             raise InputError(
                 f"hidden_size must be a multiple of the number of clockwork modules, {modules}; got {self.hidden_sizes}"
