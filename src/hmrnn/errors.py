@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from collections.abc import Iterable
 
@@ -35,6 +36,16 @@ def convert(byte: int, offset: int) -> str:
     """What to do about a file with a byte that UTF-8 does not have at that offset: the usual encoding is named."""
     encoding = "UTF-16" if offset == 0 and byte in (0xFE, 0xFF) else "WINDOWS-1252"
     return f"convert it to UTF-8, as by iconv -f {encoding} -t UTF-8"
+
+
+def no_file(path: str | os.PathLike[str], hint: str = "", what: str = "file") -> InputError:
+    """The error about a path at which there is nothing, or a link that leads back to itself."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return InputError(f"{path} is a link in a loop of links, which leads to no {what}; remove or correct it")
+    return InputError(f"there is no {what} {path}, or it cannot be reached; check the path{hint}")
 
 
 def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:

@@ -208,6 +208,7 @@ USING: dict[str, tuple[str, str]] = {
     "evaluate symbols": ("evaluate -m runs/story --symbols -9", "--symbols must not be negative; got -9"),
     "evaluate one symbol": ("evaluate -m runs/story --symbols 1", "must hold at least 2 symbols; got 1"),
     "evaluate streams": ("evaluate -m runs/story --streams 0", "streams must be at least 1"),
+    "a folder of strokes": ("plot -m handwriting-small --file /", "/ is a folder, and no file of strokes"),
     "figure": (
         "plot -m runs/story abc --figure 6",
         "expected one of 3, 4, 5, segments, timescales, curves; got '6'",
@@ -393,3 +394,21 @@ def test_flags_that_would_do_nothing(
     assert tiny.hmrnn(name, "-m", "model", *rest) == 2
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "model"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train loop", "train text loop", "train story.txt --from loop", "train story.txt --out loop",
+        "train story.txt --data.cache loop", "data loop", "data iamondb --path loop", "data labels loop",
+        "segment -m loop abc", "segment -m runs/story --file loop", "segment -m runs/story --stream loop --out x",
+        "evaluate -m runs/story --file loop", "plot -m handwriting-small --file loop", "predict -m loop",
+        "generate -m handwriting-small --prime loop", "export -m runs/story --out loop", "bench --out loop/x",
+    ],
+)  # fmt: skip
+def test_a_link_to_itself_is_called_one(work: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    (work / "loop").symlink_to("loop")
+    said = complaint(work, capsys, *command.split(" "))
+    assert "did you mean" not in said
+    if "--out" not in command and "cache" not in command:
+        assert "loop is a link in a loop of links" in said

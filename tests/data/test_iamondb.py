@@ -194,15 +194,19 @@ def test_one_line_file(tmp_path: Path) -> None:
 
 
 def test_folder_and_archive_are_read_as_strokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without naming the format: by ``read_strokes``, and by a preset whose parts are drawn."""
+    """Without naming the format: an archive by ``read_strokes``, both by a preset whose parts are drawn."""
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
     files = members(LINES)
     for path in (put(tmp_path / "iam", files), tar(tmp_path / "lineStrokes-all.tar.gz", files)):
-        check(StrokeFile(read_strokes(path)), LINES)
+        if path.is_file():
+            check(StrokeFile(read_strokes(path)), LINES)
         preset = preset_for(str(path))[1]
         assert preset == dataclasses.replace(PRESETS["strokes"], data=DataConfig("strokes", (str(path),)))
         corpus = load_strokes(preset.data)
         assert {*corpus.train.names, *corpus.valid.names, *corpus.test.names} == set(LINES)
+    for folder in (tmp_path / "iam", "/"):
+        with pytest.raises(InputError, match="is a folder, and no file of strokes"):
+            read_strokes(folder)
     broken = tar(tmp_path / "lineStrokes-some.tar", {**files, "lineStrokes/a01/a01-000/a01-000u-02.xml": b"<"}, "w")
     with pytest.raises(InputError, match=r"1 file cannot be read, first .*a01-000u-02\.xml: it is not XML.*; remove"):
         read_strokes(broken)

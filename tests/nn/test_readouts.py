@@ -167,7 +167,7 @@ def test_what_is_refused() -> None:
     rnn, out, _ = passed()
     with pytest.raises(InputError, match=r"^level must lie between 0 \(steps\) and 2, the number of detectors; got 3$"):
         segment_states(out, 3)
-    with pytest.raises(InputError, match=r"^level must be a whole number of at least 1; got -1$"):
+    with pytest.raises(InputError, match=r"^level must be a whole number of at least 0; got -1$"):
         segment_states(out, -1)
     alone, _ = rnn(torch.randn(T, 5, dtype=DOUBLE))
     with pytest.raises(InputError, match=r"^segments need a batch dimension; got hidden of shape \(9, 6\)$"):

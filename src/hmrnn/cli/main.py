@@ -62,6 +62,10 @@ ELSEWHERE = {
 """What to do instead of commands that there are not."""
 SYSTEM_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
 }  # fmt: skip
 """Errors of a disk or a directory, which are reported in one line. Others are defects and have a traceback."""
 

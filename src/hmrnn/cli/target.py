@@ -11,7 +11,7 @@ from typing import get_args
 
 from hmrnn.cli.terminal import warn
 from hmrnn.config import Config, DataConfig, Format
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError, did_you_mean, no_file
 from hmrnn.presets import PRESETS
 
 DEMO_OF_MANUAL = dataclasses.replace(PRESETS["demo"], data=DataConfig(format="manual"))
@@ -32,6 +32,8 @@ def preset_for(target: str) -> tuple[str, Config]:
     if target in PRESETS:
         return target, _demo() if target == "demo" else PRESETS[target]
     if not os.path.exists(target):
+        if os.path.islink(target):
+            raise no_file(target)
         hint = did_you_mean(target, PRESETS, files=True)
         if target in get_args(Format):
             hint = f"; it is a format, for --data.format {target} of hmrnn train"

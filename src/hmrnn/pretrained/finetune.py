@@ -17,7 +17,7 @@ from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
 from hmrnn.data import Corpus, load_corpus, load_strokes
 from hmrnn.data.text.sources import symbol_kind
 from hmrnn.data.text.vocabulary import Vocabulary
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, no_file
 from hmrnn.presets import FINETUNE, FINETUNE_RATE
 from hmrnn.tasks.text import settled
 from hmrnn.training.loop import train
@@ -137,7 +137,7 @@ def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: P
     kind: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
     if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
         if files.seems_named(data):
-            raise InputError(f"there is no file {data}, or it cannot be reached; check the path")
+            raise no_file(data)
         if kept:
             raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
         (folder / "text").write_text(data, encoding="utf-8")

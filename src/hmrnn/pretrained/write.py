@@ -34,7 +34,7 @@ def write(out: str | Path, saved: Checkpoint, validation: str | None = None, tex
 def check_new(out: Path) -> Path:
     """``out`` with the home directory for ``~``; InputError if it exists."""
     out = Path(os.path.expanduser(out))
-    if out.exists():
+    if os.path.lexists(out):
         raise InputError(f"{out} exists already; choose another directory")
     return out
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hmrnn.cli.parse import flag, option
 from hmrnn.cli.terminal import warn
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError, did_you_mean, no_file
 from hmrnn.pretrained import bundled
 from hmrnn.utils.files import seems_named
 
@@ -59,8 +59,7 @@ def check_files(*paths: str) -> None:
     """Raise InputError if a file does not exist."""
     for path in paths:
         if not os.path.exists(os.path.expanduser(path)):
-            hint = did_you_mean(path, (), files=True)
-            raise InputError(f"there is no file {path}, or it cannot be reached; check the path{hint}")
+            raise no_file(os.path.expanduser(path), did_you_mean(path, (), files=True))
 
 
 def check_folder(name: str, path: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from hmrnn.data.archives import PACKED, Report, read_npz, read_whole
 from hmrnn.data.strokes.iamondb import find_sources, is_iamondb, read_iamondb, read_line
 from hmrnn.data.strokes.strokes import Lines, StrokeFile, Strokes, as_lines, counted, from_arrays, polylines
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, no_file
 from hmrnn.utils.files import ADVICE, write
 
 ENDINGS = (".npz", ".json", ".csv")
@@ -39,8 +39,12 @@ def is_stroke_file(path: Path) -> bool:
 
 
 def read_strokes(path: str | Path) -> Strokes:
-    """The sequences in a file: .npz (arrays or an archive), .json, .csv; or a line, folder or tar of IAM-OnDB."""
+    """The sequences in a file: .npz (arrays or an archive), .json, .csv; or a line or a tar archive of IAM-OnDB."""
     path = Path(os.path.expanduser(path))
+    if path.is_dir():
+        raise InputError(
+            f"{path} is a folder, and no file of strokes; hmrnn data {path} --archive lines.npz makes one of it"
+        )
     if path.suffix == ".xml":
         return read_line(path)
     if not is_iamondb(path):
@@ -57,7 +61,7 @@ def read_strokes(path: str | Path) -> Strokes:
 def read_file(path: Path, report: Report) -> StrokeFile:
     """The contents of a .npz, .json or .csv file; ``report`` receives the bytes read."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}, or it cannot be reached; check the path")
+        raise no_file(path)
     if not is_stroke_file(path):
         raise InputError(
             f"{path}: strokes are read from .npz, .json and .csv files, and from line files of IAM-OnDB (.xml); "

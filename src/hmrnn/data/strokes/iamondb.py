@@ -22,7 +22,7 @@ import numpy as np
 
 from hmrnn.data.archives import LARGEST_MEMBER, Report, is_tar, read_tar
 from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays
-from hmrnn.errors import InputError
+from hmrnn.errors import InputError, no_file
 
 SETS = {"trainset": "train", "testset_v": "valid", "testset_f": "test"}
 """The official sets and their use; testset_t, a second validation set, is not used."""
@@ -75,7 +75,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
             files += [p for p in inside if _kind(p.name)]
             files += [p for p in inside if is_tar(p) and p.name.startswith(_TARS)]
         elif not path.is_file():
-            raise InputError(f"there is no file or folder {path}, or it cannot be reached; check the path")
+            raise no_file(path, what="file or folder")
         elif not is_tar(path) and not _kind(path.name):
             raise InputError(
                 f"{path}: IAM-OnDB is read from a folder, tar archives (lineStrokes-all.tar.gz, ascii-all.tar.gz), "

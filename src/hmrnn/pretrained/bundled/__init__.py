@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from hmrnn.config import BUILT_IN_TEXTS
-from hmrnn.errors import InputError, did_you_mean
+from hmrnn.errors import InputError, did_you_mean, no_file
 
 FOLDER = Path(__file__).parent
 DEFAULT = "english-small"
@@ -38,6 +38,8 @@ def find(source: str | Path) -> Path:
     path = Path(os.path.expanduser(source))
     if os.path.exists(path):  # Path.exists raises an error if the name is too long
         return path
+    if os.path.islink(path):
+        raise no_file(path, what="model")
     hint = did_you_mean(str(source), own if isinstance(source, str) else (), files=True)
     raise InputError(
         f"no checkpoint at {source}: expected a run directory, a checkpoint directory or the name of a bundled model "
