@@ -44,6 +44,7 @@ stress: $(VENV)/installed-test
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests benchmarks hatch_build.py
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/hmrnn/ops/native/*.h src/hmrnn/ops/native/*.cpp)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 

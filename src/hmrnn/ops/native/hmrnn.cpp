@@ -3,4 +3,3 @@
 
 // Changes with the functions and structures below; ABI in library.py must be equal.
 EXPORT int hm_version() { return 1; }
-
