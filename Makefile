@@ -30,12 +30,13 @@ test: $(VENV)/installed-test
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
 
-# The site in build/docs; nothing is fetched, and a warning is an error.
+# The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
 docs: $(VENV)/installed-docs
+	$(BIN)/python results/table.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/doctrees . build/docs
 	@echo "open build/docs/index.html"
 
-# What takes minutes; results and logs go to results/stress. With a GPU also: the same command with -m gpu.
+# What takes minutes; results and logs go to build/stress. With a GPU also: the same command with -m gpu.
 stress: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests

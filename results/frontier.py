@@ -7,12 +7,12 @@ python results/frontier.py
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
+from table import runs
 
 from hmrnn.plots.style import BLACK, BLUE, GREY, ORANGE, SMALL, new_figure, styled
 
@@ -32,9 +32,9 @@ Points = dict[str, dict[str, tuple[float, float]]]
 """For both networks, by their sizes: work per byte and validation bits."""
 
 
-def seeds(folder: Path, name: str) -> dict[str, Any]:
+def seeds(file: str, name: str) -> dict[str, Any]:
     """A row, with the means of all its seeds."""
-    found = [json.loads(path.read_text()) for path in folder.glob(f"{name}-seed*/result.json")]
+    found = [run for key, run in runs(file).items() if key.rpartition("-seed")[0] == name]
     return {
         "name": name,
         "model": found[0]["model"],
@@ -47,10 +47,10 @@ def points() -> tuple[Points, Points]:
     """With work as millions of multiply-adds, and as microseconds of an update on a GPU, where it was measured."""
     multiplied: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
     timed: Points = {"LN-LSTM": {}, "LN-HM-LSTM": {}}
-    rows = json.loads((HERE / "enwik8-frontier" / "validation.json").read_text())["rows"]
-    for first in [*HERE.glob("enwik8-frontier/*-seed1"), *HERE.glob("enwik8-cell/pending-seed1")]:
-        rows.append(seeds(first.parent, first.name.removesuffix("-seed1")))
-    speeds = json.loads((HERE / "bench" / "updates-h200.json").read_text())["rows"]
+    rows = list(runs("searches")["enwik8-frontier"]["found"]["rows"])
+    names = dict.fromkeys(name.rpartition("-seed")[0] for name in runs("enwik8-frontier"))
+    rows += [*(seeds("enwik8-frontier", name) for name in names), seeds("enwik8-cell", "pending")]
+    speeds = runs("bench")["updates-h200"]["found"]["rows"]
     for row in rows:
         network, size = row["model"].split(",")[0].split(" ")
         multiplied[network][size] = (row["multiply_adds"] / 1e6, row["validation_bits"])
@@ -80,7 +80,7 @@ def main() -> None:
         draw(left, multiplied, 1)
         draw(right, timed, -1)
         for (name, said), marker in zip(OTHERS.items(), "*XD"):
-            row = seeds(HERE / "enwik8-cell", name)
+            row = seeds("enwik8-cell", name)
             at = (row["multiply_adds"] / 1e6, row["validation_bits"])
             left.plot(*at, color=ORANGE, marker=marker, markersize=5, linestyle="none", label=said)
         left.set(xscale="log", xlim=(0.8, 45), xlabel="multiply-adds per byte, millions")

@@ -5,9 +5,8 @@
     python results/reproduce.py ptb --path DIR --rows step --seeds 1 2 --jobs 2
     python results/reproduce.py ptb --path DIR --out results        # new rows for the tables of results/README.md
 
-The same command resumes rows that were interrupted and skips rows that ``--out`` already holds. A row is a folder with
-``result.json``, ``config.json`` and ``curve.jsonl``; logs and metrics stay in the folder of runs.
-``python results/table.py`` makes the tables from the rows in ``results``.
+The same command resumes rows that were interrupted and skips rows that ``--out`` already holds. A row is a line of
+``TABLE.jsonl``; logs and metrics stay in the folder of runs. ``python results/table.py`` makes the tables.
 """
 
 from __future__ import annotations
@@ -21,17 +20,20 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
+from table import Run, figure
 from table_rows import TABLES, Row, Table
 
 from hmrnn.cli.measure import commit, hardware
 
 HERE = Path(__file__).parent
+LOCK = threading.Lock()
 
 
 def command(table: Table, row: Row, seed: int, options: argparse.Namespace) -> list[str]:
@@ -48,8 +50,9 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
     table = TABLES[table_name]
     row = table.rows[row_name]
     name = f"{row_name}-seed{seed}"
-    into, run = Path(options.out) / table_name / name, Path(options.runs) / table_name / name
-    if (into / "result.json").exists():
+    file, run = Path(options.out) / f"{table_name}.jsonl", Path(options.runs) / table_name / name
+    into = f"{file}, {name}"
+    if name in held(file):
         return f"{into}: is there already"
     arguments = command(table, row, seed, options)
     run.parent.mkdir(parents=True, exist_ok=True)
@@ -68,20 +71,23 @@ def reproduce(table_name: str, row_name: str, seed: int, options: argparse.Names
         return f"{into}: every update was skipped, see {log_path}"
     detects = "--model.rnn" not in row.flags  # baselines have no boundaries to score
     tests = [evaluation(run, flags, options) for flags in table.evaluations if detects or flags != "--boundaries"]
-    record(table, row, seed, run, into, log_path.read_text(), tests)
-    return f"{into}: {figure(tests[0]):.4f} {recorded(HERE / table_name / name)}"
+    line = record(table, row, seed, run, log_path.read_text(), tests)
+    with LOCK:
+        lines = held(file) | {name: line}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(lines[key], ensure_ascii=False) + "\n" for key in sorted(lines)))
+    return f"{into}: {figure(tests[0]):.4f} {recorded(table_name, name)}"
 
 
-def figure(test: dict[str, Any]) -> float:
-    """Bits per character, or nats per line of handwriting."""
-    found: float = test["bits"] if "bits" in test else test["log_likelihood"]
-    return found
+def held(file: Path) -> dict[str, Run]:
+    """The rows of a file, by their names; none if it is not there."""
+    return {line["name"]: line for line in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
 
 
-def recorded(row: Path) -> str:
+def recorded(table: str, name: str) -> str:
     """What results/ holds for the same row and seed."""
-    file = row / "result.json"
-    return f"(recorded: {figure(json.loads(file.read_text())['test']):.4f})" if file.exists() else "(not recorded)"
+    run = held(HERE / f"{table}.jsonl").get(name)
+    return f"(recorded: {figure(run['test']):.4f})" if run else "(not recorded)"
 
 
 def evaluation(run: Path, flags: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -127,14 +133,11 @@ def curve(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def record(table: Table, row: Row, seed: int, run: Path, into: Path, log: str, tests: Sequence[dict[str, Any]]) -> None:
-    """Write config, curve and result of a finished run to ``into``."""
-    into.mkdir(parents=True, exist_ok=True)
+def record(table: Table, row: Row, seed: int, run: Path, log: str, tests: Sequence[dict[str, Any]]) -> Run:
+    """The line of a finished run: result, config and curve."""
     config = json.loads((run / "config.json").read_text())
     config["data"]["path"] = [f"data/{Path(place).name}" for place in config["data"]["path"]]  # not one's own folders
-    (into / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    (into / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve(lines)))
     valid = [line for line in lines if line["event"] == "valid"]
     train = [line for line in lines if line["event"] == "train"]
     unit = "bits" if "bits" in valid[0] else "nats"
@@ -143,7 +146,8 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, log: str, t
     parameters = re.search(r"([\d,]+) parameters", log)
     assert parameters is not None, f"the log of {run} does not name the number of parameters"
     test = tests[0] | {name: other[name] for other in tests[1:] for name in other if name == "boundaries"}
-    result = {
+    return {
+        "name": run.name,
         "data": table.data,
         "model": row.title,
         "parameters": int(parameters.group(1).replace(",", "")),
@@ -159,8 +163,9 @@ def record(table: Table, row: Row, seed: int, run: Path, into: Path, log: str, t
         "date": str(datetime.date.today()),
         "commit": commit(),
         "note": "",
+        "config": config,
+        "curve": curve(lines),
     }
-    (into / "result.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def main() -> None:
@@ -193,7 +198,7 @@ def main() -> None:
         for table, name, seed in wanted:
             row = TABLES[table].rows[name]
             arguments = command(TABLES[table], row, seed, options)
-            print(f"# {name}: {row.title} {recorded(HERE / table / f'{name}-seed{seed}')}")
+            print(f"# {name}: {row.title} {recorded(table, f'{name}-seed{seed}')}")
             print("hmrnn", *arguments, "--out", Path(options.runs) / table / f"{name}-seed{seed}")
         return
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -1,39 +1,42 @@
-"""Make the tables of results/README.md and results/rows.md from the recorded runs.
+"""Make the tables of README.md, results/README.md and results/rows.md from the recorded runs; ``make docs`` runs this.
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
 python results/table.py NAME       # prints one table, such as ptb-search, which is on no page
+
+A line of TABLE.jsonl is a run: its name, result, config, and a curve with an entry per epoch.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from hmrnn.config import Config
-from hmrnn.config_io import from_json
 from hmrnn.training.detectors import condition
 
 HERE = Path(__file__).parent
-NEEDED = ("data", "model", "parameters", "seed", "epochs", "test", "characters_per_second",
-          "seconds", "hardware", "precision", "date", "commit", "note")  # fmt: skip
+Run = dict[str, Any]
 
 
-def results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Names and results of the runs in a folder, best test result first."""
-    found = []
-    for path in folder.glob("*/result.json"):
-        result = json.loads(path.read_text())
-        missing = [name for name in NEEDED if name not in result]
-        if not result.keys() & {"validation_bits", "validation_nats"}:
-            missing.append("validation_bits or validation_nats")
-        missing += [name for name in ("config.json", "curve.jsonl") if not (path.parent / name).exists()]
-        if missing:
-            raise SystemExit(f"{path}: missing {', '.join(missing)}")
-        found.append((path.parent.name, result))
-    return sorted(found, key=lambda named: named[1]["test"].get("bits", -named[1]["test"].get("log_likelihood", 0)))
+def runs(name: str) -> dict[str, Run]:
+    """The lines of a file of results, by their names."""
+    lines = (HERE / f"{name}.jsonl").read_text().splitlines()
+    return {run["name"]: run for run in map(json.loads, lines)}
+
+
+def figure(test: dict[str, Any]) -> float:
+    """Bits per symbol, or nats per line of handwriting."""
+    found: float = test["bits"] if "bits" in test else test["log_likelihood"]
+    return found
+
+
+def sorted_runs(name: str) -> list[Run]:
+    """The best test result first."""
+    return sorted(runs(name).values(), key=lambda run: figure(run["test"]) * (1 if "bits" in run["test"] else -1))
 
 
 def dead(rate: float) -> bool:
@@ -45,175 +48,139 @@ def rates_of(test: dict[str, Any]) -> str:
     return ", ".join(f"{rate:.3f}{' (dead)' if dead(rate) else ''}" for rate in test["rates"]) or "-"
 
 
-def training(run: Path) -> float:
+def training(run: Run) -> float:
     """Bits or nats of the training part, mean over the updates of the last epoch."""
-    last = json.loads((run / "curve.jsonl").read_text().splitlines()[-1])
-    return float(last["training"])
+    return float(run["curve"][-1]["training"])
 
 
-def saved(run: Path, test: dict[str, Any]) -> str:
+def saved(run: Run, test: dict[str, Any]) -> str:
     """Share of updates saved; "-" for networks without detectors and for soft boundaries, which save none."""
-    config = from_json((run / "config.json").read_bytes(), Config, str(run))
-    soft = config.detectors.estimator == "soft"
+    soft = run["config"].get("detectors", {}).get("estimator") == "soft"
     return f"{100 * test['saved']:.0f} %" if test["rates"] and not soft else "-"
 
 
-def cost(run: Path, r: dict[str, Any]) -> list[str]:
+def cost(run: Run) -> list[str]:
     """Updates saved, parameters, epochs, time and speed of a run."""
     return [
-        saved(run, r["test"]),
-        f"{r['parameters'] / 1e6:.1f} M",
-        f"{r['epochs']:g}",
-        f"{r['seconds']:.0f} s",
-        f"{r['characters_per_second']:,}",
+        saved(run, run["test"]),
+        f"{run['parameters'] / 1e6:.1f} M",
+        f"{run['epochs']:g}",
+        f"{run['seconds']:.0f} s",
+        f"{run['characters_per_second']:,}",
     ]
 
 
-def row(run: Path, r: dict[str, Any]) -> str:
-    """The row of a run and, if it has one, a second row with its dynamic evaluation."""
-    test = r["test"]
-    begin = f"| [{r['model']}]({run.parent.name}/{run.name})"
-    cells = [
-        r["seed"],
-        f"{training(run):.3f}",
-        f"{r['validation_bits']:.4f}",
-        f"{test['bits']:.4f}",
-        rates_of(test),
-        *cost(run, r),
-    ]
-    lines = [f"{begin} | {' | '.join(map(str, cells))} |"]
-    dynamic = run / "test-dynamic.json"
-    if dynamic.exists():
-        test = json.loads(dynamic.read_text())
-        link = f"[dynamic evaluation]({run.parent.name}/{run.name}/{dynamic.name})"
-        cells = [r["seed"], "-", "-", f"{test['bits']:.4f} (dynamic)", rates_of(test), saved(run, test), *"----"]
-        lines.append(f"| the model above, not comparable: {link} | {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+def f1_of(run: Run) -> str:
+    """Exact F1 of each level."""
+    scores = {score["name"]: score["tolerance"]["0"]["f1"] for score in run["test"].get("boundaries", ())}
+    return ", ".join(f"{scores[level]:.2f}" for level in ("level 1", "level 2") if level in scores) or "-"
 
 
-def table(folder: Path) -> str:
-    head = [
-        "| model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
-        " time | characters/s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join(head + [row(folder / name, r) for name, r in results(folder)])
+def lines(head: str, rows: Iterable[Iterable[Any]]) -> str:
+    """A table in Markdown."""
+    columns = head.split(" | ")
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in [columns, ["---"] * len(columns), *rows])
 
 
-def best(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Of each network in a folder the run with the best validation."""
-    networks: dict[str, tuple[str, dict[str, Any]]] = {}
-    for name, r in sorted(results(folder), key=lambda named: float(named[1]["validation_bits"])):
-        networks.setdefault(json.loads((folder / name / "config.json").read_text())["model"]["rnn"], (name, r))
+def table(name: str) -> str:
+    """A row per run, and a second one for its dynamic evaluation."""
+    rows: list[list[Any]] = []
+    for run in sorted_runs(name):
+        shown = [f"{training(run):.3f}", f"{run['validation_bits']:.4f}", f"{run['test']['bits']:.4f}"]
+        rows.append([run["model"], run["seed"], *shown, rates_of(run["test"]), *cost(run)])
+        if (test := run.get("again", {}).get("test-dynamic")) is not None:
+            shown = ["-", "-", f"{test['bits']:.4f} (dynamic)", rates_of(test), saved(run, test), *"----"]
+            rows.append(["the model above, not comparable: dynamic evaluation", run["seed"], *shown])
+    return lines(
+        "model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
+        " time | characters/s",
+        rows,
+    )
+
+
+def short(found: Iterable[Run]) -> str:
+    """Runs on text with fewer columns."""
+    return lines(
+        "model | seed | validation | test | boundary rates z¹, z² | parameters | epochs",
+        (
+            [
+                *(run["model"], run["seed"], f"{run['validation_bits']:.4f}", f"{run['test']['bits']:.4f}"),
+                *(rates_of(run["test"]), f"{run['parameters'] / 1e6:.1f} M", f"{run['epochs']:g}"),
+            ]
+            for run in found
+        ),
+    )
+
+
+def best(name: str) -> list[Run]:
+    """Of each network the run with the best validation."""
+    networks: dict[str, Run] = {}
+    for run in sorted(runs(name).values(), key=lambda run: float(run["validation_bits"])):
+        networks.setdefault(run["config"]["model"]["rnn"], run)
     return list(networks.values())
 
 
-def table_in_short(*rows: tuple[Path, dict[str, Any]]) -> str:
-    """Rows of text with fewer columns."""
-    head = [
-        "| model | seed | validation | test | boundary rates z¹, z² | parameters | epochs |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines = [
-        f"| [{r['model']}]({run.parent.name}/{run.name}) | {r['seed']} | {r['validation_bits']:.4f} |"
-        f" {r['test']['bits']:.4f} | {rates_of(r['test'])} | {r['parameters'] / 1e6:.1f} M | {r['epochs']:g} |"
-        for run, r in rows
-    ]
-    return "\n".join(head + lines)
+def table_of_search(name: str) -> str:
+    return lines(
+        "model | seed | training | validation | test | boundary rates z¹, z² | epochs",
+        (
+            [
+                *(run["model"], run["seed"], f"{training(run):.3f}", f"{run['validation_bits']:.4f}"),
+                *(f"{run['test']['bits']:.4f}", rates_of(run["test"]), f"{run['epochs']:g}"),
+            ]
+            for run in sorted_runs(name)
+        ),
+    )
 
 
-def table_of_best(*folders: Path) -> str:
-    return table_in_short(*((folder / name, r) for folder in folders for name, r in best(folder)))
-
-
-def table_of_all(folder: Path) -> str:
-    return table_in_short(*((folder / name, r) for name, r in results(folder)))
-
-
-def table_of_search(folder: Path) -> str:
-    """Runs of a search, with fewer columns and without links."""
-    head = [
-        "| model | seed | training | validation | test | boundary rates z¹, z² | epochs |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines = [
-        f"| {r['model']} | {r['seed']} | {training(folder / name):.3f} | {r['validation_bits']:.4f} |"
-        f" {r['test']['bits']:.4f} | {rates_of(r['test'])} | {r['epochs']:g} |"
-        for name, r in results(folder)
-    ]
-    return "\n".join(head + lines)
-
-
-def table_of_strokes(folder: Path) -> str:
+def table_of_strokes(name: str) -> str:
     """Handwriting: log-likelihood of a line in nats (higher is better) and F1 of the levels at pen-ups."""
-    head = [
-        "| model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
-        " time | points/s | F1 of level 1, 2 at pen-ups |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    lines = []
-    for name, r in results(folder):
-        test, levels = r["test"], [f"level {l + 1}" for l in range(len(r["test"]["rates"]))]
-        scores = {score["name"]: score["tolerance"]["0"]["f1"] for score in test.get("boundaries", ())}
-        cells = [
-            f"[{r['model']}]({folder.name}/{name})",
-            r["seed"],
-            f"{-training(folder / name):.0f}",
-            f"{-r['validation_nats']:.0f}",
-            f"{test['log_likelihood']:.0f}",
-            rates_of(test),
-            *cost(folder / name, r),
-            ", ".join(f"{scores[level]:.2f}" for level in levels if level in scores) or "-",
-        ]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(head + lines)
+    return lines(
+        "model | seed | training | validation | test | boundary rates z¹, z² | updates saved | parameters | epochs |"
+        " time | points/s | F1 of level 1, 2 at pen-ups",
+        (
+            [
+                *(run["model"], run["seed"], f"{-training(run):.0f}", f"{-run['validation_nats']:.0f}"),
+                *(f"{run['test']['log_likelihood']:.0f}", rates_of(run["test"]), *cost(run), f1_of(run)),
+            ]
+            for run in sorted_runs(name)
+        ),
+    )
 
 
-def table_of_boundaries(folder: Path) -> str:
+def table_of_boundaries(name: str) -> str:
     """Segments against the spaces that were removed: boundary F1 at tolerance 0 / 1, and F1 of whole words."""
-    head = [
-        "| model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most | most uncertain |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    lines = []
-    for name, r in results(folder):
-        scores = {score["name"]: score for score in r["test"]["boundaries"]}
-        cells = [f"[{r['model']}]({folder.name}/{name})", str(r["seed"]), f"{r['test']['bits']:.4f}"]
-        cells.append(rates_of(r["test"]))
+    rows = []
+    for run in sorted_runs(name):
+        scores = {score["name"]: score for score in run["test"]["boundaries"]}
+        cells = [run["model"], str(run["seed"]), f"{run['test']['bits']:.4f}", rates_of(run["test"])]
         for found in ("level 1", "level 2", "surprise rises most", "most uncertain"):
             if found not in scores:  # older runs lack some scores
                 cells.append("-")
                 continue
             strict, near = (scores[found]["tolerance"][t]["f1"] for t in "01")
             cells.append(f"{strict:.2f} / {near:.2f}, {scores[found]['words']['f1']:.2f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(head + lines)
+        rows.append(cells)
+    return lines(
+        "model | seed | test | boundary rates z¹, z² | level 1 | level 2 | surprise rises most | most uncertain", rows
+    )
 
 
-def table_of_cost(*folders: Path) -> str:
+def table_of_cost(*names: str) -> str:
     """Bits and multiply-adds per symbol, fewest multiply-adds first, and F1 of the levels at spaces."""
-    head = [
-        "| model | seed | validation | test | multiply-adds per symbol | boundary rates z¹, z² |"
-        " F1 of level 1, 2 at spaces | parameters |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    lines = []
-    for folder in folders:
-        for name, r in results(folder):
-            test = r["test"]
-            scores = {score["name"]: score["tolerance"]["0"]["f1"] for score in test.get("boundaries", ())}
-            cells = [
-                f"[{r['model']}]({folder.name}/{name})",
-                r["seed"],
-                f"{r['validation_bits']:.4f}",
-                f"{test['bits']:.4f}",
-                f"{test['multiply_adds'] / 1e6:.2f} M",
-                rates_of(test),
-                ", ".join(f"{scores[level]:.2f}" for level in ("level 1", "level 2") if level in scores) or "-",
-                f"{r['parameters'] / 1e6:.1f} M",
+    found = [run for name in names for run in runs(name).values()]
+    return lines(
+        "model | seed | validation | test | multiply-adds per symbol | boundary rates z¹, z² |"
+        " F1 of level 1, 2 at spaces | parameters",
+        (
+            [
+                *(run["model"], run["seed"], f"{run['validation_bits']:.4f}", f"{run['test']['bits']:.4f}"),
+                *(f"{run['test']['multiply_adds'] / 1e6:.2f} M", rates_of(run["test"]), f1_of(run)),
+                f"{run['parameters'] / 1e6:.1f} M",
             ]
-            lines.append((test["multiply_adds"], "| " + " | ".join(map(str, cells)) + " |"))
-    return "\n".join(head + [line for _, line in sorted(lines)])
+            for run in sorted(found, key=lambda run: float(run["test"]["multiply_adds"]))
+        ),
+    )
 
 
 # the paper's result for the same model
@@ -231,63 +198,94 @@ PAPER = {
 }
 
 
-def table_of_seeds(folder: Path) -> str:
+def table_of_seeds(name: str) -> str:
     """Test results of each model by seed, their mean and the paper's result, best mean first.
 
     A seed with a dead level is marked and counts in the mean.
     """
-    models: dict[str, list[dict[str, Any]]] = {}
-    for _, r in results(folder):
-        models.setdefault(r["model"], []).append(r)
-    lines = []
-    for model, runs in models.items():
-        runs.sort(key=lambda r: r["seed"])
-        values = [r["test"].get("bits", r["test"].get("log_likelihood")) for r in runs]
-        digits, sign = (4, 1) if "bits" in runs[0]["test"] else (0, -1)
-        mean = sum(values) / len(values)
-        marks = [" (dead)" if any(map(dead, r["test"]["rates"])) else "" for r in runs]
-        said = ", ".join(f"{value:.{digits}f}{mark}" for value, mark in zip(values, marks))
-        lines.append((sign * mean, f"| {model} | {said} | {mean:.{digits}f} | {PAPER.get(model, '-')} |"))
-    head = ["| test | seeds | mean | paper |", "|---|---|---|---|"]
-    return "\n".join(head + [line for _, line in sorted(lines)])
+    models: dict[str, list[Run]] = {}
+    for run in runs(name).values():
+        models.setdefault(run["model"], []).append(run)
+    rows = []
+    for model, found in models.items():
+        digits, sign = (4, 1) if "bits" in found[0]["test"] else (0, -1)
+        values = [
+            f"{figure(run['test']):.{digits}f}{' (dead)' if any(map(dead, run['test']['rates'])) else ''}"
+            for run in sorted(found, key=lambda run: int(run["seed"]))
+        ]
+        mean = fmean(figure(run["test"]) for run in found)
+        rows.append((sign * mean, [model, ", ".join(values), f"{mean:.{digits}f}", PAPER.get(model, "-")]))
+    return lines("test | seeds | mean | paper", [row for _, row in sorted(rows)])
 
 
-TABLES = {"ptb": table, "ptb seeds": table_of_seeds, "ptb-gains": table_of_search,
-          "ptb-search": table_of_search, "ptb-regularisers": table_of_search,
-          "ptb-baselines": table, "ptb-long": table, "ptb-large": table, "ptb-without-spaces": table_of_boundaries,
-          "ptb-long best": lambda folder: table_of_best(folder, folder.parent / "ptb-large"),
-          "enwik8 short": table_of_all, "text8 short": table_of_all, "iamondb seeds": table_of_seeds, "enwik8": table,
-          "ptb-cell": table_of_cost,
-          "enwik8-cell": lambda folder: table_of_cost(folder, folder.parent / "enwik8-frontier"),
-          "text8": table, "iamondb": table_of_strokes,
-          "iamondb-dropout": table_of_strokes, "iamondb-weight-drop": table_of_strokes,
-          "iamondb-official": table_of_strokes}  # fmt: skip
+# What stands first, the file and the names of the runs of the LSTM and of the HM-LSTM, the paper's figure, and digits
+MEASURED: tuple[tuple[str, str, list[str], str, list[str], str, int], ...] = (
+    ("Penn Treebank, 3×512, dropout, 34 epochs, boundary rates held at 0.9, 0.6", "ptb", ["ln-lstm-seed1",
+     "ln-lstm-seed2"], "ptb", ["held-seed1", "held-seed2"], "1.24", 4),
+    ("enwik8, 3×1024, 7 epochs, the same rates, one seed", "enwik8", ["ln-lstm-seed1"], "enwik8", ["held-seed1"],
+     "1.32", 3),
+    ("enwik8, 3×1024, no FLUSH, dropout, 17 epochs, the same rates, one seed", "enwik8", [], "enwik8",
+     ["held-best-heavy-seed1"], "1.32", 3),
+    ("enwik8 at word rates without FLUSH, 2 epochs, two seeds; {0:.1f} and {1:.1f} million multiply-adds per symbol, "
+     "{2:.0f} and {3:.0f} million parameters", "enwik8-frontier", ["ln-lstm-512-seed1", "ln-lstm-512-seed2"],
+     "enwik8-cell", ["both-seed1", "both-seed2"], "-", 3),
+    ("IAM-OnDB, 3×400, weight drop 0.1, 50 epochs, a split of our own (the LSTM without layer norm)",
+     "iamondb-weight-drop", ["lstm-seed1", "lstm-seed2"], "iamondb-weight-drop", ["hm-annealed-seed1",
+     "hm-annealed-seed2"], "1167", 0),
+)  # fmt: skip
+
+
+def measured(_: str) -> str:
+    """The table of the first page: means over seeds."""
+    rows = []
+    for title, first, lstm, second, ours, paper, digits in MEASURED:
+        found = [[runs(file)[name] for name in names] for file, names in ((first, lstm), (second, ours))]
+        means = [f"{fmean(figure(run['test']) for run in each):.{digits}f}" if each else "-" for each in found]
+        products = [each[0]["test"].get("multiply_adds", 0) / 1e6 for each in found if each]
+        sizes = [each[0]["parameters"] / 1e6 for each in found if each]
+        rows.append([title.format(*products, *sizes) if "{" in title else title, *means, paper])
+    return lines(" | LSTM with layer norm | HM-LSTM | paper's HM-LSTM", rows)
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    "measured": measured,
+    **dict.fromkeys(("ptb", "ptb-baselines", "ptb-long", "ptb-large", "enwik8", "text8"), table),
+    **dict.fromkeys(("ptb-gains", "ptb-search", "ptb-regularisers"), table_of_search),
+    **dict.fromkeys(("iamondb", "iamondb-dropout", "iamondb-weight-drop", "iamondb-official"), table_of_strokes),
+    **dict.fromkeys(("ptb seeds", "iamondb seeds"), table_of_seeds),
+    **dict.fromkeys(("enwik8 short", "text8 short"), lambda name: short(sorted_runs(name))),
+    "ptb-long best": lambda name: short([*best(name), *best("ptb-large")]),
+    "ptb-without-spaces": table_of_boundaries,
+    "ptb-cell": table_of_cost,
+    "enwik8-cell": lambda name: table_of_cost(name, "enwik8-frontier"),
+}
+PAGES = (HERE.parent / "README.md", HERE / "README.md", HERE / "rows.md")
 
 
 def filled(text: str) -> str:
-    """``text`` with new tables between ``<!-- table NAME -->`` and ``<!-- end -->``; NAME begins with the folder."""
+    """``text`` with new tables between ``<!-- table NAME -->`` and ``<!-- end -->``; NAME begins with the file."""
     parts = text.split("<!-- table ")
     for i, part in enumerate(parts[1:], start=1):
         name, rest = part.split(" -->", 1)
         _, after = rest.split("<!-- end -->", 1)
-        parts[i] = f"{name} -->\n{TABLES[name](HERE / name.split()[0])}\n<!-- end -->{after}"
+        parts[i] = f"{name} -->\n{TABLES[name](name.split()[0])}\n<!-- end -->{after}"
     return "<!-- table ".join(parts)
 
 
 def main() -> None:
     asked = sys.argv[1:]
     if len(asked) == 1 and asked[0] in TABLES:
-        print(TABLES[asked[0]](HERE / asked[0].split()[0]))
+        print(TABLES[asked[0]](asked[0].split()[0]))
         return
     if asked not in ([], ["--check"]):
         raise SystemExit(f"usage: python results/table.py [--check | {' | '.join(TABLES)}]; got {' '.join(asked)}")
-    for page in (HERE / "README.md", HERE / "rows.md"):
+    for page in PAGES:
         before = page.read_text()
         after = filled(before)
-        if "--check" not in sys.argv:
+        if not asked:
             page.write_text(after)
         elif before != after:
-            raise SystemExit(f"results/{page.name} is out of date; run python results/table.py")
+            raise SystemExit(f"{page.parent.name}/{page.name} is out of date; run python results/table.py")
 
 
 if __name__ == "__main__":

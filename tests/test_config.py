@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConf
 from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
-
-RESULTS = Path(__file__).parent.parent / "results"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -64,34 +61,34 @@ def test_presets_are_the_papers_settings() -> None:
 
 
 BEST = {
-    "ptb-best": "ptb-large/held-decay-seed1",
-    "enwik8-best": "enwik8/held-best-heavy-seed1",
-    "iamondb-best": "iamondb-weight-drop/hm-annealed-seed2",
+    "ptb-best": ("ptb-large", "held-decay-seed1"),
+    "enwik8-best": ("enwik8", "held-best-heavy-seed1"),
+    "iamondb-best": ("iamondb-weight-drop", "hm-annealed-seed2"),
 }
+FILES = [path.stem for path in (tiny.ROOT / "results").glob("*.jsonl")]
 
 
 @tiny.needs_results
 @pytest.mark.parametrize(("name", "row"), BEST.items())
-def test_presets_of_the_best_results_have_their_settings(name: str, row: str) -> None:
-    assert tiny.differences(RESULTS / row, PRESETS[name]) == {"train.recurrent_gain"}  # 0.3, which is the default
-
-
-@tiny.needs_results
-@pytest.mark.parametrize(("name", "row"), BEST.items())
-def test_presets_of_the_best_results_are_of_the_best_hm_lstm(name: str, row: str) -> None:
-    best = json.loads((RESULTS / row / "result.json").read_text())
+def test_presets_of_the_best_results_are_of_the_best_hm_lstm(name: str, row: tuple[str, str]) -> None:
+    file, run = row
+    best = tiny.recorded(file)[run]
+    assert tiny.differences(best["config"], PRESETS[name]) == {"train.recurrent_gain"}  # 0.3, which is the default
     measure = "validation_bits" if "validation_bits" in best else "validation_nats"
-    others = [json.loads(path.read_text()) for path in RESULTS.glob("*/*/result.json")]
-    rivals = [r[measure] for r in others if r["data"] == best["data"] and "HM-LSTM" in r["model"]]
-    assert best[measure] == min(rivals)
+    others = [run for file in FILES for run in tiny.recorded(file).values() if run.get("data") == best["data"]]
+    assert best[measure] == min(run[measure] for run in others if "HM-LSTM" in run["model"])
 
 
 @tiny.needs_results
-def test_every_recorded_config_can_be_loaded() -> None:
-    recorded = list(RESULTS.rglob("*config.json"))
+def test_recorded_configs_load_and_keep_every_setting() -> None:
+    recorded = [run["config"] for file in FILES for run in tiny.recorded(file).values() if "config" in run]
     assert len(recorded) > 100
-    for path in recorded:
-        from_json(path.read_bytes(), Config, str(path)).check()
+    for one in recorded:
+        config = from_json(json.dumps(one).encode(), Config, "here")
+        config.check()
+        loaded = json.loads(to_json(config))
+        for part, settings in one.items():
+            assert settings == {field: loaded[part][field] for field in settings}
 
 
 def test_every_field_is_explained() -> None:
@@ -255,15 +252,6 @@ def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -
         with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))} is for hm-lstm with two or more layers"):
             tiny.changed(Config(), **model, **what).check()
     tiny.changed(Config(), **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
-
-
-@tiny.needs_results
-def test_recorded_configs_load_and_keep_every_setting() -> None:
-    for path in RESULTS.rglob("*config.json"):
-        recorded, config = json.loads(path.read_bytes()), from_json(path.read_bytes(), Config, str(path))
-        loaded = json.loads(to_json(config))
-        for part, settings in recorded.items():
-            assert settings == {field: loaded[part][field] for field in settings}, path
 
 
 @pytest.mark.parametrize(

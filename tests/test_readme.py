@@ -289,38 +289,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert len(app.env.found_docs) > len(SITE)
 
 
-MEASURED = {
-    "Penn Treebank": ([f"ptb/ln-lstm-seed{seed}" for seed in (1, 2)], [f"ptb/held-seed{seed}" for seed in (1, 2)]),
-    "enwik8, 3×1024, 7 epochs": (["enwik8/ln-lstm-seed1"], ["enwik8/held-seed1"]),
-    "enwik8, 3×1024, no FLUSH": ([], ["enwik8/held-best-heavy-seed1"]),
-    "enwik8 at word rates": (
-        [f"enwik8-frontier/ln-lstm-512-seed{seed}" for seed in (1, 2)],
-        [f"enwik8-cell/both-seed{seed}" for seed in (1, 2)],
-    ),
-    "IAM-OnDB": (
-        [f"iamondb-weight-drop/lstm-seed{seed}" for seed in (1, 2)],
-        [f"iamondb-weight-drop/hm-annealed-seed{seed}" for seed in (1, 2)],
-    ),
-}
-
-
-@tiny.needs_results
-def test_what_the_readme_says_was_measured_is_what_was_recorded() -> None:
-    table = [row for row in rows(README, "Measured") if len(row) == 4][1:]
-    assert len(table) == len(MEASURED)
-    for (said, *figures, _), (name, networks) in zip(table, MEASURED.items(), strict=True):
-        assert said.startswith(name)
-        for figure, runs in zip(figures, networks, strict=True):
-            if not runs:
-                assert figure == "-"
-                continue
-            tests = [json.loads((ROOT / "results" / run / "result.json").read_text())["test"] for run in runs]
-            mean = sum(test.get("bits") or test["log_likelihood"] for test in tests) / len(tests)
-            assert figure == f"{mean:.{len(figure.partition('.')[2])}f}", (name, runs)
-    products = [json.loads((ROOT / "results" / run / "result.json").read_text())["test"]["multiply_adds"] / 1e6
-                for run, _ in MEASURED["enwik8 at word rates"]]  # fmt: skip
-    assert "{:.1f} and {:.1f} million multiply-adds per symbol".format(*products) in table[3][0]
-
-
 def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= 180

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -28,6 +29,8 @@ from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
+
+ROOT = Path(__file__).parents[1]
 
 VOCABULARY = Vocabulary("characters", tuple(" abcdefgh"))
 
@@ -160,20 +163,25 @@ def story(folder: Path) -> Iterator[Path]:
 OF_A_MACHINE = {"path", "device", "precision", "checkpoint_every", "log_every", "seed"}
 
 
-def differences(run: Path, config: Config) -> set[str]:
-    """Settings of a recorded run that ``config`` has otherwise, apart from those of a machine and the seed."""
-    recorded = from_json((run / "config.json").read_bytes(), Config, str(run))
+@functools.cache
+def recorded(name: str) -> dict[str, Any]:
+    """The lines of a file of results, by their names."""
+    lines = (ROOT / "results" / f"{name}.jsonl").read_text().splitlines()
+    return {line["name"]: line for line in map(json.loads, lines)}
+
+
+def differences(run: Any, config: Config) -> set[str]:
+    """Settings of a recorded config that ``config`` has otherwise, apart from those of a machine and the seed."""
+    read = from_json(json.dumps(run).encode(), Config, "a recorded config")
     return {
         f"{part}.{field}"
-        for part, settings in dataclasses.asdict(recorded).items()
+        for part, settings in dataclasses.asdict(read).items()
         for field, value in settings.items()
         if field not in OF_A_MACHINE and value is not None and getattr(getattr(config, part), field) != value
     }
 
 
-needs_results = pytest.mark.skipif(
-    not (Path(__file__).parents[1] / "results").is_dir(), reason="results/ is not part of the source archive"
-)
+needs_results = pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="results/ is not part of the source archive")
 
 
 def script(path: Path) -> ModuleType:

@@ -1,4 +1,4 @@
-"""What a stress test found, with all that is needed to do it again: results/stress/NAME.json and NAME.log."""
+"""What a stress test found, with all that is needed to do it again: build/stress/NAME.json and NAME.log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def record(request: pytest.FixtureRequest) -> Iterator[Record]:
     yield record
     failed = request.node.stash.get(FAILED, "it did not run")
     name = request.node.name.removeprefix("test_").replace("[", "-").replace("]", "").replace(" ", "-")
-    folder = Path(os.environ.get("HMRNN_STRESS", ROOT / "results" / "stress"))
+    folder = Path(os.environ.get("HMRNN_STRESS", ROOT / "build" / "stress"))
     folder.mkdir(parents=True, exist_ok=True)
     found = {
         "test": request.node.name,
