@@ -17,7 +17,6 @@ import tiny
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; some tests interrupt runs
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
-os.fsync = lambda descriptor: None  # which waits for a disk; those tests that are about it have one of their own
 settings.register_profile("hmrnn", derandomize=True, deadline=None, max_examples=20, database=None)
 settings.load_profile("hmrnn")
 
