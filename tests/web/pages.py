@@ -60,7 +60,7 @@ class Server:
 
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.app: Any = application(shelf, limits)
-        self.worker = self.app.app.state.worker
+        self.worker, self.arrivals = self.app.app.state.worker, self.app.app.state.arrivals
         self.server = uvicorn.Server(settings(self.app, limits))
 
     @contextlib.contextmanager

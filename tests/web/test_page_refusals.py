@@ -96,7 +96,8 @@ def test_size_limits(limited: TestClient) -> None:
 @pytest.mark.parametrize("limited", [{"jobs": 0}], indirect=True)
 def test_busy_says_when_to_come_back(limited: TestClient) -> None:
     for path in (READ, "/api/write", "/api/figure", "/api/segmentation", "/api/strokes/write"):
-        response = limited.post(path, json={"text": "a"})
+        body = {"text": "a"} if "write" not in path else {"model": 3} if "strokes" in path else {"prompt": "a"}
+        response = limited.post(path, json=body)
         assert response.status_code == 503
         assert response.headers["retry-after"] == "1"
         assert response.json()["error"] == "busy"

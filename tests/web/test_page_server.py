@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -28,7 +29,7 @@ from hmrnn.pretrained.text import TextModel
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module
 from hmrnn.web.limits import Limits
-from hmrnn.web.server import address, is_loopback, listen
+from hmrnn.web.server import Summed, address, is_loopback, listen, summing_up
 from hmrnn.web.shelf import Shelf, open_shelf
 
 
@@ -187,6 +188,23 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(server: Server, endle
     connection.close()
 
 
+def test_clients_that_do_not_read_give_their_places_to_others(shelf: Shelf, endless: dict[str, bool]) -> None:
+    with Server(shelf, Limits(jobs=1)).running() as server:
+        connection = server.post("/api/read", {"text": "a"})
+        until(lambda: server.worker.jobs == 1)
+        answers = []
+        until(lambda: answers.append(ask(server)) or answers[-1] == 200)
+        assert set(answers) <= {200, 503}
+        until(lambda: endless["closed"])
+        connection.close()
+
+
+def ask(server: Server) -> int:
+    """The status of a short answer."""
+    time.sleep(0.05)
+    return httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}, timeout=WAIT).status_code
+
+
 def test_slow_headers_are_cut_off(server: Server) -> None:
     connection = server.connect()
     connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
@@ -199,20 +217,112 @@ def test_slow_headers_are_cut_off(server: Server) -> None:
 
 
 def test_a_slow_body_is_told_so(server: Server) -> None:
-    connection = server.connect()
-    connection.sendall(
-        b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    )
-    answer = everything(connection)
+    answer = everything(slow_body(server))
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"error":"slow"' in answer
     assert server.worker.jobs == 0
 
 
-def test_what_is_no_http_is_refused(server: Server) -> None:
+def slow_body(server: Server) -> socket.socket:
+    """A connection on which the first byte of a body was sent."""
     connection = server.connect()
-    connection.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
-    assert everything(connection).startswith(b"HTTP/1.1 400")
+    connection.sendall(
+        b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    )
+    return connection
+
+
+def test_slow_bodies_take_no_place_in_the_queue(shelf: Shelf) -> None:
+    with Server(shelf, Limits(jobs=1, arriving=20)).running() as server:
+        slow = [slow_body(server) for _ in range(20)]
+        until(lambda: len(server.arrivals) == 20)
+        assert server.worker.jobs == 0
+        assert httpx.post(f"{server.url}/api/read", json={"text": "abc"}, timeout=WAIT).status_code == 200
+        answer = everything(slow[0])  # of 21 the one that began first
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b'"error":"slow"' in answer
+        assert len(server.arrivals) == 19
+        for connection in slow:
+            connection.close()
+        until(lambda: len(server.arrivals) == 0)
+
+
+def test_connections_without_a_request_make_room(shelf: Shelf) -> None:
+    with Server(shelf, Limits(connections=4)).running() as server:
+        state = server.server.server_state
+        silent = [server.connect() for _ in range(4)]
+        until(lambda: len(state.connections) == 4)
+        assert httpx.get(f"{server.url}/api/models", timeout=WAIT).status_code == 200
+        assert everything(silent[0]) == b""  # the one that was opened first
+        busy = [slow_body(server) for _ in range(4)]
+        until(lambda: len(server.arrivals) == 4)
+        answer = httpx.get(f"{server.url}/api/models", timeout=WAIT)
+        assert (answer.status_code, answer.json()["error"]) == (503, "busy")
+        assert answer.headers["retry-after"] == "1"
+        for connection in (*silent, *busy):
+            connection.close()
+
+
+NO_HTTP = (
+    b"\x16\x03\x01 this is no HTTP\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/one\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\n: no name\r\n\r\n",
+    b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
+)
+
+
+def test_what_is_no_http_is_refused_in_the_form_of_the_interface(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with summing_up():
+        for sent in NO_HTTP * 5:
+            with server.connect() as connection:
+                connection.sendall(sent)
+                head, _, body = everything(connection).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+            assert b"\r\ncontent-type: application/json" in head
+            assert b"\r\nx-content-type-options: nosniff" in head
+            assert json.loads(body)["error"] == "bad request"
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["Invalid HTTP request received.", f"{len(NO_HTTP) * 5 - 1} times: Invalid HTTP request received."]
+
+
+def test_a_body_that_is_no_http_ends_its_connection(server: Server, endless: dict[str, bool]) -> None:
+    """Also while the answer to another request on the same connection is being sent."""
+    head = b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with server.connect() as connection:
+        connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n")
+        assert everything(connection).startswith(b"HTTP/1.1 400")
+    with server.connect() as connection:
+        connection.sendall(head + b'Content-Length: 13\r\n\r\n{"text": "a"}' + b"no HTTP\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    until(lambda: server.worker.jobs == 0 and endless["closed"])
+
+
+def test_warnings_are_summed_up() -> None:
+    """One of a kind in a while; errors always."""
+    summed, shown = Summed(seconds=0.05), []
+
+    def say(level: int, text: str) -> None:
+        record = logging.LogRecord("uvicorn.error", level, "", 0, text, (), None)
+        if summed.filter(record):
+            shown.append(record.getMessage())
+
+    for _ in range(1000):
+        say(logging.WARNING, "bad")
+    say(logging.WARNING, "worse")
+    say(logging.ERROR, "a defect")
+    say(logging.ERROR, "a defect")
+    time.sleep(0.06)
+    say(logging.WARNING, "bad")
+    say(logging.WARNING, "bad")
+    assert shown == ["bad", "worse", "a defect", "a defect", "1,000 times: bad"]
+    assert summed.rest() == ["bad"]
+
+
+def test_large_headers_are_refused(server: Server) -> None:
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 40_000)
         assert everything(connection)[:12] in (b"HTTP/1.1 400", b"")

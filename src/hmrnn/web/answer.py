@@ -1,4 +1,4 @@
-"""The answer to a request that takes work: a place in the queue, the body, then the parts as they are made."""
+"""The answer to a request that takes work: the body, a place in the queue, then the parts as they are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hmrnn.errors import InputError
 from hmrnn.web import bodies
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
-from hmrnn.web.work import Busy, Job, Slices, TimeUp, Worker
+from hmrnn.web.work import Busy, Job, NotRead, Slices, TimeUp, Worker
 
 S = TypeVar("S")
 JSON = "application/json"
@@ -35,15 +35,15 @@ class Answer:
     An error before the first part has a status of its own; after it, it is the last line.
     """
 
-    def __init__(self, request: Request, endpoint: Endpoint, worker: Worker) -> None:
-        self.request, self.endpoint, self.worker = request, endpoint, worker
+    def __init__(self, request: Request, endpoint: Endpoint, worker: Worker, arrivals: Arrivals) -> None:
+        self.request, self.endpoint, self.worker, self.arrivals = request, endpoint, worker, arrivals
         self.limits = worker.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            wanted: Any = decode(await self.arrivals.body(self.request), self.endpoint.request)
+            bodies.check(wanted, self.limits)
             async with Job(self.worker) as job:
-                wanted: Any = decode(await read_body(self.request, self.limits), self.endpoint.request)
-                bodies.check(wanted, self.limits)
                 work = asyncio.ensure_future(self._stream(job, wanted, send))
                 gone = asyncio.ensure_future(_gone(receive))
                 try:
@@ -75,7 +75,7 @@ class Answer:
         try:
             async for item in job.run(self.endpoint.handler(wanted)):
                 await put(item)
-        except (InputError, TimeUp, Refusal) as error:
+        except (InputError, NotRead, TimeUp, Refusal) as error:
             refusal = self._refusal(error)
             if not started:
                 raise refusal from error
@@ -87,6 +87,8 @@ class Answer:
             return error
         if isinstance(error, TimeUp):
             return Refusal("time", f"this took longer than {self.limits.seconds:g} seconds; ask for less")
+        if isinstance(error, NotRead):
+            return Refusal("slow", "the answer must be read as it comes, while others wait for a place")
         return Refusal("bad request", str(error))
 
 
@@ -95,25 +97,50 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The whole body, if it is JSON, short enough and comes in time."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
-    too_large = Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
-    length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or len(length) > 20 or int(length) > limits.body:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.patience):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > limits.body:
-                    raise too_large
-    except TimeoutError as error:
-        late = f"the body must arrive within {limits.patience:g} seconds"
-        raise Refusal("slow", late, connection="close") from error
-    return bytes(body)
+class Arrivals:
+    """The bodies that are arriving. They take no place in the queue, so slow clients keep nobody from it.
+
+    When there are too many, the one that began first is refused: whoever sends at once is never that one.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._timers: dict[asyncio.Timeout, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    async def body(self, request: Request) -> bytes:
+        """The whole body, if it is JSON, short enough and comes in time."""
+        limits = self.limits
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise Refusal("type", "the body must be JSON, sent as application/json", connection="close")
+        too_large = Refusal("too large", f"a request may have {limits.body:,} bytes", connection="close")
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 20 or int(length) > limits.body:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(limits.patience) as timer:
+                self._make_room()
+                self._timers[timer] = None
+                try:
+                    async for piece in request.stream():
+                        body += piece
+                        if len(body) > limits.body:
+                            raise too_large
+                finally:
+                    self._timers.pop(timer, None)
+        except TimeoutError as error:
+            late = f"the body must arrive within {limits.patience:g} seconds, or sooner while many others do"
+            raise Refusal("slow", late, connection="close") from error
+        return bytes(body)
+
+    def _make_room(self) -> None:
+        while len(self._timers) >= self.limits.arriving:
+            oldest = next(iter(self._timers))
+            del self._timers[oldest]
+            oldest.reschedule(asyncio.get_running_loop().time())
 
 
 def decode(body: bytes, kind: type[S]) -> S:

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from hmrnn import __version__
 from hmrnn.data.text.reading import Reading
 from hmrnn.web import parts, strokes
-from hmrnn.web.answer import JSON, Answer, Endpoint
+from hmrnn.web.answer import JSON, Answer, Arrivals, Endpoint
 from hmrnn.web.bodies import DrawingRequest, FigureRequest, HandwritingRequest, Models, ReadRequest, WriteRequest
 from hmrnn.web.guard import LOOPBACK, Guard
 from hmrnn.web.limits import Limits
@@ -44,7 +44,7 @@ def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str]
     handlers: Any = {HTTPException: _http_error, Exception: _defect}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=page.lifespan)
     app.router.redirect_slashes = False
-    app.state.worker = page.worker
+    app.state.worker, app.state.arrivals = page.worker, page.arrivals
     return Guard(app, names)
 
 
@@ -53,7 +53,7 @@ class _Page:
 
     def __init__(self, shelf: Shelf, limits: Limits) -> None:
         self.shelf, self.limits = shelf, limits
-        self.worker = Worker(limits)
+        self.worker, self.arrivals = Worker(limits), Arrivals(limits)
         self.drawer = ThreadPoolExecutor(1, "hmrnn-figures")
         self.memories = [parts.Memory() for _ in shelf.entries]
         self.files = {
@@ -82,7 +82,7 @@ class _Page:
 
     def answer(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Any]]:
         async def handle(request: Request) -> Answer:
-            return Answer(request, endpoint, self.worker)
+            return Answer(request, endpoint, self.worker, self.arrivals)
 
         return handle
 

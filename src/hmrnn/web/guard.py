@@ -45,7 +45,7 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_ENCODED]
+                message["headers"] = [*message.get("headers", ()), *ENCODED]
             await send(message)
 
         values: dict[bytes, list[bytes]] = {b"host": [], b"origin": []}
@@ -65,7 +65,7 @@ class Guard:
             await self.app(scope, receive, guarded)
 
 
-_ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def _name(host: bytes) -> str | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
@@ -19,8 +22,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hmrnn.errors import InputError
 from hmrnn.web.app import application
-from hmrnn.web.guard import LOOPBACK
+from hmrnn.web.guard import ENCODED, LOOPBACK
 from hmrnn.web.limits import Limits
+from hmrnn.web.refusal import Refusal
 from hmrnn.web.shelf import open_shelf
 
 WARNING = (
@@ -43,8 +47,9 @@ def serve(sources: Sequence[str], *, host: str, port: int, names: Sequence[str],
             print(WARNING.format(host=host), file=sys.stderr)
         print(f"hmrnn explore: {', '.join(entry.name for entry in shelf.entries)}")
         print(f"open {address(host, port)} in a browser; Ctrl-C ends it", flush=True)
-        with noting_signals() as received:
-            uvicorn.Server(settings(app, limits)).run(sockets=[listener])
+        server = uvicorn.Server(settings(app, limits))
+        with noting_signals() as received, summing_up():
+            server.run(sockets=[listener])
     return 128 + received[0] if received else 0
 
 
@@ -52,14 +57,13 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     """The settings of uvicorn."""
     return uvicorn.Config(
         app,
-        http=protocol(limits.patience),
+        http=protocol(limits),
         ws="none",
         lifespan="on",
         log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=limits.connections,
         h11_max_incomplete_event_size=16_384,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=int(limits.seconds) + 5,
@@ -114,8 +118,56 @@ def noting_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def protocol(patience: float) -> type[H11Protocol]:
-    """HTTP of uvicorn with timeouts: ``patience`` seconds for a client to send its headers and to read its answer."""
+@contextlib.contextmanager
+def summing_up() -> Iterator[None]:
+    """Within it uvicorn repeats no warning; at the end the rest is summed up."""
+    logger, summed = logging.getLogger("uvicorn.error"), Summed()
+    logger.addFilter(summed)
+    try:
+        yield
+    finally:
+        logger.removeFilter(summed)
+        for line in summed.rest():
+            logger.warning(line)
+
+
+class Summed(logging.Filter):
+    """Lets one warning of each kind pass in a while; the next one says how often there was one in between."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self._due: dict[str, float] = {}
+        self._count: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        kind, now = record.getMessage(), time.monotonic()
+        self._count[kind] = self._count.get(kind, 0) + 1
+        if now < self._due.get(kind, 0.0):
+            return False
+        self._due[kind] = now + self.seconds
+        record.msg, record.args = self._said(kind), ()
+        return True
+
+    def rest(self) -> list[str]:
+        """What has not been said yet."""
+        return [self._said(kind) for kind in list(self._count)]
+
+    def _said(self, kind: str) -> str:
+        count = self._count.pop(kind)
+        return kind if count == 1 else f"{count:,} times: {kind}"
+
+
+def protocol(limits: Limits) -> type[H11Protocol]:
+    """HTTP of uvicorn with timeouts: ``patience`` seconds for a client to send its headers and to read its answer.
+
+    With more connections than allowed, the one that has been open longest without a request is closed. What is no HTTP
+    is refused as the interface refuses a request.
+    """
+    patience = limits.patience
+    opened: dict[Patient, None] = {}
 
     class Patient(H11Protocol):
         _request: asyncio.TimerHandle | None = None
@@ -124,14 +176,27 @@ def protocol(patience: float) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._request = self.loop.call_later(patience, transport.abort)
+            opened[self] = None
+            if len(opened) > limits.connections:
+                idle = next(one for one in opened if one.cycle is None or one.cycle.response_complete)
+                del opened[idle]
+                if idle is self:
+                    self._refuse(
+                        Refusal("busy", "too many connections at once; try again in a second", retry_after="1")
+                    )
+                else:
+                    idle.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            opened.pop(self, None)
             for timer in (self._request, self._answer):
                 if timer is not None:
                     timer.cancel()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
                 if self._request is not None:
@@ -139,6 +204,20 @@ def protocol(patience: float) -> type[H11Protocol]:
                     self._request = None
             elif self._request is None:  # the next request on this connection has begun
                 self._request = self.loop.call_later(patience, self.transport.abort)
+
+        def send_400_response(self, msg: str) -> None:
+            if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+                self.transport.abort()  # the answer before it is on its way
+            else:
+                self._refuse(Refusal("bad request", "this is not a request in HTTP/1.1"))
+
+        def _refuse(self, refusal: Refusal) -> None:
+            """Answer outside of a request, and close the connection."""
+            response = refusal.response()
+            lines = [f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}".encode(), b"connection: close"]
+            lines += [b": ".join(header) for header in (*response.raw_headers, *ENCODED)]
+            self.transport.write(b"\r\n".join([*lines, b"", bytes(response.body)]))
+            self.transport.close()
 
         def pause_writing(self) -> None:
             super().pause_writing()

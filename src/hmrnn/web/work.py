@@ -25,6 +25,14 @@ class TimeUp(Exception):
     """A job took longer than allowed."""
 
 
+class NotRead(Exception):
+    """A client did not take the items of its job while another waited for the place."""
+
+
+STUCK = 1.0
+"""Seconds after which the place of a job whose client takes no items may be given to another."""
+
+
 class Job:
     """Work for one request, as an async context manager.
 
@@ -40,6 +48,7 @@ class Job:
         self.work: Slices | None = None
         self.waiting: Future[Any] | None = None
         self.ready: collections.deque[bytes] = collections.deque()
+        self.full: float | None = None  # since when as many items as allowed wait for the client
         self.error: BaseException | None = None
         self.done = False
         self.left = False
@@ -106,15 +115,22 @@ class Worker:
     def take_place(self, job: Job) -> None:
         with self._changed:
             if len(self._places) >= self.limits.jobs:
-                raise Busy
+                before = time.monotonic() - STUCK
+                stuck = [one for one in self._places if one.full is not None and one.full < before]
+                if not stuck:
+                    raise Busy
+                self._end(min(stuck, key=lambda one: one.full or 0.0))
             self._places.add(job)
 
     def give_up_place(self, job: Job) -> None:
         with self._changed:
-            self._places.discard(job)
-            job.left = True
-            job.ready.clear()
-            self._changed.notify()
+            self._end(job)
+
+    def _end(self, job: Job) -> None:
+        self._places.discard(job)
+        job.left = True
+        job.ready.clear()
+        self._changed.notify()
 
     def hand_over(self, job: Job, work: Slices) -> None:
         with self._changed:
@@ -128,6 +144,7 @@ class Worker:
             if not job.ready:
                 return None, job.done
             self._changed.notify()
+            job.full = None
             return job.ready.popleft(), False
 
     def _loop(self) -> None:
@@ -137,6 +154,8 @@ class Worker:
                 job.waiting = item if isinstance(item, Future) else None
                 if isinstance(item, bytes) and item and not job.left:
                     job.ready.append(item)
+                    if len(job.ready) >= self.limits.ahead:
+                        job.full = time.monotonic()
                 job.error, job.done = error, done
                 if not done:
                     self._turns.append(job)
@@ -171,7 +190,7 @@ class Worker:
             close = getattr(job.work, "close", None)
             if close is not None:
                 close()
-            return None, TimeUp(), True
+            return None, NotRead() if job.left else TimeUp(), True
         try:
             return next(job.work), None, False
         except StopIteration:
