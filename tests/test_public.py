@@ -52,7 +52,7 @@ def test_operations_are_numbered() -> None:
         hmrnn.LanguageModel,
         hmrnn.HandwritingModel,
         hmrnn.nn.Attention,
-        hmrnn.nn.BidirectionalHMLSTM,
+        hmrnn.nn.Bidirectional,
         hmrnn.nn.ReadOut,
         hmrnn.nn.SequenceReadOut,
         hmrnn.nn.Stack,

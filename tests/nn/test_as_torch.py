@@ -68,7 +68,7 @@ def test_output_and_state_show_their_shapes() -> None:
     out, states = HMLSTM(3, 4, 2, bidirectional=True)(torch.nn.utils.rnn.pack_sequence([x[:, 0], x[:3, 1]]))
     assert repr(out).startswith("Output(hidden=[packed (8, 8), packed (8, 8)], ")
     one = "State(h=[(2, 4), (2, 4)], c=[(2, 4), (2, 4)], z=(2, 1), pending=None)"
-    assert repr(states) == f"States(forward={one}, reverse={one})"
+    assert repr(states) == f"States(ahead={one}, back={one})"
 
 
 @pytest.mark.parametrize("more", [{}, {"bidirectional": True}, {"flush": False, "top_down": "pending"}], ids=str)

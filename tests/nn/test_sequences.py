@@ -11,7 +11,7 @@ from torch import nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.recurrent import LSTM
-from hmrnn.nn.baselines.two_way import TwoWay
+from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.output import Operation
@@ -90,7 +90,7 @@ def test_a_writing_does_not_depend_on_the_others_in_the_batch(beam: int) -> None
 
 def test_two_way_baseline_is_torchs_bidirectional_lstm() -> None:
     torch.manual_seed(0)
-    one = TwoWay(lambda: LSTM(4, 5, 1))
+    one = Bidirectional(LSTM(4, 5, 1), LSTM(4, 5, 1))
     torch_lstm = nn.LSTM(4, 5, bidirectional=True)
     with torch.no_grad():
         for mine, suffix in ((one.ahead, "_l0"), (one.back, "_l0_reverse")):

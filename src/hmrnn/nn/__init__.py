@@ -6,7 +6,7 @@ They know neither files nor command-line flags.
 from hmrnn.nn.attention import Attention as Attention
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork as EchoStateNetwork
 from hmrnn.nn.baselines.echo_state import ridge_regression as ridge_regression
-from hmrnn.nn.bidirectional import BidirectionalHMLSTM as BidirectionalHMLSTM
+from hmrnn.nn.bidirectional import Bidirectional as Bidirectional
 from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.heads import ReadOut as ReadOut

@@ -1,8 +1,7 @@
-"""BidirectionalHMLSTM: one HM-LSTM per direction, for ``HMLSTM(..., bidirectional=True)``; stacks of networks."""
+"""Bidirectional: a network per direction, as ``HMLSTM(..., bidirectional=True)`` makes it; stacks of networks."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -13,20 +12,19 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output, pack_like, unpack
-from hmrnn.ops import LayerWeights, Options, State, streaming
+from hmrnn.ops import State
 
 
 class States(NamedTuple):
     """The states of a bidirectional network: a pair, one per direction."""
 
-    forward: State  # after the last step of each sequence
-    reverse: State  # after its first step, which the reverse direction reads last
+    ahead: State  # after the last step of each sequence
+    back: State  # after its first step, which is read last
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> States:
         """The states with ``function`` applied to each tensor."""
-        return States(self.forward.apply(function), self.reverse.apply(function))
+        return States(self.ahead.apply(function), self.back.apply(function))
 
     def detach(self) -> States:
         """The same values without their graph."""
@@ -55,92 +53,49 @@ def reverse_steps(a: Tensor, lengths: Tensor | Sequence[int] | None = None, batc
     return a.gather(time, source.view(*source.shape, *[1] * (a.dim() - 2)).expand(a.shape))
 
 
-class _ForwardDirection(HMLSTM):
-    """The network of the forward direction, whose ``__dict__`` it shares; a call of it reads in both directions.
+class Bidirectional(nn.Module):
+    """Two networks that read a sequence from its first step to its last and from its last to its first.
 
-    torch finds submodules by ``getattr`` (``get_submodule``, ``torch.func.functional_call``), and it calls ``forward``.
-    So ``rnn.forward``, the name of a submodule and of a method, must serve as both.
-    """
+    ``HMLSTM(..., bidirectional=True)`` makes one of two HM-LSTMs, which share no parameters. Options that both have,
+    such as ``batch_first``, ``engine`` and ``slope``, are read from the first and set in both.
 
-    __slots__ = ("both",)
-    both: Callable[..., Any]
+    Args:
+        ahead, back: the networks, made alike; the names of their parameters start with ``ahead.`` and ``back.``.
 
-    def __init__(self, rnn: BidirectionalHMLSTM) -> None:
-        object.__setattr__(self, "__dict__", rnn.directions[0].__dict__)
-        object.__setattr__(self, "both", functools.partial(type(rnn).forward, rnn))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.both(*args, **kwargs)
-
-
-def _of_both(name: str) -> Any:
-    """An attribute that both directions have: it is read from the forward one and set in both."""
-
-    def get(rnn: BidirectionalHMLSTM) -> Any:
-        return getattr(rnn.directions[0], name)
-
-    def set_both(rnn: BidirectionalHMLSTM, value: Any) -> None:
-        for direction in rnn.directions:
-            setattr(direction, name, value)
-
-    return property(get, set_both)
-
-
-class BidirectionalHMLSTM(HMLSTM):
-    """Two HM-LSTMs that read a sequence from its first step to its last and from its last to its first.
-
-    ``HMLSTM(..., bidirectional=True)`` makes one; the arguments are those of :class:`hmrnn.HMLSTM`. The two networks,
-    ``rnn.forward`` and ``rnn.reverse``, share no parameters: their names start with ``forward.`` and ``reverse.``.
-    Options such as ``batch_first``, ``engine`` and ``slope`` are those of both, and are set in both.
-
-    Inputs: as of HMLSTM, except
-        - **state**: a pair of states. The reverse direction starts from its own at the last step of each sequence.
-        - **boundaries**: (T, B, L-1, 2), forced in the forward direction and in the reverse one.
+    Inputs: as of the networks, except
+        - **state**: a pair of states. The network that reads back starts from its own at the last step of each
+          sequence.
+        - **boundaries**: (T, B, L-1, 2), forced in the first network and in the second.
 
     Outputs: out, state
-        - **out.hidden**: L tensors (T, B, 2 H_l), ``rnn.output_sizes``: h of the forward direction, then of the reverse
-          one, which has read the sequence from its end to this step.
+        - **out.hidden**: L tensors (T, B, 2 H_l), ``rnn.output_sizes``: h of the first network, then of the one that
+          reads back, which has read the sequence from its end to this step.
         - **out.boundaries**, **out.probabilities**: (T, B, L-1, 2), and **out.operations**: (T, B, L, 2); the last axis
-          is the direction. A boundary of the reverse direction ends a segment that is read backwards: the segment
+          is the direction. A boundary of the network that reads back ends a segment that is read backwards: the segment
           begins at this step.
-        - **state**: :class:`States`, a pair: of the forward direction after the last step, of the reverse direction
-          after the first.
+        - **state**: :class:`States`, a pair: of the first network after the last step, of the other after the first.
 
     The whole sequence has to be there, so there is no ``step``.
 
     Example::
 
         >>> rnn = hmrnn.HMLSTM(10, (20, 30), num_layers=2, bidirectional=True)
-        >>> out, (forward, reverse) = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
-        >>> [tuple(h.shape) for h in out.hidden], tuple(out.boundaries.shape), tuple(reverse.h[1].shape)
+        >>> out, (ahead, back) = rnn(torch.randn(50, 4, 10), lengths=[50, 20, 30, 7])
+        >>> [tuple(h.shape) for h in out.hidden], tuple(out.boundaries.shape), tuple(back.h[1].shape)
         ([(50, 4, 40), (50, 4, 60)], (50, 4, 1, 2), (4, 30))
     """
 
-    reverse: HMLSTM
-
-    def __init__(self, *args: Any, bidirectional: bool = True, **options: Any) -> None:
-        nn.Module.__init__(self)
-        if checks.truth("bidirectional", bidirectional) is False:
-            raise InputError("a BidirectionalHMLSTM reads in both directions; make an HMLSTM for one")
-        self._modules["forward"] = HMLSTM(*args, **options)
-        self._modules["reverse"] = HMLSTM(*args, **options)
-        self.__dict__["forward"] = _ForwardDirection(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "forward"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.__dict__["forward"] = _ForwardDirection(self)
+    def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
+        super().__init__()
+        self.ahead, self.back = ahead, back
 
     @property
-    def directions(self) -> tuple[HMLSTM, HMLSTM]:
-        """The networks of the forward and of the reverse direction."""
-        return cast(HMLSTM, self._modules["forward"]), cast(HMLSTM, self._modules["reverse"])
+    def directions(self) -> tuple[Any, Any]:
+        return self.ahead, self.back
 
     @property
     def output_sizes(self) -> tuple[int, ...]:
-        return tuple(2 * size for size in self.hidden_sizes)
+        return tuple(2 * size for size in self.directions[0].hidden_sizes)
 
     def reset_parameters(self) -> None:
         for direction in self.directions:
@@ -151,26 +106,14 @@ class BidirectionalHMLSTM(HMLSTM):
             direction.set_detector_bias(values)
 
     def detector_biases(self) -> list[nn.Parameter]:
-        """As of HMLSTM: those of the forward direction, then those of the reverse one."""
+        """As of HMLSTM: those of the first network, then those of the one that reads back."""
         return [bias for direction in self.directions for bias in direction.detector_biases()]
 
-    def layers(self) -> list[LayerWeights]:
-        """The parameters of each layer of the forward direction, then of the reverse one."""
-        return [weights for direction in self.directions for weights in direction.layers()]
+    def initial_state(self, batch_size: int) -> States:
+        """The states that both networks start from: zeros."""
+        return States(*(direction.initial_state(batch_size) for direction in self.directions))
 
-    def options(self) -> Options:
-        return self.directions[0].options()
-
-    @property
-    def parameter(self) -> Tensor:
-        return self.directions[0].parameter
-
-    def initial_state(self, batch_size: int) -> States:  # type: ignore[override]
-        """The states that both directions start from: zeros."""
-        one, other = (direction.initial_state(batch_size) for direction in self.directions)
-        return States(one, other)
-
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor | PackedSequence,
         state: tuple[State, State] | None = None,
@@ -180,12 +123,12 @@ class BidirectionalHMLSTM(HMLSTM):
         embedding: Tensor | None = None,
     ) -> tuple[Output, States]:
         packed = x if isinstance(x, PackedSequence) else None
-        x, lengths = unpack(x, lengths, self.batch_first)
         one, other = self.directions
+        x, lengths = unpack(x, lengths, one.batch_first)
         first, second = _pair(state)
-        alone = packed is None and checks.unbatched(self, x, embedding)
+        alone = packed is None and checks.unbatched(one, x, embedding)
         ahead, back = _per_direction(boundaries, alone)
-        batch_first = self.batch_first and not alone
+        batch_first = one.batch_first and not alone
 
         out, end = one(x, first, lengths, ahead, embedding=embedding)  # checks all of them before they are reversed
         steps = (None if a is None else reverse_steps(a, lengths, batch_first) for a in (x, back))
@@ -198,35 +141,26 @@ class BidirectionalHMLSTM(HMLSTM):
             torch.cat([h, reverse_steps(r, lengths, batch_first)], dim=-1) for h, r in zip(out.hidden, turned.hidden)
         )
         if packed is not None:
-            hidden = tuple(pack_like(h, packed, self.batch_first) for h in hidden)
+            hidden = tuple(pack_like(h, packed, batch_first) for h in hidden)
         others = (joined(name) for name in ("boundaries", "probabilities", "operations"))
         return type(out)(hidden, *others), States(end, start)
 
-    def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
-        raise InputError(
-            "a bidirectional network has no step: it reads a sequence from its end, too; give it the whole sequence"
-        )
 
-    def extra_repr(self) -> str:
-        return f"{self.directions[0].extra_repr()}, bidirectional=True"
+def _of_both(name: str) -> property:
+    """An attribute that both networks have: it is read from the first and set in both."""
 
-    def __repr__(self) -> str:
-        return f"HMLSTM({self.extra_repr()})" if type(self) is BidirectionalHMLSTM else super().__repr__()
+    def set_both(rnn: Bidirectional, value: Any) -> None:
+        for direction in rnn.directions:
+            setattr(direction, name, value)
+
+    return property(lambda rnn: getattr(rnn.ahead, name), set_both)
 
 
 for _name in (
-    "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "boundary", "on_copy", "flush", "copy",
-    "top_down", "detector_hidden", "batch_first", "weight_drop", "dropout", "zoneout", "engine", "rates",
-    "check_values", "slope", "temperature", "a", "tau",
+    "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "on_copy", "flush", "copy", "top_down",
+    "batch_first", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope", "temperature",
 ):  # fmt: skip
-    setattr(BidirectionalHMLSTM, _name, _of_both(_name))
-HMLSTM._bidirectional = BidirectionalHMLSTM
-
-
-def one_way(model: nn.Module) -> list[HMLSTM]:
-    """Every HM-LSTM in ``model`` that reads in one direction; of a bidirectional network, the two it consists of."""
-    found = (module for module in model.modules() if isinstance(module, HMLSTM))
-    return [module for module in found if not isinstance(module, BidirectionalHMLSTM)]
+    setattr(Bidirectional, _name, _of_both(_name))
 
 
 def _pair(state: tuple[State, State] | None) -> tuple[State | None, State | None]:
@@ -235,9 +169,7 @@ def _pair(state: tuple[State, State] | None) -> tuple[State | None, State | None
         return None, None
     if isinstance(state, State) or not isinstance(state, (tuple, list)) or len(state) != 2:
         got = f"{len(state)} of them" if type(state) in (tuple, list) else type(state).__name__
-        raise InputError(
-            f"state must be None or a pair of hmrnn.State, of the forward direction and of the reverse one; got {got}"
-        )
+        raise InputError(f"state must be None or a pair of hmrnn.State, one per direction; got {got}")
     return state[0], state[1]
 
 
@@ -280,7 +212,7 @@ class Stack(nn.Module):
         ((60, 60), (50, 4, 60))
     """
 
-    def __init__(self, networks: Sequence[HMLSTM]) -> None:
+    def __init__(self, networks: Sequence[Any]) -> None:
         super().__init__()
         if not networks:
             raise InputError("networks must hold at least one network")
@@ -297,7 +229,7 @@ class Stack(nn.Module):
     @property
     def output_sizes(self) -> tuple[int, ...]:
         """The sizes of ``outs[-1].hidden``."""
-        return cast(HMLSTM, self.networks[-1]).output_sizes
+        return cast(Any, self.networks[-1]).output_sizes
 
     def forward(
         self,

@@ -58,8 +58,6 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
 def _directions(out: Output) -> tuple[Output, Output]:
     """What each direction of a bidirectional network did, in the order in which it read the steps."""
     both = (out.boundaries, out.probabilities, out.operations)
-    if out.boundaries.dim() < 4:  # baselines, which do the same at every step
-        return out, out
     return Output(out.hidden, *(a[..., 0] for a in both)), Output(out.hidden, *(a[..., 1].flip(0) for a in both))
 
 

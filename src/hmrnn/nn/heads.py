@@ -67,7 +67,7 @@ def _layers(given: Any) -> Any:
     if isinstance(given, Output):
         return given.hidden
     if isinstance(given, States):
-        return [torch.cat(both, dim=-1) for both in zip(given.forward.h, given.reverse.h)]
+        return [torch.cat(both, dim=-1) for both in zip(given.ahead.h, given.back.h)]
     if isinstance(given, tuple) and any(isinstance(a, Output) for a in given):
         raise InputError("give out or state, not both: out, state = rnn(x)")
     if isinstance(given, Hidden):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
+from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
@@ -70,7 +71,7 @@ class HMLSTM(Sloped):
             :math:`h^{\ell+1}_{t-1}` and the gated :math:`h^{\ell-1}_t` side by side.
         batch_first: whether x and the output are (B, T, ...).
         bidirectional: whether a second network reads each sequence from its end to its start; shapes and names are
-            then those of :class:`hmrnn.nn.BidirectionalHMLSTM`.
+            then those of :class:`hmrnn.nn.Bidirectional`.
         weight_drop: probability that a weight in the gate rows of U and V is zero while training (DropConnect); drawn
             once per call, for all time steps and sequences.
         dropout: probability that a unit is zero for the gates of the layer above while training; drawn once per call
@@ -116,7 +117,6 @@ class HMLSTM(Sloped):
     """
 
     _recurrent_gain = RECURRENT_GAIN
-    _bidirectional: ClassVar[type[HMLSTM]]  # set by hmrnn.nn.bidirectional, which imports this module
 
     def __init__(
         self,
@@ -142,8 +142,7 @@ class HMLSTM(Sloped):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if truth("bidirectional", bidirectional):
-            raise InputError("bidirectional=True is for HMLSTM itself; derive from hmrnn.nn.BidirectionalHMLSTM")
+        truth("bidirectional", bidirectional)
         self.input_size = positive("input_size", input_size)
         self.num_layers = positive("num_layers", num_layers)
         self.num_boundaries = self.num_layers - 1
@@ -184,8 +183,10 @@ class HMLSTM(Sloped):
                 setattr(self, name, nn.ParameterList(getattr(w, name) for w in layers[:-1]))
         self.reset_parameters()
 
-    def __new__(cls, *args: Any, bidirectional: bool = False, **options: Any) -> HMLSTM:
-        return super().__new__(cls._bidirectional if cls is HMLSTM and bidirectional is True else cls)
+    def __new__(cls, *args: Any, bidirectional: bool = False, **options: Any) -> Any:
+        if bidirectional is True:
+            return Bidirectional(cls(*args, **options), cls(*args, **options))
+        return super().__new__(cls)
 
     __new__.__wrapped__ = __init__  # type: ignore[attr-defined]  # for inspect.signature
 
@@ -402,3 +403,8 @@ class HMLSTM(Sloped):
         if self.boundary not in DRAWN or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
+
+
+def hmlstms(model: nn.Module) -> list[HMLSTM]:
+    """Every HM-LSTM in ``model``; of a bidirectional network, both."""
+    return [module for module in model.modules() if isinstance(module, HMLSTM)]

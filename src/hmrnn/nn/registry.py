@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
@@ -17,7 +17,7 @@ from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
-from hmrnn.nn.baselines.two_way import TwoWay
+from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
 
@@ -48,7 +48,7 @@ def make_rnn(
         return HMLSTM(
             input_size, sizes, count, layer_norm=config.layer_norm, boundary=detectors.estimator,
             on_copy=detectors.on_copy, flush=config.flush, top_down=config.top_down, copy=config.copy,
-            detector_hidden=detectors.hidden, bidirectional=config.bidirectional, engine=engine,
+            detector_hidden=detectors.hidden, engine=engine,
         )  # fmt: skip
     kind, settings = BASELINES[config.rnn]
     return kind(input_size, sizes, count, engine=engine, **{name: getattr(config, name) for name in settings})
@@ -58,6 +58,6 @@ def make_encoder(
     input_size: int, config: ModelConfig, engine: str = "auto", detectors: DetectorConfig | None = None
 ) -> Any:
     """As :func:`make_rnn`; with ``config.bidirectional`` a network for each direction."""
-    if config.bidirectional and config.rnn != "hm-lstm":
-        return TwoWay(lambda: cast(Baseline, make_rnn(input_size, config, engine)))
+    if config.bidirectional:
+        return Bidirectional(*(make_rnn(input_size, config, engine, detectors) for _ in range(2)))
     return make_rnn(input_size, config, engine, detectors)

@@ -13,7 +13,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
-from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.text import TextModel
@@ -71,8 +71,8 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     if wrong:
         what = f"{wrong[0]} in {directory} is not finite, or holds more than {LARGEST:g}"
         raise InputError(f"{what}: this model has diverged; use an earlier checkpoint")
-    if isinstance(network.rnn, HMLSTM):
-        network.rnn.slope = network.rnn.slope  # the setter refuses a slope that is not positive and finite
+    for rnn in hmlstms(network):
+        rnn.slope = rnn.slope  # the setter refuses a slope that is not positive and finite
     network.to(place).eval()
     return _kind(saved.reads.modality)(network, saved.reads, saved.config, str(source))
 
@@ -107,8 +107,9 @@ def locate(source: str | Path) -> Path:
 def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel | SequenceModel:
     """The network that a checkpoint describes, without its weights."""
     network = make_model(saved.config, saved.reads, engine)
-    if isinstance(network.rnn, HMLSTM | LayerNormLSTM):
-        network.rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
+    for rnn in getattr(network.rnn, "directions", (network.rnn,)):
+        if isinstance(rnn, HMLSTM | LayerNormLSTM):
+            rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
     return network
 
 

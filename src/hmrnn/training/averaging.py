@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.hmlstm import hmlstms
 
 
 @torch.no_grad()
 def decay(model: nn.Module, share: Tensor | float) -> None:
     """Subtract ``share`` of every matrix; biases, gains, the detectors' rows and matrices and fixed weights stay."""
-    layers = [w for module in model.modules() if isinstance(module, HMLSTM) for w in module.layers()]
+    layers = [w for rnn in hmlstms(model) for w in rnn.layers()]
     rows = {id(a): 4 * w.hidden_size for w in layers for a in (w.U, w.V, w.W)}  # without the detector's
     rows |= {id(a): 0 for w in layers for a in (w.D1, w.D2)}
     for p in model.parameters():

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from hmrnn.analysis.baselines import entropy_rise, uncertainty
 from hmrnn.config import DetectorConfig, PullTo
-from hmrnn.nn.bidirectional import one_way
-from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.rates import distance
 from hmrnn.tasks.base import Loss
 
@@ -37,7 +36,7 @@ def count(rnn: Any) -> int:
 
 def expect(model: nn.Module, rates: tuple[float, ...]) -> None:
     """Tell the networks the target rates, by which "auto" chooses an engine on a GPU."""
-    for module in one_way(model):
+    for module in hmlstms(model):
         module.rates = rates
 
 
@@ -54,7 +53,7 @@ def bound_feedback(model: nn.Module, feedback: float, recurrence: float, good: T
     With a hidden layer the same holds for the columns of D1 that read h, each row weighed by D2 and by the largest
     slope of gelu.
     """
-    for module in one_way(model):
+    for module in hmlstms(model):
         for w in module.layers():
             for bound, matrix, first in ((feedback, w.V, w.hidden_size), (recurrence, w.U, 0)):
                 if bound == 0 or matrix is None or not w.has_detector:

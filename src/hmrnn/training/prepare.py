@@ -9,7 +9,7 @@ from torch import nn
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.bidirectional import one_way
+from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.training import detectors
 
 
@@ -27,8 +27,7 @@ def prepare(model: Any, config: Config) -> None:
         if hasattr(part, attribute):
             setattr(part, attribute, value)
         elif value > 0:
-            network = config.model.rnn + " in both directions" * config.model.bidirectional
-            where = network if part is model.rnn else f"a {type(part).__name__}"
+            where = config.model.rnn if part is model.rnn else f"a {type(part).__name__}"
             raise InputError(f"regularise.{setting} is not for {where}; it must be 0, and is {value}")
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
@@ -40,7 +39,7 @@ def prepare(model: Any, config: Config) -> None:
 @torch.no_grad()
 def start_gains(model: nn.Module, gain: float) -> None:
     """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
-    for module in one_way(model):
+    for module in hmlstms(model):
         if module.layer_norm:
             for parameter in (*module.gain_U, *module.gain_V):
                 parameter.fill_(gain)

@@ -16,8 +16,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.conditions import fitted
 from hmrnn.errors import InputError
-from hmrnn.nn.bidirectional import one_way
-from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
@@ -89,7 +88,7 @@ class Trainer:
 
     def _chosen_engine(self) -> str:
         batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)
-        for rnn in one_way(self.model):
+        for rnn in hmlstms(self.model):
             return choose_engine(rnn.engine, self.device, rnn.options(), batch=batch, sizes=rnn.hidden_sizes)
         return "torch"
 
@@ -380,8 +379,9 @@ class Trainer:
             self.task.own_share.fill_(linear(epoch, t.epochs, *t.scheduled_sampling))
         if self.config.train.start_from is None or d.slope[0] > 0:  # otherwise it stays as in the model to start from
             rnn.slope = annealed_slope(epoch, *d.slope)
-        if isinstance(rnn, HMLSTM) and rnn.tau is not None:
-            rnn.temperature = linear(epoch, self.config.train.epochs, *d.temperature)
+        for module in hmlstms(self.model):
+            if module.tau is not None:
+                module.temperature = linear(epoch, self.config.train.epochs, *d.temperature)
 
     def _set_rate(self) -> None:
         for group in self.optimizer.param_groups:
