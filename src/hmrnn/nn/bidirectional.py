@@ -158,7 +158,8 @@ def _of_both(name: str) -> property:
 
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "on_copy", "flush", "copy", "top_down",
-    "batch_first", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope", "temperature",
+    "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope",
+    "temperature",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))
 
