@@ -133,6 +133,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("train", "validate_every", -1, "train.validate_every must not be negative"),
     ("train", "validation_symbols", -1, "train.validation_symbols must not be negative"),
     ("train", "threads", -1, "train.threads must not be negative"),
+    ("train", "learning_rate", 1e16, "train.learning_rate must be at most 1e.15 in size; got 1e.16"),
     ("train", "threads", 1025, "train.threads must be at most 1024; got 1025"),
     ("train", "checkpoint_every", -1.0, "train.checkpoint_every must not be negative"),
     ("train", "cool_down", -0.5, "train.cool_down must not be negative; got -0.5"),

@@ -198,7 +198,7 @@ def test_bad_flags(runs: Path, kind: str, flags: list[str], message: str, capsys
 def test_bad_files(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "one.tsv").write_text("ab\tx\ncd\tx\n")
     assert tiny.hmrnn("train", "labels", tmp_path / "one.tsv", "--out", tmp_path / "run", *SMALL) == 2
-    assert capsys.readouterr().err == "hmrnn: one.tsv must hold two or more classes; got only the label 'x'\n"
+    assert capsys.readouterr().err == "hmrnn: one.tsv must hold two or more classes; got one class, the label 'x'\n"
     assert not (tmp_path / "run").exists()
     (tmp_path / "new.tsv").write_text("ab\teggs\n")
     assert tiny.hmrnn("predict", "-m", runs / "labels", tmp_path / "new.tsv") == 2

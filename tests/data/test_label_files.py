@@ -148,7 +148,7 @@ def test_errors_name_the_sequence_of_the_file(tmp_path: Path) -> None:
         (r"back\1slash.jsonl", [{"text": "ab", "label": "y[0]"}, {"text": "", "label": "x"}],
          r"sequence 2 of back\1slash.jsonl is an empty text; leave it out"),
         ("one.jsonl", [{"text": "ab", "label": "y[0]"}] * 2,
-         "one.jsonl must hold two or more classes; got only the label 'y[0]'"),
+         "one.jsonl must hold two or more classes; got one class, the label 'y[0]'"),
         ("label.jsonl", [{"text": "ab", "label": "X[1]"}, {"text": "b", "label": []}],
          "a label must be a string or a finite number; got [] as the answer to sequence 2 of label.jsonl"),
         ("tags.jsonl", [{"tokens": ["a", "b"], "tags": ["A"]}],

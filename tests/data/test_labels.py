@@ -72,7 +72,7 @@ def test_wrong_sequences_are_named(X: Any, message: str) -> None:
 TWO = ["ab", "ba", "aa", "bb"]
 BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("labels", TWO, ["x", "y"], {}, "4 sequences and 2 labels"),
-    ("labels", TWO, ["x"] * 4, {}, "only the label 'x'"),
+    ("labels", TWO, ["x"] * 4, {}, "one class, the label 'x'"),
     ("labels", TWO, ["x", "y", "x", None], {}, r"None as y\[3\]"),
     ("labels", TWO, ["x", 1, "x", 1], {}, "all strings or all numbers"),
     ("labels", TWO, [1.0, float("nan"), 2.0, 1.0], {}, "string or a finite number"),
@@ -96,7 +96,7 @@ BAD: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ("pairs", ["ab"] * 4, TWO, {}, "as the first sequences are all the same"),
     ("tags", TWO, [["x", "y"]] * 3, {}, "4 sequences and 3"),
     ("tags", TWO, [["x", "y"]] * 3 + [["x"]], {}, r"X\[3\] has 2 steps and y\[3\] 1 tags"),
-    ("tags", TWO, [["x", "x"]] * 4, {}, "only the tag 'x'"),
+    ("tags", TWO, [["x", "x"]] * 4, {}, "one class, the tag 'x'"),
     ("tags", TWO, [["x", "y"]] * 4, {"class_weight": "balanced"}, "labels of whole sequences"),
     ("numbers", TWO, [1, 2], {}, "^there must be one number per sequence; got 4 sequences and 2$"),
     ("numbers", TWO, [1, 2, "3", 4], {}, r"^y\[2\] must be a number, or a row of numbers; got '3'$"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import hmrnn
 from hmrnn.errors import InputError
@@ -105,8 +109,7 @@ def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
 
 
 def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
-    with pytest.raises(InputError, match=r"y holds 'third'.*'first', 'second'"):
-        classifier.score(["ab"], ["third"])
+    assert classifier.score(["ab"], ["third"]) == 0  # a label that training has not shown
     with pytest.raises(InputError, match="tokens such as 'the', and this model reads single characters"):
         classifier.predict([["the", "cat"]])
     assert len(classifier.predict([["a", "Br"]])) == 1  # a token that training has not shown
@@ -124,6 +127,104 @@ def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer:
         hmrnn.HMClassifier().predict(["ab"])
     with pytest.raises(InputError, match="no parameter 'size'"):
         hmrnn.HMClassifier().set_params(size=3)
+
+
+ESTIMATORS = [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMForecaster, hmrnn.HMTagger, hmrnn.HMTransducer]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_an_estimator_that_is_not_fitted_raises_the_error_of_scikit_learn(kind: Any) -> None:
+    from sklearn.exceptions import NotFittedError as Theirs
+
+    for use in ("predict", "score", "explain", "save"):
+        with pytest.raises(Theirs, match="call fit") as info:
+            getattr(kind(), use)(*[["ab"]] * (2 if use == "score" else 1))
+        for error in (info.value, pickle.loads(pickle.dumps(info.value))):
+            assert isinstance(error, Theirs)
+            assert isinstance(error, NotFittedError)
+            assert isinstance(error, InputError)
+            assert str(error) == str(info.value)
+
+
+def test_without_scikit_learn_the_error_is_the_packages_own() -> None:
+    code = (
+        "import sys, hmrnn\ntry: hmrnn.HMClassifier().predict(['ab'])\nexcept hmrnn.InputError as error: print(error)"
+    )
+    code += "\nassert 'sklearn' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "this HMClassifier is not fitted yet; call fit first\n"
+
+
+LENGTHS = "series may be of any length, and n_features_in_ counts channels"
+OBJECTS = "numbers in arrays of objects are not read; the error says the dtype"
+EMPTY = "a series has steps, not features"
+EXPECTED: dict[Any, dict[str, str]] = {
+    hmrnn.HMClassifier: {
+        "check_n_features_in_after_fitting": LENGTHS,
+        "check_n_features_in": LENGTHS,
+        "check_sample_weight_equivalence_on_dense_data": "batches are drawn from other sequences",
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_classifiers_train": "one epoch does not learn it",
+        "check_class_weight_classifiers": "one epoch does not learn it",
+        "check_classifiers_regression_target": "numbers may be labels",
+        "check_supervised_y_2d": "a column of labels is read without a warning",
+    },
+    hmrnn.HMRegressor: {
+        "check_n_features_in_after_fitting": LENGTHS,
+        "check_n_features_in": LENGTHS,
+        "check_sample_weight_equivalence_on_dense_data": "batches are drawn from other sequences",
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_regressors_train": "one epoch does not learn it",
+        "check_fit2d_1sample": "a sequence is held out, and one alone cannot be",
+    },
+    hmrnn.HMForecaster: {
+        "check_n_features_in_after_fitting": "the error is about channels",
+        "check_complex_data": OBJECTS,
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_methods_sample_order_invariance": "rows are steps of one series",
+        "check_methods_subset_invariance": "rows are steps of one series",
+        "check_fit2d_1sample": "rows are steps of one series",
+        "check_fit1d": "an array (time,) is one series",
+        "check_fit2d_predict1d": "an array (time,) is one series",
+    },
+}
+"""What scikit-learn's checks ask for that these estimators do not do, and why."""
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.filterwarnings("ignore")
+def test_the_checks_of_scikit_learn(kind: Any) -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    small = {"rnn": "lstm", "num_layers": 1, "hidden_size": 4, "epochs": 1, "batch_size": 64}
+    estimator = kind(steps=2, window=4, **small) if kind is hmrnn.HMForecaster else kind(**small)
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert sum(each["status"] == "passed" for each in found) >= 28
+    failed = {each["check_name"]: each["exception"] for each in found if each["status"] == "failed"}
+    assert failed.keys() <= EXPECTED[kind].keys(), failed
+
+
+@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMForecaster])
+def test_what_an_array_holds_is_said(kind: Any) -> None:
+    y = None if kind is hmrnn.HMForecaster else [0, 1] * 8
+    rows = np.arange(16 * 5.0).reshape(16, 5)
+    for wrong in (rows.astype(object), rows.astype(complex)):
+        with pytest.raises(InputError, match=str(wrong.dtype)):
+            kind(epochs=1).fit(wrong, y)
+    with pytest.raises(InputError, match="X is sparse, and sparse data are not supported"):
+        kind(epochs=1).fit(torch.tensor(rows).to_sparse(), y)
+
+
+@pytest.mark.parametrize(("kind", "X", "y"), [(hmrnn.HMClassifier, TEXTS, LABELS), (hmrnn.HMTagger, SENTENCES, TAGS)])
+def test_a_fit_that_diverges_names_parameters_of_the_estimator(kind: Any, X: Any, y: Any) -> None:
+    model = kind(**{**SMALL, "epochs": 3}, learning_rate=1e12)
+    with pytest.raises(InputError, match=r"not finite at step .*; fit again with a lower learning_rate$") as info:
+        model.fit(X, y)
+    assert "train." not in str(info.value)
+    assert "clip_norm" not in str(info.value)
 
 
 @pytest.mark.gpu

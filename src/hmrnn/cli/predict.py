@@ -133,7 +133,8 @@ def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:
                 "sentences, one on each line, can be given by standard input (-)"
             )
     typed = [[known.get(str(label), label) for label in row] for row in rows]
-    reads.answer_indices(typed, names.y.whole)
+    if all((row < 0).all() for row in reads.answer_indices(typed)):
+        reads.class_indices(typed[0], names.y.whole)  # raises
     return typed
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from hmrnn.errors import InputError
 
 LARGEST = 2**31 - 1
+LARGEST_NUMBER = 1e15
 FILE_NAMES = ("path", "condition", "cache", "start_from")
 """Settings that name files, which need not be UTF-8."""
 
@@ -39,11 +40,12 @@ seed = functools.partial(_require, lambda value: 0 <= value <= 2**62, "lie betwe
 
 
 def finite(part: str, section: Any) -> None:
-    """JSON has no infinity, so a run with one could not be read again."""
+    """JSON has no infinity, so a run with one could not be read again; float32 holds no products of larger numbers."""
     for field in dataclasses.fields(section):
         for value in _values(section, field.name):
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InputError(f"{part}.{field.name} must be finite; got {value}")
+            if isinstance(value, float) and not abs(value) <= LARGEST_NUMBER:
+                rule = f"at most {LARGEST_NUMBER:g} in size" if math.isfinite(value) else "finite"
+                raise InputError(f"{part}.{field.name} must be {rule}; got {value}")
 
 
 def typed(part: str, section: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +15,19 @@ E = TypeVar("E", bound="Estimator")
 
 
 class NotFittedError(InputError, AttributeError):
-    """``fit`` has not been called yet."""
+    """``fit`` has not been called yet. Once scikit-learn is imported, it is also that package's error."""
+
+
+def not_fitted(message: str) -> NotFittedError:
+    """The error to raise."""
+    theirs = sys.modules.get("sklearn.exceptions")
+    return NotFittedError(message) if theirs is None else _of_both(theirs.NotFittedError)(message)
+
+
+@functools.cache
+def _of_both(theirs: type) -> Any:
+    # a class made here could not be pickled, as it has no name in a module
+    return type("NotFittedError", (NotFittedError, theirs), {"__reduce__": lambda self: (not_fitted, self.args)})
 
 
 class Estimator:
@@ -21,6 +35,8 @@ class Estimator:
 
     _kind: Literal["classifier", "regressor"] | None = None
     """What scikit-learn calls the kind of estimator."""
+    _takes_rows = False
+    """Whether ``fit`` takes an array (n, time) as n series of one channel, or as one of several channels."""
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -56,7 +72,7 @@ class Estimator:
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+            raise not_fitted(f"this {type(self).__name__} is not fitted yet; call fit first")
 
     def __sklearn_tags__(self) -> Any:
         """The estimator's tags, which only scikit-learn asks for."""
@@ -68,7 +84,7 @@ class Estimator:
             transformer_tags=None,
             classifier_tags=utils.ClassifierTags() if self._kind == "classifier" else None,
             regressor_tags=utils.RegressorTags() if self._kind == "regressor" else None,
-            input_tags=utils.InputTags(two_d_array=False, three_d_array=True, string=self._kind is not None),
+            input_tags=utils.InputTags(two_d_array=self._takes_rows, three_d_array=True, string=self._kind is not None),
         )
 
 

@@ -69,6 +69,7 @@ class HMClassifier(SequenceEstimator):
     _modality = "labels"
     _model = LabelModel
     _kind = "classifier"
+    _takes_rows = True
     # parameters beside those of SequenceEstimator
     read_out: str
     attend: str

@@ -58,6 +58,7 @@ class HMForecaster(SequenceEstimator):
 
     _modality = "series"
     _model = ForecastModel
+    _takes_rows = True
     bidirectional = False  # it would read what it has to predict
     # parameters beside those of SequenceEstimator
     steps: int

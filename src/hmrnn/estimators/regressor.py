@@ -52,6 +52,7 @@ class HMRegressor(SequenceEstimator):
     _modality = "numbers"
     _model = NumberModel
     _kind = "regressor"
+    _takes_rows = True
     # parameters beside those of SequenceEstimator
     read_out: str
     attend: str

@@ -28,6 +28,7 @@ from hmrnn.presets import PRESETS
 from hmrnn.pretrained.labelled import LabelledModel
 from hmrnn.pretrained.load import load
 from hmrnn.tasks.base import ERRORS
+from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -148,14 +149,17 @@ class SequenceEstimator(Estimator):
             with _parameters():
                 trainer = Trainer(trained, corpus, device)
             best, curve = copy.deepcopy(trainer.model.state_dict()), []
-            for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
-                if event["event"] == "valid":
-                    curve.append(event["nats"])
-                    if event["best"]:
-                        best = copy.deepcopy(trainer.model.state_dict())
-                    self._show(event, "validation" if corpus.held_out else "training part")
-                elif event["event"] == "end" and event["signal"] is not None:
-                    raise KeyboardInterrupt(f"fit was stopped by {event['signal']}")
+            try:
+                for event in train(trainer, RunDirectory(Path(os.devnull), writer=False)):
+                    if event["event"] == "valid":
+                        curve.append(event["nats"])
+                        if event["best"]:
+                            best = copy.deepcopy(trainer.model.state_dict())
+                        self._show(event, "validation" if corpus.held_out else "training part")
+                    elif event["event"] == "end" and event["signal"] is not None:
+                        raise KeyboardInterrupt(f"fit was stopped by {event['signal']}")
+            except Diverged as error:
+                raise InputError(f"{error.trouble}; fit again with a lower learning_rate") from error
         network = trainer.model
         network.load_state_dict(best)
         self.model_: Any = self._model(network.eval(), corpus.reads, config)

@@ -99,9 +99,9 @@ class LabelModel(LabelledModel):
         return cast(np.ndarray, self.classes[self.predict_proba(X).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right labels. One that training has not shown counts as wrong; InputError if all are such."""
+        """The share of right labels. One that training has not shown counts as wrong."""
         chances = self.predict_proba(X)
-        (wanted,) = self.labelling.answer_indices([check_labels(y, len(chances))], "y")
+        (wanted,) = self.labelling.answer_indices([check_labels(y, len(chances))])
         weights = check_weights(sample_weight, len(chances))
         return float(np.average(chances.argmax(axis=1) == wanted, weights=weights))
 
@@ -243,7 +243,7 @@ class TagModel(LabelledModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right tags. One that training has not shown counts as wrong; InputError if all are such."""
         items = self._items(X)
-        wanted = self.labelling.answer_indices(check_tags(y, items), "y")
+        wanted = self.labelling.answer_indices(check_tags(y, items))
         weights = check_weights(sample_weight, len(items))
         right = {k: int((tags == wanted[k]).sum()) for k, tags, _, _ in self._tags(items)}
         total = sum(weights[k] * len(one) for k, one in enumerate(wanted))

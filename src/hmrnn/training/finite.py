@@ -10,8 +10,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hmrnn.errors import InputError
+
 IN_A_ROW = 100
 """Number of updates in a row that are not finite after which a run that skips them ends."""
+
+
+class Diverged(InputError):
+    """A run that ends because something is not finite; ``trouble`` says what, the message also what to do."""
+
+    def __init__(self, trouble: str, advice: str) -> None:
+        super().__init__(f"{trouble}; {advice}")
+        self.trouble = trouble
 
 
 class Watch:

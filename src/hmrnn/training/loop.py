@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hmrnn.errors import InputError
+from hmrnn.training.finite import Diverged
 from hmrnn.training.processes import agree
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -105,7 +105,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
 
 
 def _check_finite(trainer: Trainer, run: RunDirectory, measure: float = 0.0) -> None:
-    """Raise InputError, with advice, if an update, a weight or a validation is not finite and that ends the run."""
+    """Raise Diverged if an update, a weight or a validation is not finite and that ends the run."""
     t, step, watch = trainer.config.train, trainer.progress.step, trainer.watch
     trouble = watch.trouble(step, t.skip_nonfinite)
     weights = trainer.model.named_parameters()
@@ -119,4 +119,4 @@ def _check_finite(trainer: Trainer, run: RunDirectory, measure: float = 0.0) -> 
         lower = "detectors.bias, train.recurrent_gain or detectors.bounds"
     skip = "" if t.skip_nonfinite or wrong else ", or skip such updates by train.skip_nonfinite"
     intact = f" (the last checkpoint in {run.path} is intact; the run can be resumed from it)" if run.states() else ""
-    raise InputError(f"{trouble}; start again with a lower {lower}{skip}{intact}")
+    raise Diverged(trouble, f"start again with a lower {lower}{skip}{intact}")

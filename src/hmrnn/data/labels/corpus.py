@@ -12,7 +12,18 @@ import numpy as np
 
 from hmrnn.data.labels.labelling import Labelling, Modality
 from hmrnn.data.labels.numbers import Numbers, check_numbers, check_step_numbers, listed, per_step
-from hmrnn.data.labels.sequences import ARGUMENTS, PER_STEP, Item, Name, Names, check_text, columns, sequences
+from hmrnn.data.labels.sequences import (
+    ARGUMENTS,
+    PER_STEP,
+    Item,
+    Name,
+    Names,
+    check_given,
+    check_text,
+    columns,
+    iterable,
+    sequences,
+)
 from hmrnn.errors import InputError
 
 FEW = 300
@@ -98,7 +109,7 @@ def make_corpus(
     sequences. ``spelled``: read tokens character by character; None: if any token has more than one and each token an
     answer. ``names``: what errors call X and y.
     """
-    X = list(X) if isinstance(X, Iterator) else X
+    X, y = list(X) if isinstance(X, Iterator) else iterable(X), iterable(y)
     inputs = sequences(X, names.X, tokens=True if spelled else None)
     text, channels, rows, classes, steps = False, columns(next(iter(X))), False, [], modality == "tags"
     about = f"; {PER_STEP}" if hasattr(X, "columns") else ""
@@ -161,7 +172,7 @@ def _classes(modality: Modality, targets: Sequence[Sequence[Any]], name: Name) -
     classes = sorted_classes([label for one in targets for label in one])
     if len(classes) < 2:
         what = {"labels": "label", "tags": "tag", "pairs": "symbol to write"}[modality]
-        raise InputError(f"{name.whole} must hold two or more classes; got only the {what} {classes[0]!r}")
+        raise InputError(f"{name.whole} must hold two or more classes; got one class, the {what} {classes[0]!r}")
     if modality == "labels" and len(classes) == len(targets) > 2 and any(map(_fractional, classes)):
         raise InputError(
             f"{name.whole} must hold classes, and every number in it is another; to predict measurements, use "
@@ -221,6 +232,7 @@ def _listed(y: Any, name: str, what: str) -> list[Any]:
     """``y`` as a list of plain values."""
     if hasattr(y, "tolist"):
         y = y.tolist()
+    check_given(y)
     if isinstance(y, str | bytes | Mapping | Set) or not hasattr(y, "__iter__"):  # a set has no order
         raise InputError(f"{name} must be a list of {what}; got {type(y).__name__}")
     return [one.item() if isinstance(one, np.generic) else one for one in y]
@@ -244,7 +256,7 @@ def check_weights(given: Any, count: int) -> np.ndarray:
         raise InputError(f"sample_weight must hold {count} numbers, one per sequence; got {given!r:.60}") from error
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
         raise InputError(
-            f"sample_weight must hold {count} numbers, one per sequence, none negative and not all 0; got shape "
+            f"sample_weight must hold {count} numbers, one per sequence, none negative and not all zero; got shape "
             f"{weights.shape}"
         )
     _check_sizes(weights, "sample_weight")

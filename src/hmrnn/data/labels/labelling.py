@@ -152,12 +152,9 @@ class Labelling:
                 raise InputError(f"{name} holds {label!r}, which is none of the classes of this model: {known}")
         return np.array([self._classes[label] for label in plain], np.int64)
 
-    def answer_indices(self, rows: Sequence[Sequence[Any]], name: str) -> list[np.ndarray]:
-        """The indices of the right answers, -1 for those that training has not shown; InputError if it showed none."""
-        found = [np.array([self._classes.get(label, -1) for label in row], np.int64) for row in rows]
-        if all((row < 0).all() for row in found):
-            self.class_indices(rows[0], name)  # raises
-        return found
+    def answer_indices(self, rows: Sequence[Sequence[Any]]) -> list[np.ndarray]:
+        """The indices of the right answers, -1 for those that training has not shown."""
+        return [np.array([self._classes.get(label, -1) for label in row], np.int64) for row in rows]
 
     def describe(self) -> str:
         """What the model reads and answers, for people."""

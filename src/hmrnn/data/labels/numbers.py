@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.data.labels.sequences import ARGUMENTS, Item, Name, Names, about_columns, number_array, scale_of, scaled
+from hmrnn.data.labels.sequences import (
+    ARGUMENTS,
+    Item,
+    Name,
+    Names,
+    about_columns,
+    check_given,
+    number_array,
+    scale_of,
+    scaled,
+)
 from hmrnn.errors import InputError
 
 _LARGEST = 1e100
@@ -70,6 +80,7 @@ class Numbers:
 
 def listed(y: Any, name: Name = ARGUMENTS.y) -> Any:
     """y as an array or a table of numbers, or as a list of what it holds; InputError if it is neither."""
+    check_given(y)
     if isinstance(y, str | bytes | Mapping | Set) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
         raise InputError(f"{name.whole} must be a list of numbers; got {type(y).__name__}")
     if hasattr(y, "__array__"):

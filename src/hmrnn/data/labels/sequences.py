@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from hmrnn.errors import InputError
 
@@ -64,10 +65,12 @@ def sequences(
     """
     if isinstance(X, str | bytes):
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got one text: put it into a list")
+    check_not_sparse(X, name.whole)
+    X = iterable(X)
     # of a list NumPy would make a copy, in which each text has the memory of the longest
     whole = None if isinstance(X, list | tuple) else number_array(X)
     if whole is not None and whole.ndim < 2 and whole.size:
-        what = f"numbers of shape {whole.shape}"
+        what = f"numbers of shape {whole.shape}. Reshape your data: numbers[None] is one series"
         raise InputError(f"{name.whole} must be a list of sequences ({_WANTED}); got {what}")
     if hasattr(X, "columns") and whole is None:
         raise InputError(
@@ -96,6 +99,30 @@ def sequences(
                 f"all series must have as many channels; {name[0]} has {first.shape[1]} and {name[k]} {one.shape[1]}"
             )
     return found
+
+
+def check_not_sparse(X: Any, name: str) -> None:
+    """InputError if X is a sparse matrix, as of SciPy or torch."""
+    if hasattr(X, "toarray") or getattr(X, "layout", torch.strided) != torch.strided:
+        raise InputError(f"{name} is sparse, and sparse data are not supported; give it by .toarray() or .to_dense()")
+
+
+def iterable(given: Any) -> Any:
+    """``given``, as an array if it can be one and cannot be iterated over."""
+    return np.asarray(given) if hasattr(given, "__array__") and not isinstance(given, Iterable) else given
+
+
+def check_given(y: Any) -> None:
+    """InputError if there is no y."""
+    if y is None:
+        raise InputError("fitting requires y to be passed, but the target y is None")
+
+
+def kind_of(one: Any) -> str:
+    """What messages call a value: its type, of an array also the dtype."""
+    if not isinstance(one, np.ndarray):
+        return type(one).__name__
+    return f"an array of {one.dtype}" + (". Complex data not supported" if one.dtype.kind == "c" else "")
 
 
 def columns(one: Any) -> tuple[str, ...]:
@@ -152,7 +179,7 @@ def _item(one: Any, name: str, tokens: bool | None) -> Item:
             step = numbers.index(False)
             got = reprlib.repr(one[step])
             raise InputError(f"{name} must hold numbers alone; got {got} at step {step + 1}; fill gaps")
-        got = type(one).__name__ if array is None else f"shape {array.shape}" if array.ndim else repr(one)
+        got = kind_of(one) if array is None else f"shape {array.shape}" if array.ndim else repr(one)
         raise InputError(f"{name} must be one of {_WANTED}; got {got}{about_columns(one)}")
     if len(array) == 0:
         raise InputError(f"{name} is empty; leave it out")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from hmrnn.data.labels.sequences import about_columns, columns, for_numpy, in_order
+from hmrnn.data.labels.sequences import about_columns, check_not_sparse, columns, for_numpy, in_order
 from hmrnn.errors import InputError
 
 Series = np.ndarray | Tensor | Sequence[Any]
@@ -32,6 +32,7 @@ def series_of(X: Series, channels: tuple[str, ...] = (), *, least: int = 2) -> G
 
     Channels of tables are taken by their names, in the order ``channels`` or, without it, in that of the first table.
     """
+    check_not_sparse(X, "X")
     if isinstance(X, Mapping | Set):  # a set has no order
         raise InputError(f"X must be an array (time, channels) or a list of them; got {type(X).__name__}")
     parts = None if hasattr(X, "shape") or not isinstance(X, Iterable) else list(X)
