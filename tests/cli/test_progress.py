@@ -17,6 +17,7 @@ from hmrnn.config import DataConfig
 from hmrnn.data import Corpus
 from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.training.loop import train
+from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 
 
@@ -73,20 +74,38 @@ def test_without_a_terminal_training_soon_says_how_long_it_takes(
     assert lines[-1].startswith("epoch 3.00  step 30 of 30, 0 s left")
 
 
+@pytest.mark.parametrize("sizes", [(4,), tuple(range(3, 15))])
+def test_many_layers_are_summed_up(sizes: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer, run = tiny.trainer(tiny.config(epochs=1, num_layers=12, hidden_size=sizes)), RunDirectory(tmp_path)
+    with run.open():
+        progress.follow(train(trainer, run), trainer, run, quiet=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(map(len, lines)) < 4000
+    assert ("4 (12 of them)" if len(sizes) == 1 else "3, 4, ..., 14 (12 in all)") in lines[1]
+    changed = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "detector"]
+    assert f"and {len(changed) - 4} detectors more, " in "\n".join(lines)
+    assert any("z1=" in line and "z11=" in line and "z9=" not in line for line in lines)
+
+
 def test_the_command_to_try_suits_the_run() -> None:
     config = tiny.config()
     lines = dataclasses.replace(config, data=DataConfig(format="lines"))
     told = dataclasses.replace(lines, model=dataclasses.replace(config.model, classes=("New Zealand", "Norway")))
     numbers = dataclasses.replace(lines, model=dataclasses.replace(config.model, condition_numbers=2))
-    text = 'on über "die" Straße läuft die Katze und schläft'  # its first word is cut off
+    text = "on über die Straße läuft die Katze und schläft"  # its first word is cut off
     vocabulary = Vocabulary("characters", tuple(sorted(set(text))))
     corpus = Corpus("katze", vocabulary, *[vocabulary.encode(text)] * 3, {})
     commands = [next_command(one, Path("runs/a"), corpus) for one in (config, lines, told, numbers)]
     generate = "hmrnn generate -m runs/a --samples 5"
-    assert commands[0] == "hmrnn segment -m runs/a 'über \"die\" Straße läuft die Katze und'"
+    assert commands[0] == "hmrnn segment -m runs/a 'über die Straße läuft die Katze und'"
     unspaced = dataclasses.replace(corpus, valid=corpus.vocabulary.encode("Straße" * 9))
     assert next_command(config, Path("runs/a"), unspaced).endswith(f" '{'Straße' * 6}Stra'")
-    for odd, shown in (("  \n ", "TEXT"), ("a -m \x1b[31mb\x00c d", "'m [31mb c d'")):
+    code = "def f(x):\n    return '| ' + \"'\" + x  # adds a bar, and the sign before it\n"
+    for odd, shown in (
+        ("  \n ", "TEXT"), ("a -m \x1b[31mb\x00c d", "'c d'"), ("| \"'\"'+'\"'\"' 12 34", "TEXT"),
+        (code, "'adds a bar, and the sign before it'"), ("1 2 हिन्दी में लिखा है 3", "'हिन्दी में लिखा है'"),
+        ("$(reboot) `ls` a; b", "ls"),
+    ):  # fmt: skip
         vocabulary = Vocabulary("characters", tuple(sorted(set(odd))))
         found = dataclasses.replace(corpus, vocabulary=vocabulary, valid=vocabulary.encode(odd))
         assert next_command(config, Path("runs/a"), found) == f"hmrnn segment -m runs/a {shown}"

@@ -19,10 +19,14 @@ from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.nn.models import MANY, shown_sizes
 from hmrnn.tasks.base import ERRORS, Task
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import discard_stdout
+
+TOLD = 4
+"""Detectors of an epoch that are told of one by one."""
 
 
 def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory, *, quiet: bool) -> dict[str, Any]:
@@ -50,10 +54,14 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         TimeRemainingColumn(), TextColumn("left  {task.fields[state]}"),
     )  # fmt: skip
     event: dict[str, Any] = {}
+    told = 0  # detectors in a row
     began, first, due = monotonic(), trainer.progress.step + 1, monotonic() + FIRST
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=total, epoch=0.0, state="")
         for event in events:
+            if event["event"] != "detector" and told > TOLD:
+                show(f"and {told - TOLD} detectors more, which {run.path}/metrics.jsonl names", "yellow")
+            told = told + 1 if event["event"] == "detector" else 0
             if event["event"] == "step":
                 began = monotonic() if event["step"] <= first else began
                 progress.update(bar, completed=event["step"], epoch=event["epoch"])
@@ -73,7 +81,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                     f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}{wrong}, "
                     f"boundary rates {_rates(event['rates'])}, learning rate {event['learning_rate']:g}{mark}"
                 )
-            elif event["event"] == "detector":
+            elif event["event"] == "detector" and told <= TOLD:
                 style = "green" if event["condition"] == "alive" else "yellow"
                 show(f"epoch {event['epoch']:.2f}  {with_flags(event['message'], flags_of(Config))}", style)
     if event["signal"] is None:
@@ -117,7 +125,7 @@ def _printer(console: Console) -> Callable[..., None]:
 
 def _headline(trainer: Trainer, run: RunDirectory) -> str:
     parameters = sum(p.numel() for p in trainer.model.parameters())
-    sizes = ", ".join(map(str, trainer.model.rnn.hidden_sizes))
+    sizes = shown_sizes(trainer.model.rnn.hidden_sizes)
     processes = f", {trainer.world} processes" if trainer.world > 1 else ""
     return (
         f"{trainer.task.describe()}\n"
@@ -134,4 +142,5 @@ def _state(event: dict[str, Any], task: Task) -> str:
 
 
 def _rates(rates: list[float] | tuple[float, ...]) -> str:
-    return " ".join(f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)) or "none"
+    shown = [f"z{l}={rate:.3f}" for l, rate in enumerate(rates, start=1)]
+    return " ".join(shown if len(shown) < MANY else [*shown[:2], "...", shown[-1]]) or "none"

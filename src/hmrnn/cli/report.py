@@ -24,6 +24,7 @@ from hmrnn.data.text.lines import split_lines
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import find
 from hmrnn.inference.segment import segment_many
+from hmrnn.nn.models import shown_sizes
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.strokes import writing
@@ -131,7 +132,7 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
         ("share of the steps at which layer 1, 2, … changed", updates),
         ("updates saved against a stacked LSTM", f"{1 - sum(best['updates']) / len(best['updates']):.1%}"),
         (f"multiply-adds per {model.reads.unit}", f"{best['multiply_adds']:,.0f}"),
-        ("network", f"{model.config.model.rnn}, layers of {', '.join(map(str, model.network.rnn.hidden_sizes))}"),
+        ("network", f"{model.config.model.rnn}, layers of {shown_sizes(model.network.rnn.hidden_sizes)}"),
         ("parameters", f"{parameters:,}"),
     ]
     if train:

@@ -39,6 +39,9 @@ CHANGEABLE = {
 }  # fmt: skip
 """The settings that --resume may change: the updates already made do not depend on them, apart from schedules over
 train.epochs, of which a note tells."""
+_LETTERS = r"[^\x00-@\[-`{-\xbf\u0600-\u0605\u061c\u200b-\u206f\ud800-\udfff\ufff0-\uffff]+"
+PASSAGE = re.compile(rf"{_LETTERS}(?:,? {_LETTERS})*")
+"""Words of letters, in any script."""
 NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
 NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "numbers": NEXT["labels"], "text": "segment -m {} {}"}
 NEXT |= {"series": "predict -m {} FILE"}
@@ -126,13 +129,14 @@ def next_command(config: Config, place: Path, corpus: Data) -> str:
 
 
 def _words_of(corpus: Corpus) -> str:
-    """About 40 characters of the validation part: whole words of it, where it has spaces; TEXT if it begins with none.
+    """About 40 characters of the validation part, letters, spaces and commas alone; TEXT if it has no letters.
 
-    Control characters could command the terminal, and a dash in front would be that of a flag.
+    What else a text holds may need quotes that no reader of a shell can follow, or command the terminal.
     """
-    text = corpus.vocabulary.decode(corpus.valid[:200])
-    words = re.sub("[\ufffd\x00-\x1f\x7f-\x9f]", " ", text).split()  # of bytes, the first may be cut
-    return next(iter(textwrap.wrap(" ".join(words[1:] or words).lstrip("- "), 40)), "TEXT")
+    words = corpus.vocabulary.decode(corpus.valid[:5000]).split()
+    passages = [found[0] for found in PASSAGE.finditer(" ".join(words[1:] or words))]  # the first word may be cut
+    longest = max(passages, key=lambda one: min(len(one), 40), default="TEXT")
+    return textwrap.wrap(longest, 40)[0]
 
 
 def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:

@@ -25,6 +25,8 @@ from hmrnn.ops.streaming import Step
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""
+MANY = 8
+"""More layers than these are not shown one by one."""
 LEAST = 1e-3
 """Least probability that a ridge regression gives to a symbol, before all are normalised."""
 
@@ -43,9 +45,18 @@ def evaluating(network: nn.Module) -> Iterator[None]:
                 module.training = training
 
 
+def shown_sizes(sizes: Sequence[int]) -> str:
+    """The sizes of layers, for people; those of many layers are summed up."""
+    if len(sizes) <= MANY:
+        return ", ".join(map(str, sizes))
+    if len(set(sizes)) == 1:
+        return f"{sizes[0]} ({len(sizes):,} of them)"
+    return f"{sizes[0]}, {sizes[1]}, ..., {sizes[-1]} ({len(sizes):,} in all)"
+
+
 def describe(network: LanguageModel | HandwritingModel) -> str:
     """Kind, layer sizes, number of parameters and device of a network, for people."""
-    sizes = ", ".join(map(str, network.rnn.hidden_sizes))
+    sizes = shown_sizes(network.rnn.hidden_sizes)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     device = next(network.parameters()).device
     return f"{network.config.rnn} with layers of {sizes}, {parameters:,} parameters, on {device}"

@@ -12,6 +12,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.nn.models import shown_sizes
 from hmrnn.training.start import LEXICON
 from hmrnn.utils import files
 
@@ -55,7 +56,7 @@ def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
     sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
     weights = [weight for name, weight in saved.weights.items() if weight.dim() > 0 and name not in LEXICON]
     facts = {
-        "network": f"`{model.rnn}`, layers of {', '.join(map(str, sizes))}",
+        "network": f"`{model.rnn}`, layers of {shown_sizes(sizes)}",
         "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",
         "reads": saved.reads.describe(),
         "trained on": ", ".join((f"format `{data.format}`", *(f"`{path}`" for path in data.path))),
