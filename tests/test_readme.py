@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import inspect
 import io
-import json
 import re
 import shlex
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn.cli import main as cli
-from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import flag, flags_of
-from hmrnn.config import Config, Format
 from hmrnn.data import save_strokes
-from hmrnn.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-CORPORA = DOCS / "howto" / "corpora.md"
-RUNS = DOCS / "reference" / "runs.md"
 SITE = sorted(DOCS.rglob("*.md"))
 TUTORIALS = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 """Pages whose commands are run; those of other pages are parsed."""
@@ -41,7 +30,6 @@ SMALL = (
     "--model.hidden-size 8 --model.embedding-size 4 --model.output-size 8 --train.epochs 1 --train.batch-size 4 "
     "--train.length 20 --train.device cpu"
 )
-SETUP = ("pip install .",)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -118,38 +106,6 @@ def test_readme_runs(place: Path) -> None:
         assert (place / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_readme_shows_the_path_from_text_to_picture() -> None:
-    shown = [arguments[0] for arguments in map(hmrnn_arguments, shell_lines(README)) if arguments]
-    assert [name for name in dict.fromkeys(shown) if name != "data"] == [
-        "segment", "generate", "score", "plot", "train", "evaluate",
-    ]  # fmt: skip
-    assert [kind for kind, _ in blocks(README)].count("python") == 2
-
-
-def test_every_other_command_of_the_readme_is_known() -> None:
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = []
-    for line in shell_lines(README):
-        if line.startswith("make "):
-            named.append(line.removeprefix("make "))
-            assert named[-1] in targets, line
-        else:
-            assert hmrnn_arguments(line) or line in SETUP, line
-    assert named == ["demo", "test"]
-
-
-def test_commands_that_need_a_corpus_parse() -> None:
-    lines = [a for a in map(hmrnn_arguments, shell_lines(CORPORA)) if a and needs_corpus(a)]
-    trained = set()
-    for arguments in lines:
-        parsed = parse_only(arguments)
-        if arguments[0] == "train":
-            parsed.config.check()
-            assert parsed.data.path
-            trained.add(arguments[1])
-    assert trained == {"ptb", "ptb-best", "text8", "enwik8", "iamondb", "iamondb-best"}
-
-
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
 def test_tutorials_run(page: Path, inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_readme.SMALL", f"{SMALL} --no-report")
@@ -187,13 +143,6 @@ def test_the_first_page_lists_every_page_once() -> None:
     assert len(listed) == len(set(listed))
 
 
-def test_decisions_are_short() -> None:
-    """At most five lines each."""
-    decisions = re.findall(r"^- \*\*(?:.+\n)(?:  .*\n)*", (DOCS / "decisions.md").read_text(), re.MULTILINE)
-    assert len(decisions) > 30
-    assert [text for text in decisions if text.count("\n") > 5] == []
-
-
 @tiny.needs_results
 def test_links_resolve() -> None:
     for page in PAGES:
@@ -222,58 +171,6 @@ def test_the_map_names_every_room_and_no_other() -> None:
     assert len(named) == len(set(named))
 
 
-def rows(page: Path, heading: str) -> list[list[str]]:
-    """The cells of the tables under a heading, line by line."""
-    section = re.search(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert section, heading
-    table = [line for line in section[1].splitlines() if line.startswith("| ")]
-    return [[cell.strip().strip("`") for cell in line.strip("|").split(" |")] for line in table]
-
-
-def test_the_generated_pages_name_every_setting_preset_command_and_class() -> None:
-    generate = tiny.script(DOCS / "generate.py")
-    settings, commands = generate.settings(), generate.commands()
-    assert [name for name in flags_of(Config) if f"| `{name}` |" not in settings] == []
-    assert "| `train.learning_rate` | 0.002 | Initial learning rate of the optimizer. |" in settings
-    head, _, *presets = generate.presets().splitlines()
-    assert re.findall("`([^`]+)`", head) == list(PRESETS)
-    assert [row for row in presets if row.startswith("| `train.seed` | 3 |")]
-    for command, kind in ARGUMENTS.items():
-        section = commands.split(f"## hmrnn {command}\n")[1].split("\n## ")[0]
-        for field in (each for each in dataclasses.fields(kind) if each.name not in vars(Config())):
-            words = field.metadata.get("metavar") if field.metadata.get("positional") else flag(field.name)
-            assert f"`{words}" in section, (command, field.name)
-    names = generate.names()
-    assert [name for name in hmrnn.__all__ if name != "__version__" and f":: hmrnn.{name}\n" not in names] == []
-    assert ":: hmrnn.nn.ReadOut\n" in names
-    assert sorted(name for group in generate.PUBLIC.values() for name in group) == sorted(
-        {*hmrnn.__all__} - {"__version__"}
-    )
-
-
-def test_the_documents_describe_every_format_and_preset() -> None:
-    formats, presets = (DOCS / "reference" / name for name in ("data.md", "settings.md"))
-    assert [name for name in typing.get_args(Format) if f"`{name}`" not in formats.read_text()] == []
-    assert [name for name in PRESETS if f"`{name}`" not in presets.read_text()] == []
-
-
-def test_the_documents_explain_what_a_run_writes(place: Path) -> None:
-    text = RUNS.read_text()
-    listed = [row[0] for row in rows(RUNS, "metrics.jsonl")[1:]]
-    lines = [json.loads(line) for line in (place / "runs/book/metrics.jsonl").read_text().splitlines()]
-    assert set(listed) == {key for line in lines if line["event"] != "detector" for key in line}
-    for path in (place / "runs/book").rglob("*"):
-        name = re.sub(r"-\d{8}$", "-", path.name)
-        assert name in text, path
-
-
-@pytest.mark.parametrize("documented", [hmrnn.HMLSTM, hmrnn.nn.ReadOut], ids=lambda c: c.__name__)
-def test_docstrings_list_every_parameter(documented: type) -> None:
-    listed = re.findall(r"^ {4}(\w+(?:, \w+)*): ", inspect.getdoc(documented) or "", re.MULTILINE)
-    named = {name for names in listed for name in names.split(", ")}
-    assert set(inspect.signature(documented).parameters) <= named
-
-
 @tiny.needs_results
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of Sphinx, about its own extensions
@@ -287,7 +184,3 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     app.build()
     assert warnings.getvalue() == ""
     assert len(app.env.found_docs) > len(SITE)
-
-
-def test_the_readme_is_short() -> None:
-    assert len(README.read_text().splitlines()) <= 180

@@ -62,16 +62,6 @@ def test_found_is_what_segment_finds(work: Path) -> None:
     np.testing.assert_allclose(found.expected[1:], -(p * np.log2(p)).sum(-1), rtol=1e-4)
 
 
-def test_streams_cover_every_position_once(work: Path) -> None:
-    model = hmrnn.load("runs/story")
-    symbols = model.vocabulary.encode(tiny.text(1203, seed=5))
-    found = find(model.network, symbols, streams=4, warmup=100)
-    assert np.isfinite(found.surprise[1:]).all()
-    one = find(model.network, symbols)
-    np.testing.assert_allclose(found.surprise[1:300], one.surprise[1:300], rtol=1e-4)
-    assert np.array_equal(found.boundaries[:299], one.boundaries[:299])
-
-
 @pytest.mark.parametrize(("ends", "convention"), [([2, 5, 7], gold.BEFORE), ([3, 6, 9], gold.AFTER)])
 def test_either_side_of_a_space(ends: list[int], convention: str) -> None:
     symbols = WORDS.encode("ab ab\nb  c")

@@ -141,17 +141,6 @@ def test_fixed_length_has_the_rate_on_short_lines_too() -> None:
     assert row.scores[0].found == row.scores[0].gold == 15
 
 
-def test_table_fits_and_keeps_numbers_apart() -> None:
-    gold = {"where the space was": [[3, 7, 9]], "one symbol later": [[4, 8, 10]]}
-    rows = scores.compare([[[3, 7]], [[4, 5, 8]]], gold, [30], [np.arange(30.0)], words=True)
-    for tolerance in scores.TOLERANCES:
-        (width,) = {len(line) for line in scores.table(rows, tolerance).splitlines()}
-        assert 60 < width <= 80
-    wide = scores.compare([[[3]]], {"": [[500]]}, [100_000])
-    row = next(line for line in scores.table(wide, 0).splitlines() if line.startswith("every position"))
-    assert len(row.split()) == 2 + 7
-
-
 def test_compare_takes_the_convention_that_suits() -> None:
     gold = {"with the last letter": [[3, 7]], "after the space": [[4, 8]]}
     first, second = scores.compare([[[3, 7]], [[4, 8]]], gold, [12])[:2]

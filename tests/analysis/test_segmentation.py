@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 from rich.console import Console
 
 from hmrnn import InputError, Operation
@@ -105,19 +104,6 @@ def test_a_tree_of_what_does_not_nest_is_cut(cat: Segmentation) -> None:
     assert nested.tree(cut=True) == nested.tree()
     three = made("abcdef", "   ^  ", " ^    ", "    ^ ")
     assert three.tree(cut=True) == [[["ab"], ["cd", "e"]], [["f"]]]
-
-
-def test_table_counts_operations() -> None:
-    operations = np.array([[U, U, C], [U, F_, C], [U, C, U], [F_, C, C]])
-    zeros = np.zeros((4, 2))
-    shown = Segmentation(tuple("abcd"), zeros, zeros, operations, np.zeros((4, 3))).table().splitlines()
-    assert [line.split() for line in shown[:4]] == [
-        ["layer", "UPDATE", "COPY", "FLUSH", "changed"],
-        ["1", "3", "0", "1", "100.0%"],
-        ["2", "1", "2", "1", "50.0%"],
-        ["3", "1", "3", "0", "25.0%"],
-    ]
-    assert shown[4:] == ["7 layer updates instead of 12 (4 + 2 + 1): 42% saved"]
 
 
 @pytest.mark.parametrize(("done", "missing"), [((U, C), "FLUSH"), ((U, F_), "COPY"), ((F_, F_), "UPDATE")])
@@ -318,13 +304,6 @@ def test_coloured_text_alternates_and_keeps_every_symbol(cat: Segmentation) -> N
                 joined.append([colour, text])
         assert [text for _, text in joined] == [s.replace("\n", "⏎") for s in cat.segments(level)]
         assert len({colour for colour, _ in joined}) == 2
-
-
-@given(st.text(min_size=1, max_size=40), st.integers(4, 20), st.booleans())
-def test_no_line_is_wider_than_asked(text: str, width: int, colour: bool) -> None:
-    result = made(text, "^" * len(text))
-    for line in result.render(width, colour).split("\n")[1:]:
-        assert cell_len(ANSI.sub("", line)) <= width
 
 
 def test_render_without_levels() -> None:

@@ -55,19 +55,6 @@ def test_tables_log_record_and_plot(
         assert all(len(m["all_ms"]) == 2 and m["median_ms"] == sum(m["all_ms"]) / 2 for m in measured.values())
 
 
-@pytest.mark.parametrize(
-    ("given", "device", "mode", "sizes"),
-    [
-        ([], "cpu", "train", [(32, 64), (32, 128), (64, 512)]),
-        ([], "cuda", "forward", [(64, 512), (128, 1024), (512, 1024)]),
-        ([], "cpu", "stream", [(1, 128), (1, 512), (1, 1024)]),
-        ([(64, 512), (32, 512), (8, 16)], "cpu", "stream", [(1, 512), (1, 16)]),
-    ],
-)
-def test_sizes(given: list[tuple[int, int]], device: str, mode: str, sizes: list[tuple[int, int]]) -> None:
-    assert bench_command._sizes(given, device, mode) == sizes
-
-
 def test_boundaries_have_the_rates_and_nest() -> None:
     z = bench.forced_boundaries(Case(64, 8, steps=5000), (0.21, 0.033))
     assert z.mean((0, 1)).tolist() == pytest.approx([0.21, 0.033], rel=1e-4)
@@ -107,12 +94,6 @@ def test_what_auto_would_choose_at_these_rates_is_marked(monkeypatch: pytest.Mon
         "hmrnn cuda-rows, figure 4 (0.21, 0.033) = auto",
         "hmrnn cuda-rows, no FLUSH (0.19, 0.045) = auto",
     ]
-
-
-@pytest.mark.parametrize(("hidden", "marked"), [(8, 0), (129, len(bench.RATES))])
-def test_sparse_is_not_marked_where_auto_takes_dense_products(hidden: int, marked: int) -> None:
-    found = [name for name, _ in bench._subjects(Case(2, hidden, steps=3), "train", ["sparse"])]
-    assert sum(name.endswith(" = auto") for name in found) == marked
 
 
 @pytest.mark.gpu

@@ -21,7 +21,6 @@ import torch
 import hmrnn
 import tiny
 from hmrnn import checkpoint
-from hmrnn.cli import display
 from hmrnn.config import DataConfig
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -66,18 +65,6 @@ def test_a_network_without_detectors_is_tried_by_what_it_can_do(work: Path, caps
     flags = tiny.flags(tiny.config(epochs=1, length=10, batch_size=16, rnn="lstm"))
     assert tiny.hmrnn("train", "story.txt", "--out", "plain", *flags) == 0
     assert capsys.readouterr().out.endswith("try: hmrnn generate -m plain\n")
-
-
-def test_a_terminal_has_a_bar(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "150")
-    arguments = ["train", "story.txt", "--out", work / "runs" / "bar", *tiny.flags(tiny.config(epochs=1, length=10))]
-    assert tiny.hmrnn(*arguments) == 0
-    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
-    assert "━" in out
-    assert "20/20 updates, " in out
-    assert "0:00:00 left" in out
-    assert "bits/char" in out
 
 
 def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,17 +130,6 @@ def test_segment(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert capsys.readouterr().out.startswith(expected.render(width=5))
 
 
-def test_segments_are_coloured_on_a_terminal(
-    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert tiny.hmrnn("segment", "-m", "runs/story", "abc de fgh") == 0
-    expected = hmrnn.load(work / "runs" / "story").segment("abc de fgh")
-    assert expected.render(width=80, colour=True) in capsys.readouterr().out
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in display.segmentation(expected)
-
-
 def test_generate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = []
     for seed in (1, 1, 2):
@@ -211,22 +187,6 @@ def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("αβ")
     assert tiny.hmrnn("segment", "-m", "runs/greek", "αβ", "--json") == 0
     assert json.loads(capsys.readouterr().out)["symbols"] == ["\\xce", "\\xb1", "\\xce", "\\xb2"]
-
-
-def test_overwrite_and_resume(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["train", "story.txt", "--out", "runs/again", "--train.epochs"]
-    flags = tiny.flags(tiny.config(length=10, batch_size=16))
-    flags = [flag for k, flag in enumerate(flags) if "--train.epochs" not in flags[max(0, k - 1) : k + 1]]
-    assert tiny.hmrnn(*arguments, 2, *flags) == 0
-    straight = tiny.contents(work / "runs" / "again")
-    assert tiny.hmrnn(*arguments, 1, *flags, "--overwrite") == 0
-    assert RunDirectory(work / "runs" / "again").config().train.epochs == 1
-    assert tiny.hmrnn(*arguments, 2, "--resume") == 0
-    assert "2 epochs done" in capsys.readouterr().out
-    assert RunDirectory(work / "runs" / "again").config().train.epochs == 2
-    again = tiny.contents(work / "runs" / "again")
-    assert again["metrics"] == straight["metrics"]
-    assert again["last-00000010/model.safetensors"] == straight["last-00000010/model.safetensors"]
 
 
 @pytest.mark.parametrize(

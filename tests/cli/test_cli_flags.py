@@ -10,7 +10,6 @@ import pytest
 
 import tiny
 from hmrnn.cli.settings import train_arguments
-from hmrnn.training.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +17,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a text."""
     with tiny.story(tmp_path_factory.mktemp("work")) as work:
         yield work
-
-
-@pytest.mark.parametrize(("flags", "rates"), [(["--model.num-layers", 2], (0.19,)), (["--model.rnn", "ln-lstm"], ())])
-def test_rates_of_the_preset_follow_the_network(work: Path, flags: list[object], rates: tuple[float, ...]) -> None:
-    """What a text of one's own is pulled to is for three layers; another network is trained all the same."""
-    small = ["--model.hidden-size", 6, "--model.output-size", 6, "--train.length", 10, "--train.batch-size", 16]
-    arguments = ["train", "story.txt", "--out", f"runs/followed-{len(rates)}", "--no-report", "--train.epochs"]
-    assert tiny.hmrnn(*arguments, 1, *small, *flags) == 0
-    assert tiny.hmrnn(*arguments, 2, "--resume") == 0
-    config = RunDirectory(work / arguments[3]).config()
-    assert config.detectors.rates == rates
-    assert config.detectors.pull_weight == (0.3 if rates else 0)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +69,3 @@ def test_the_page_shows_the_demo_beside_the_bundled_models(tmp_path: Path, monke
     assert tiny.hmrnn("explore", "-m", "english-small") == 0
     bundled = ("english-small", "handwriting-small", "novel-small")
     assert served == [bundled, (*bundled, str(Path("runs", "demo"))), ("english-small",)]
-
-
-@pytest.mark.parametrize(("layers", "rates"), [(2, (0.2,)), (3, (0.2, 0.05)), (4, (0.2, 0.05, 0.0125))])
-def test_a_single_rate_of_a_preset_continues_by_quarters(layers: int, rates: tuple[float, ...], work: Path) -> None:
-    made = train_arguments(["words", "story.txt", "--out", "runs/none", "--model.num-layers", str(layers)])
-    assert made.config.detectors.rates == rates
-    assert made.config.model.hidden_size == (128, *[64] * (layers - 1))
-    made.config.check()

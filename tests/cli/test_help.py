@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import shlex
 import subprocess
 import sys
@@ -16,22 +14,10 @@ import tiny
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import main as cli
 from hmrnn.cli import parse
-from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.config_io import to_json
-from hmrnn.presets import NOTES, PRESETS
+from hmrnn.presets import PRESETS
 
 COMMANDS = tuple(flags.ARGUMENTS)
-
-
-def test_help_of_train_is_short_and_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn("train", "--help") == 0
-    out = capsys.readouterr().out
-    assert len(out.splitlines()) < 70
-    presets = out[out.index("presets:") :]
-    assert all(re.search(rf"(?<![\w-]){name}(?![\w-])", presets) for name in PRESETS)
-    count = sum(len(dataclasses.fields(section)) for section in vars(Config()).values())
-    assert f"hmrnn train PRESET --help lists all {count} settings" in presets
-    assert re.search(r"--train.epochs N [^()]*\(default: 20\)", out)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -94,32 +80,3 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     for flag in ("--version", "-V"):
         assert tiny.hmrnn(flag) == 0
         assert capsys.readouterr().out == f"hmrnn {hmrnn.__version__}\n"
-
-
-def test_the_help_of_a_preset_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert NOTES.keys() < PRESETS.keys()
-    for name in ("ptb-best", "text"):
-        assert tiny.hmrnn("train", name, "--help") == 0
-        assert (f"\n{name}: {NOTES.get(name)}\n" in capsys.readouterr().out) == (name in NOTES)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn(*(["train", "text"] if command == "train" else [command]), "--help") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert f"usage: hmrnn {command}" in out
-    fields = dataclasses.fields(flags.ARGUMENTS[command])
-    expected = [field.name for field in fields if not field.metadata.get("positional")]
-    assert all(field.metadata["metavar"] in out for field in fields if field.metadata.get("positional"))
-    if command == "train":
-        expected = ["out", "resume", "overwrite"]
-        for part, kind in (("data", DataConfig), ("model", ModelConfig), ("train", TrainConfig)):
-            expected += [f"{part}.{field.name}" for field in dataclasses.fields(kind)]
-    for name in expected:
-        assert f"--{name.replace('_', '-')}" in out, name
-    if command != "train":
-        assert "{None}" not in out
-        assert "(default: None)" not in out
-    else:
-        assert "--out PATH" in out

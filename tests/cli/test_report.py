@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import tiny
 import tiny_strokes
@@ -92,21 +90,3 @@ def test_timescales() -> None:
     for wrong in ([], [np.array([])], [np.array([0])]):
         with pytest.raises(InputError):
             timescales(wrong)
-
-
-@pytest.mark.parametrize(("longest", "expected"), [
-    (1, ["1"]),
-    (10, ["1", "2", "3", "5", "10"]),
-    (1999, ["1", "2", "3", "5", "10", "20", "50", "100", "200", "500", "1000"]),
-    (30_000, ["1", "10", "100", "1000", "10000"]),
-])  # fmt: skip
-def test_timescales_name_lengths_that_do_not_touch(longest: int, expected: list[str]) -> None:
-    figure = timescales([np.array([1, longest])])
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    axis = figure.axes[0].xaxis
-    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-    shown = [tick.label1 for tick in ticks if tick.label1.get_text()]
-    assert [label.get_text() for label in shown] == expected
-    boxes = [label.get_window_extent(canvas.get_renderer()) for label in shown]
-    assert all(box.x1 < other.x0 for box, other in itertools.pairwise(boxes))

@@ -44,15 +44,6 @@ def run(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_load_gives_back_the_model(place: Path) -> None:
-    model, same = hmrnn.load(place / "hand"), tiny_strokes.model()
-    assert isinstance(model, StrokeModel)
-    assert (model.scale, model.config) == (same.scale, same.config)
-    line = tiny_strokes.strokes(1)[0]
-    assert model.score(line).log_likelihood == same.score(line).log_likelihood
-    assert np.array_equal(model.generate(5, seed=1), same.generate(5, seed=1))
-
-
 def test_segment_reads_a_line_from_the_zero_state(place: Path) -> None:
     model, line = tiny_strokes.model(), tiny_strokes.strokes(1)[0]
     found = model.segment(line)
@@ -61,17 +52,6 @@ def test_segment_reads_a_line_from_the_zero_state(place: Path) -> None:
     assert np.isnan(found.bits[0])  # type: ignore[index]
     nats = -np.log(2) * np.nansum(found.bits)  # type: ignore[arg-type]
     assert nats == pytest.approx(model.score(line).log_likelihood, rel=1e-5)
-
-
-def test_segment_ends_are_compared_with_pen_ups() -> None:
-    line = tiny_strokes.strokes(1)[0]
-    found = tiny_strokes.model().segment(line)
-    found.boundaries[:, 0] = line[:, 2] > 0.5
-    found.boundaries[:, 1] = np.concatenate([[0], line[:-2, 2], [0]])  # a point later
-    scores = against_pen_ups(found, line)
-    assert pen_ups(line).tolist() == [4, 8, *([12] if len(line) > 12 else []), len(line)]
-    assert scores[1][0].f1 == scores[2][1].f1 == 1
-    assert scores[2][0].hits == 0
 
 
 def test_a_network_without_detectors_finds_no_segments() -> None:
@@ -254,15 +234,6 @@ def test_what_does_not_fit_is_said_in_one_line(
     assert not [path for path in Path().iterdir() if path.name != "cache"]
 
 
-def test_an_empty_picture_is_not_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lifted = tiny_strokes.model()
-    lifted.network.density.bias.data[-1] = 100.0  # the pen is always up
-    tiny_strokes.save(tmp_path / "lifted", lifted)
-    assert tiny.hmrnn("generate", "-m", tmp_path / "lifted", "--length", 9) == 2
-    assert "empty picture" in capsys.readouterr().err
-    assert not Path("writing.svg").exists()
-
-
 def test_a_damaged_scale_is_said(tmp_path: Path) -> None:
     model = tiny_strokes.model()
     scale = hmrnn.data.strokes.strokes.Scale((0.0, 0.0), (1.0, -1.0))
@@ -280,21 +251,6 @@ def test_a_file_of_strokes_is_trained_on_by_its_name(run: Path, capsys: pytest.C
     assert "1 line, " in capsys.readouterr().out
     assert tiny.hmrnn("evaluate", "-m", "runs/mine", "--path", run / "lines.npz") == 2
     assert "another scale than the model" in capsys.readouterr().err
-
-
-def test_files_that_may_be_text_or_strokes_are_asked_about(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("folder").mkdir()
-    for name in ("mine.json", "mine.csv", "folder/mine.json"):
-        save_strokes(tiny_strokes.strokes(20), name)
-    for name in ("some.tsv", "some.jsonl"):
-        Path(name).write_text("ab\n")
-    each = ("mine.json", "mine.csv", "some.tsv", "some.jsonl")
-    for command, name in (*(("train", name) for name in each), ("data", "mine.json")):
-        assert tiny.hmrnn(command, name) == 2
-        assert f"name it before the file, as in labels {name} (labels, tags" in capsys.readouterr().err
-    assert tiny.hmrnn("data", "strokes", "mine.json") == 0
-    assert tiny.hmrnn("data", "folder") == 0
-    assert capsys.readouterr().out.count("18 lines") == 2
 
 
 def test_a_line_of_one_point_is_left_out_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

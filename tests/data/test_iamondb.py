@@ -102,18 +102,6 @@ def test_what_lies_unpacked_counts(tmp_path: Path) -> None:
     assert (file.split or ())[file.strokes.index("a01-001-01")] == "testset_v"
 
 
-@pytest.mark.parametrize(("correct", "texts"), [
-    ("Please Enter Transcription here", None),
-    ("one\nPlease Enter Transcription here\nthree", ("one", "", "three")),
-    ("%%%%", None), ("one\n%%%%%%%%%%%\ntwo\n", ("one", "two", "")), ("one%%%%%%%%%%%two", ("one", "two", "")),
-    ("100 % of\n%%% it", ("100 % of", "%%% it", "")),
-])  # fmt: skip
-def test_what_is_no_text_in_a_transcript(tmp_path: Path, correct: str, texts: tuple[str, ...] | None) -> None:
-    files = {f"a01-000u-0{n}.xml": xml(line(5, n)) for n in (1, 2, 3)}
-    files["a01-000u.txt"] = f"OCR:\n\nread\n\nCSR:\n\n{correct}\n".encode()
-    assert read_collection(config(put(tmp_path / "iam", files))).strokes.texts == texts
-
-
 def test_official_split(tmp_path: Path) -> None:
     corpus = load_strokes(config(*sources("folder", tmp_path), split="official", min_points=2))
     assert {name.rsplit("-", 1)[0] for name in corpus.train.names} == set(FORMS["trainset"])

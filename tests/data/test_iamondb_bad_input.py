@@ -159,14 +159,6 @@ def test_names_of_many_characters(tmp_path: Path) -> None:
     assert file.skipped == (f"{shown[0]}: its name has more than 255 characters", f"{shown[1]}: it is empty")
 
 
-def test_lines_of_any_number_are_read(tmp_path: Path) -> None:
-    files = members(collection()) | {f"a01-000u-{number}.xml": GOOD for number in ("00001", "0002", "١", "9" * 200)}
-    file = read_collection(config(put(tmp_path / "l", files)))
-    texts = dict(zip(file.strokes.names, file.strokes.texts or ()))
-    assert len(texts) == len(collection()) + 4
-    assert [texts[f"a01-000u-{n}"] for n in ("00001", "0002", "١", "9" * 200)] == ["", "the second", "", ""]
-
-
 def test_the_same_line_twice(tmp_path: Path) -> None:
     put(tmp_path, {"a/a-01.xml": GOOD, "b/a-01.xml": xml(line(9))})
     file = read_collection(config(tmp_path))

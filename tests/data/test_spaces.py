@@ -8,7 +8,7 @@ import pytest
 from corpora import PROSE, decoded, ptb, write
 
 from hmrnn.config import DataConfig
-from hmrnn.data import archives, load_corpus, read_symbols_and_spaces
+from hmrnn.data import archives, load_corpus
 from hmrnn.data.text.spaces import is_space, without_spaces
 from hmrnn.data.text.vocabulary import code_points
 
@@ -81,12 +81,3 @@ def test_damaged_spaces_are_read_again(tmp_path: Path, cache: Path) -> None:
     assert load_corpus(config).spaces["train"].tolist() == before
     next(cache.glob("*/spaces.bin")).unlink()
     assert load_corpus(config).spaces["train"].tolist() == before
-
-
-def test_other_files_lose_their_spaces_too(tmp_path: Path) -> None:
-    config = DataConfig(path=(write(tmp_path / "prose.txt", PROSE),), remove_spaces=True)
-    vocabulary = load_corpus(config).vocabulary
-    other = write(tmp_path / "other.txt", "The cat\nsat  on")
-    symbols, spaces = read_symbols_and_spaces([other], vocabulary, config)
-    assert vocabulary.decode(symbols) == "Thecat\nsaton"
-    assert np.flatnonzero(spaces).tolist() == [2, 9]

@@ -88,13 +88,6 @@ def test_scale_refuses_what_no_model_can_read(value: float) -> None:
         Scale((0.0, 0.0), (1.0, 2.0)).encode(steps)
 
 
-def test_scale_does_not_depend_on_the_layout_in_memory() -> None:
-    strokes = some(300, shortest=20)
-    for steps_in in (np.asfortranarray(strokes.steps), strokes.steps[::-1].copy()[::-1]):
-        other = Strokes(strokes.offsets, steps_in, strokes.names)
-        assert Scale.of(other) == Scale.of(other.select(range(300))) == Scale.of(strokes)
-
-
 def test_scale_as_json() -> None:
     scale = Scale.of(some(3))
     assert Scale.from_dict(json.loads(json.dumps(scale.to_dict()))) == scale
@@ -140,19 +133,6 @@ def test_other_endings_and_equal_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="names of sequences must differ"):
         save_strokes(Strokes.of([steps(line(4))] * 2, ["a", "a"]), tmp_path / "s.csv")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_documented_files(tmp_path: Path) -> None:
-    """The three formats as docs/reference/data.md shows them, written by hand."""
-    drawn = [[(0.5, 1), (1, 2.25)], [(3, 3)]]
-    (tmp_path / "s.json").write_text(json.dumps([{"name": "x", "strokes": drawn}, {"strokes": [[[1, 1]], []]}]))
-    (tmp_path / "s.csv").write_text("sequence,stroke,x,y\nx,1,0.5,1\nx,1,1,2.25\nx,2,3,3\n2,1,1,1\n")
-    points = [p for stroke in drawn for p in stroke] + [(1, 1)]
-    npz(tmp_path / "s.npz", offsets=[0, 3, 4], points=points, pen_up=[0, 1, 1, 1], names=["x", "2"])
-    for name in ("s.json", "s.csv", "s.npz"):
-        strokes = read_strokes(tmp_path / name)
-        assert strokes.names == ("x", "2")
-        assert strokes.steps.tolist() == [[0, 0, 0], [0.5, 1.25, 1], [2, 0.75, 1], [0, 0, 1]], name
 
 
 def test_packed_files(tmp_path: Path) -> None:
@@ -259,13 +239,3 @@ def test_nothing_of_it_is_pickled(tmp_path: Path) -> None:
     save_strokes(some(3), tmp_path / "s.npz")
     with np.load(io.BytesIO((tmp_path / "s.npz").read_bytes()), allow_pickle=False) as arrays:
         assert sorted(arrays.files) == ["names", "offsets", "pen_up", "points"]
-
-
-def test_few_lines_still_make_three_parts(tmp_path: Path) -> None:
-    save_strokes(some(3), tmp_path / "s.npz")
-    save_strokes(some(2), tmp_path / "t.npz")
-    corpus = load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "s.npz"),)))
-    assert [len(part) for part in parts(corpus)] == [1, 1, 1]
-    assert str(corpus).count("       1 line, ") == 3
-    with pytest.raises(InputError, match="of 2 lines none is left for the test part"):
-        load_strokes(DataConfig(format="strokes", path=(str(tmp_path / "t.npz"),)))

@@ -98,17 +98,6 @@ def test_byte_order_mark_is_dropped_and_line_ends_are_one_symbol(
     assert np.concatenate([exact.train, exact.valid, exact.test]).tolist() == exact.vocabulary.encode(content).tolist()
 
 
-def test_manual() -> None:
-    corpus = load_corpus(DataConfig(format="manual"))
-    whole = "".join(decoded(corpus))
-    assert whole == sources.manual()
-    assert whole.index('The "assert" statement\n') < whole.index('The "while" statement\n')
-    assert len(corpus.valid) == len(corpus.test) == len(whole) // 20
-    as_bytes = load_corpus(DataConfig(format="manual", bytes=True))
-    assert as_bytes.vocabulary.kind == "bytes"
-    assert "".join(decoded(as_bytes)) == whole
-
-
 @pytest.mark.parametrize("block", [1, 4, 1 << 20])
 @pytest.mark.parametrize("names", [("ptb.char.{}.txt", ""), ("ptb.{}.txt", ".xz"), ("{}.txt", "")])
 def test_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], block: int) -> None:
@@ -247,17 +236,6 @@ def test_empty_file(tmp_path: Path, content: bytes) -> None:
         load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
 
 
-@pytest.mark.parametrize(("valid", "needed"), [(0.05, 40), (0.1, 40), (0.01, 200), (0.46, 40), (0.93, 100)])
-def test_too_short(tmp_path: Path, cache: Path, valid: float, needed: int) -> None:
-    config = DataConfig(path=(write(tmp_path / "prose.txt", "a" * (needed - 1)),), valid_fraction=valid)
-    with pytest.raises(InputError, match=f"at least {needed} symbols.*holds {needed - 1}"):
-        load_corpus(config)
-    assert list(cache.iterdir()) == []
-    write(tmp_path / "prose.txt", "a" * needed)
-    corpus = load_corpus(config)
-    assert min(len(corpus.train), len(corpus.valid), len(corpus.test)) >= 2
-
-
 def test_impossible_fractions(tmp_path: Path) -> None:
     path = write(tmp_path / "prose.txt", PROSE)
     with pytest.raises(InputError, match="leave something for training"):
@@ -330,14 +308,6 @@ def test_ptb_part_too_short(tmp_path: Path) -> None:
     good, short = write(tmp_path / "good", "a _ b\n"), write(tmp_path / "short", "a")
     with pytest.raises(InputError, match="short is too short: it must hold at least 2 symbols; it holds 1"):
         load_corpus(DataConfig(format="ptb", path=(good, good, short)))
-
-
-@pytest.mark.parametrize("block", [1, 1 << 20])
-def test_not_text8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(archives, "_BLOCK", block)
-    for content, what in (("abc Def", "byte 0x44 at offset 4"), ("abc\n", "byte 0x0a at offset 3")):
-        with pytest.raises(InputError, match=f"not in the text8 format .*{what}"):
-            load_corpus(DataConfig(format="text8", path=(write(tmp_path / "text8", content),)))
 
 
 def test_other_wrong_paths(tmp_path: Path) -> None:

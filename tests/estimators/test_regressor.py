@@ -16,7 +16,6 @@ from hmrnn.analysis.numbers import NumberScores, r_squared
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.sequences import LEAST, GaussianModel, RegressorModel, StepRegressorModel
-from hmrnn.pretrained.labelled import NumberModel
 from labelled import NUMBERS, SENTENCES, SMALL, TEXTS, Table, series
 
 ONE: dict[str, Any] = {**SMALL, "epochs": 1}
@@ -162,24 +161,6 @@ def test_read_outs_and_networks(how: dict[str, Any]) -> None:
     assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
 
 
-def test_sequences_of_weight_0_have_no_influence() -> None:
-    X = [*TEXTS, "zz", "zz"]
-    weighed = hmrnn.HMRegressor(**ONE).fit(X, [*NUMBERS, 1e6, -1e6], sample_weight=[1.0] * 16 + [0.0] * 2)
-    np.testing.assert_array_equal(weighed.predict(X), hmrnn.HMRegressor(**ONE).fit(TEXTS, NUMBERS).predict(X))
-    heavy = hmrnn.HMRegressor(**ONE).fit(TEXTS, NUMBERS, sample_weight=np.arange(1.0, 17.0))
-    assert np.abs(heavy.predict(X) - weighed.predict(X)).max() > 1e-4
-
-
-def test_a_saved_regressor_gives_the_same_numbers(regressor: hmrnn.HMRegressor, tmp_path: Path) -> None:
-    place = regressor.save(tmp_path / "saved")
-    for again in (hmrnn.load(place), hmrnn.HMRegressor.load(place)):
-        for one, other in zip(again.predict(TEXTS, return_std=True), regressor.predict(TEXTS, return_std=True)):
-            np.testing.assert_array_equal(one, other)
-    assert isinstance(hmrnn.load(place), NumberModel)
-    with pytest.raises(InputError, match=r"HMClassifier loads a LabelModel, and .* holds a NumberModel"):
-        hmrnn.HMClassifier.load(place)
-
-
 def test_scores_are_those_of_scikit_learn() -> None:
     from sklearn import metrics
 
@@ -200,23 +181,3 @@ def test_scores_are_those_of_scikit_learn() -> None:
     always = np.broadcast_to([1.0, 2.0, 3.0], y.shape)
     assert scores.mean_rmse == pytest.approx(metrics.root_mean_squared_error(y, always))
     assert scores.mean_mae == pytest.approx(metrics.mean_absolute_error(y, always))
-
-
-def test_scikit_learn_takes_it() -> None:
-    from sklearn.base import clone, is_regressor
-    from sklearn.compose import TransformedTargetRegressor
-    from sklearn.model_selection import GridSearchCV, cross_val_score
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import FunctionTransformer
-
-    X, _ = series()
-    y = np.array([1 + one[0, 0] ** 2 for one in X])
-    model = hmrnn.HMRegressor(**ONE)
-    assert is_regressor(model)
-    assert clone(model).get_params() == model.get_params()
-    assert np.isfinite(cross_val_score(model, X, y, cv=2, scoring="neg_mean_absolute_error")).all()
-    assert np.isfinite(GridSearchCV(model, {"hidden_size": [4, 5]}, cv=2).fit(X, y).best_score_)
-    pipeline = Pipeline([("scale", FunctionTransformer(lambda many: [one / 2 for one in many])), ("numbers", model)])
-    assert pipeline.fit(X, y).predict(X).shape == (16,)
-    logs = TransformedTargetRegressor(model, func=np.log, inverse_func=np.exp, check_inverse=False).fit(X, y)
-    assert (logs.predict(X) > 0).all()

@@ -361,10 +361,3 @@ def test_scikit_learn_takes_the_others(kind: Any, X: Any, y: Any) -> None:
     assert len(search.predict(X[:2])) == 2
     pipeline = Pipeline([("turn", FunctionTransformer(lambda many: [one[::-1] for one in many])), ("label", model)])
     assert len(pipeline.fit(X, y).predict(X)) == len(X)
-
-
-def test_numpy_numbers_as_parameters(tmp_path: Path) -> None:
-    how = {"hidden_size": np.int64(6), "epochs": np.int32(1), "dropout": np.float32(0.5), "level": np.int64(1)}
-    model = hmrnn.HMClassifier(**{**SMALL, **how}).fit(TEXTS, LABELS)
-    again = hmrnn.HMClassifier.load(model.save(tmp_path / "model"))
-    assert (again.epochs, again.dropout, again.level) == (1, 0.5, 1)

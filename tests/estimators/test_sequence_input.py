@@ -23,15 +23,6 @@ def test_weights_that_are_no_numbers() -> None:
         hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS, sample_weight=["a", "b"] * 8)
 
 
-def test_a_weight_of_0_leaves_a_sequence_out() -> None:
-    X = [*TEXTS, "zz", "zz"]
-    weights = [1.0] * 16 + [0.0] * 2
-    model = hmrnn.HMClassifier(**SMALL).fit(X, [*LABELS, "first", "second"], sample_weight=weights)
-    without = hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS)
-    assert "z" not in model.model_.reads.symbols
-    np.testing.assert_array_equal(model.predict_proba(X), without.predict_proba(X))
-
-
 def test_labels_that_training_has_not_shown_are_wrong(classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger) -> None:
     assert classifier.score(["abab", "cdcd"], ["first", "third"]) == 0.5
     answer = tagger.predict([["the", "cat"]])[0]

@@ -17,7 +17,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.inference.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
-from hmrnn.inference.evaluate import Piece, evaluate, read_text
+from hmrnn.inference.evaluate import Piece, evaluate
 from hmrnn.nn.models import LanguageModel
 from hmrnn.tasks.registry import make_model
 
@@ -74,14 +74,6 @@ def test_without_a_rate_it_is_the_ordinary_evaluation_with_one_stream(rnn: str) 
     assert result.skipped == 0
 
 
-def test_the_default_engine_comes_to_the_same() -> None:
-    still = Dynamic(learning_rate=0)
-    assert evaluate_dynamic(model(), SYMBOLS, still).bits == pytest.approx(evaluate(model(), SYMBOLS).bits, abs=1e-5)
-    fast, reference = (evaluate_dynamic(model(engine=engine), SYMBOLS, FAST) for engine in ("auto", "reference"))
-    assert fast.bits == pytest.approx(reference.bits, abs=1e-4)
-    assert abs(fast.bits - evaluate(model(), SYMBOLS).bits) > 0.01
-
-
 def test_the_first_segments_by_hand() -> None:
     """Predict, then follow and decay, then predict on with the state carried over and the graph cut."""
     network = model()
@@ -124,17 +116,6 @@ def test_in_inference_mode() -> None:
         assert evaluate_dynamic(network, SYMBOLS[:80], FAST) == expected
 
 
-def test_it_learns_a_text_with_a_pattern() -> None:
-    """A model that knows nothing takes a repeated word in; ordinary evaluation stays as bad as it was."""
-    symbols = np.tile(tiny.VOCABULARY.encode("abcde fgh "), 60)
-    network = model()
-    plain = evaluate(network, symbols).bits
-    found = losses(network, symbols, Dynamic(learning_rate=0.02, decay=0, segment_length=20)) / np.log(2)
-    assert found[:19].mean() == pytest.approx(plain, rel=0.3)
-    assert found[-100:].mean() < 0.5 * plain
-    assert evaluate(network, symbols).bits == plain
-
-
 def test_decay_of_one_forgets_every_segment() -> None:
     network = model()
     forgetful = evaluate_dynamic(network, SYMBOLS, Dynamic(learning_rate=0.5, decay=1.0, segment_length=20))
@@ -154,17 +135,6 @@ def test_captured_graphs_see_the_weights_that_moved() -> None:
     assert moved.bits == pytest.approx(evaluate_dynamic(model(engine="reference"), SYMBOLS, FAST).bits, abs=1e-3)
     assert abs(moved.bits - plain.bits) > 0.01
     assert same(weights(network), before)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_network_is_left_as_it_was(training: bool) -> None:
-    network = model().train(training)
-    before = weights(network)
-    with torch.no_grad():
-        evaluate_dynamic(network, SYMBOLS, FAST)
-    assert same(weights(network), before)
-    assert all(module.training == training for module in network.modules())
-    assert all(p.grad is None and p.requires_grad for p in network.parameters())
 
 
 def test_the_network_is_left_as_it_was_when_something_fails() -> None:
@@ -197,19 +167,6 @@ def test_gradients_that_are_not_finite_are_not_followed(monkeypatch: pytest.Monk
     result = evaluate_dynamic(network, SYMBOLS, FAST)
     assert result.skipped == len(calls) == 5
     assert result.bits == plain.bits
-
-
-def test_no_weight_goes_further_than_the_rate_at_first() -> None:
-    """However steep it is."""
-    network = model()
-    with torch.no_grad():
-        network.softmax.weight.mul_(100)
-    before, seen = weights(network), []
-    read_dynamically(
-        network, SYMBOLS[:41], lambda *_: seen.append(weights(network)), Dynamic(0.01, 0.0, segment_length=20)
-    )
-    moved = torch.cat([(seen[1][name] - before[name]).abs().flatten() for name in before])
-    assert 0.009 < moved.max() <= 0.01
 
 
 def test_progress() -> None:
@@ -289,11 +246,3 @@ def test_flags_that_do_not_go_together(
 ) -> None:
     assert tiny.hmrnn("evaluate", "-m", place / "model", "--file", place / "text.txt", *flags) == 2
     assert message in capsys.readouterr().err
-
-
-def test_ordinary_evaluation_reads_the_same_symbols(place: Path) -> None:
-    """The two count the same positions, each once."""
-    seen: list[np.ndarray] = []
-    one = np.concatenate([piece.at for piece in read_text(model(), SYMBOLS, chunk=20)])[:, 0]
-    read_dynamically(model(), SYMBOLS, lambda piece, _: seen.append(piece.at), FAST)
-    assert np.array_equal(one, np.concatenate(seen)[:, 0])

@@ -132,14 +132,6 @@ def test_how_a_text_is_cut() -> None:
     assert cut(9, 6, 0, chunk=1) == (5, 0)  # two each, and one in the last
 
 
-def test_streams_come_close_to_one_stream(network: LanguageModel) -> None:
-    one = evaluate(network, SYMBOLS)
-    many = evaluate(network, SYMBOLS, streams=6, warmup=40, chunk=10)
-    cold = evaluate(network, SYMBOLS, streams=6, warmup=0, chunk=10)
-    assert many.bits == pytest.approx(one.bits, abs=0.01)
-    assert abs(many.bits - one.bits) < abs(cold.bits - one.bits)
-
-
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_shares_add_up(network: LanguageModel, monkeypatch: pytest.MonkeyPatch, world: int) -> None:
     options: dict[str, Any] = {"streams": 4, "warmup": 6, "chunk": 9}

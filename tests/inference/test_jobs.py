@@ -58,14 +58,6 @@ def test_parts_side_by_side_cover_every_symbol_once(tmp_path: Path) -> None:
     assert all(a <= b for (a, _), (b, _) in itertools.pairwise(shown))
 
 
-def test_a_long_warm_up_gives_what_one_stream_gives(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", 400)
-    whole, cut = job([path], tmp_path / "one", streams=1), job([path], tmp_path / "two", streams=2, warmup=100)
-    assert whole.run() is cut.run() is None
-    ends = [[end for record in lines(j.targets[0]) for end in record["ends"][0]] for j in (whole, cut)]
-    assert ends[0] == ends[1]
-
-
 def test_rounds_cover_every_symbol_once_after_a_warm_up(tmp_path: Path) -> None:
     """With all of the file as left context, several rounds and parts find what one stream finds."""
     path = write(tmp_path / "a.txt", 500)

@@ -66,20 +66,6 @@ def test_a_state_is_taken_up() -> None:
     assert not torch.allclose(cold.state.h[0], whole.state.h[0])
 
 
-def test_the_model_is_left_as_it_was_between_chunks() -> None:
-    model, x = made("text", estimator="sample")
-    model.train()
-    model.output.eval()
-    modes = [module.training for module in model.modules()]
-    drawn = torch.get_rng_state()
-    for found in read(model, x.split(5)):
-        assert [module.training for module in model.modules()] == modes
-        assert torch.is_grad_enabled()
-        assert not torch.is_inference_mode_enabled()
-        assert not found.output.hidden[0].requires_grad
-    assert torch.equal(torch.get_rng_state(), drawn)  # eval(): no boundary is drawn
-
-
 def test_a_chunk_can_be_differentiated_and_the_weights_changed() -> None:
     model, x = made("text")
     bits = []
@@ -94,16 +80,6 @@ def test_a_chunk_can_be_differentiated_and_the_weights_changed() -> None:
     assert all(p.grad is not None for p in model.softmax.parameters())
     assert bits[0] != pytest.approx(math.log(9))
     assert bits[1:] == pytest.approx([math.log(9)] * 2)  # weights of zero predict all symbols alike
-
-
-def test_bf16_is_close() -> None:
-    model, x = made("text")
-    model.float()
-    exact, rough = (next(read(model, [x], precision=p)) for p in ("float32", "bf16"))
-    y = x.roll(-1, dims=0)
-    assert rough.prediction.log_prob(y).dtype == torch.float32
-    assert not torch.equal(exact.prediction.log_prob(y), rough.prediction.log_prob(y))
-    torch.testing.assert_close(exact.prediction.log_prob(y), rough.prediction.log_prob(y), rtol=0, atol=0.3)
 
 
 @pytest.mark.parametrize("kind", ["text", "strokes"])

@@ -55,14 +55,6 @@ def test_a_prime_is_read_first_and_not_returned(model: StrokeModel) -> None:
     assert not np.allclose(line, model.generate(5, temperature=0))
 
 
-def test_a_seed_repeats_a_sheet(model: StrokeModel) -> None:
-    first, again, other = (model.sheet(3, 10, seed=seed) for seed in (1, 1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(first, again))
-    assert not any(np.array_equal(a, b) for a, b in zip(first, other))
-    assert not np.array_equal(first[0], first[1])
-    assert not np.array_equal(model.generate(10), model.generate(10))
-
-
 def test_bias_makes_lines_alike(model: StrokeModel) -> None:
     spread = [np.std([line[0, :2] for line in model.sheet(200, 1, bias=bias, seed=1)]) for bias in (0.0, 3.0)]
     assert spread[1] < 0.7 * spread[0]

@@ -142,15 +142,6 @@ def test_what_cannot_be_scored(
         list(model.score_lines(["abc", "", "X"], unknown="refuse"))
 
 
-def test_progress(model: hmrnn.TextModel) -> None:
-    told: list[tuple[int, int]] = []
-    model.score("abc de " * 40, progress=lambda done, total: told.append((done, total)))
-    assert told == [(100, 279), (200, 279), (279, 279)]
-    told.clear()
-    model.segment("abc de " * 160, progress=lambda done, total: told.append((done, total)))
-    assert told == [(512, 1120), (1024, 1120), (1120, 1120)]
-
-
 @pytest.mark.parametrize(("command", "what"), [("segment", "segmenting"), ("score", "scoring")])
 def test_a_terminal_shows_progress_and_what_is_faster(
     model: hmrnn.TextModel,
@@ -169,23 +160,6 @@ def test_a_terminal_shows_progress_and_what_is_faster(
         assert (f"1,120 symbols, read one after the other; hmrnn {hint} reads parts" in err) == (
             len(text) > 3 and terminal
         )
-
-
-def test_a_long_reading_says_how_long_the_rest_takes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A resumed one, too: by what was read since it went on."""
-    clock = iter([0.0, 1.0, 10.0, 20.0, 30.0])
-    monkeypatch.setattr(display, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    show = display.show_progress("segmenting")
-    for done in (500_000, 501_000, 510_000, 900_000, 1_000_000):
-        show(done, 1_000_000)
-    shown = capsys.readouterr().err.split("\r")
-    assert [line.split("%")[1].removesuffix("\033[K").strip() for line in shown if "%" in line] == [
-        "", "", "8 min 10 s left", "5 s left", "0 s left",
-    ]  # fmt: skip
-    assert display.duration(3 * 3600 + 61) == "3 h 1 min"
 
 
 class Event(dict[str, Any]):

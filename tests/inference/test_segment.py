@@ -65,16 +65,6 @@ def test_segment_rounds_soft_boundaries() -> None:
     assert 0 < result.boundaries.mean() < 1
 
 
-def test_segment_leaves_the_network_as_it_was() -> None:
-    model = network(estimator="sample").train()
-    model.output.eval()
-    before = [module.training for module in model.modules()]
-    first, second = (segment(model, indices(), "x" * 60) for _ in range(2))
-    np.testing.assert_array_equal(first.boundaries, second.boundaries)  # no draws: it ran in eval()
-    assert [module.training for module in model.modules()] == before
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
-
-
 def test_segment_of_one_symbol_and_of_one_layer() -> None:
     one = segment(network(), [3], "d")
     assert (one.ends(1), one.segments(2)) == ([1], ["d"])

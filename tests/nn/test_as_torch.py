@@ -19,7 +19,6 @@ from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
-from hmrnn.nn.checks import layer_sizes, positive
 
 LATER = [PeepholeLSTM, SkipRNN, EchoStateNetwork, TimeDelayNetwork, OutputRNN]
 NETWORKS = [HMLSTM, LSTM, GRU, LayerNormLSTM, ClockworkRNN, LeakyRNN, *LATER]
@@ -110,15 +109,6 @@ def test_sizes_may_be_numpy_s(kind: Any) -> None:
 def test_sizes_of_a_cell_may_be_numpy_s() -> None:
     cell = HMLSTMCell(np.int64(3), np.int64(4), np.int64(5))
     assert {type(n) for n in (cell.input_size, cell.hidden_size, cell.above_size)} == {int}
-
-
-def test_what_is_no_whole_number_is_refused() -> None:
-    assert positive("n", torch.tensor(3)) == 3
-    for bad in (True, np.True_, 2.0, np.float64(2), "2", None, 0, np.int64(-1), np.array([2, 3]), [2]):
-        with pytest.raises(InputError, match=r"^n must be a whole number of at least 1; got"):
-            positive("n", bad)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"^hidden_size must be a whole number of at least 1; got True$"):
-        layer_sizes((4, True), 2)
 
 
 @pytest.mark.parametrize("B", [1, 2])

@@ -83,29 +83,6 @@ def test_weights_of_a_stacked_torch_network_give_its_numbers(
         close(gradient, theirs_by_name[kind.replace("_l0", f"_l{l}")])
 
 
-@pytest.mark.parametrize("kind", [LSTM, GRU])
-def test_lengths_under_torch_func_where_nothing_can_be_packed(kind: Any) -> None:
-    rnn, x = kind(INPUT, 6, 2).double(), inputs()
-    out, state = rnn(x, lengths=LENGTHS)
-
-    def run(parameters: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        hidden, after = torch.func.functional_call(rnn, parameters, (x, None, LENGTHS))
-        return hidden.hidden[1].pow(3).sum(), (hidden.hidden[1], *after.h, *after.c)
-
-    parameters = {name: p.detach() for name, p in rnn.named_parameters()}
-    found, (hidden, *after) = torch.func.grad(run, has_aux=True)(parameters)
-    for name, gradient in gradients(rnn, out.hidden[1].pow(3).sum()).items():
-        close(found[name], gradient)
-    close(hidden, out.hidden[1])
-    close(torch.stack(after[:2]), torch.stack(state.h))
-    if kind is GRU:
-        close(torch.stack(after[2:]), torch.stack(state.c))
-    else:  # not known: neither c nor a gradient of it passes as a number
-        of_c = torch.func.grad(lambda given: run(given)[1][-1].sum())(parameters)
-        assert all(c.isnan().all() for c in after[2:])
-        assert of_c["layers.1.weight_hh_l0"].isnan().any()
-
-
 def test_weights_that_do_not_fit_are_refused() -> None:
     for stacked in (nn.GRU(INPUT, 6, 3), nn.LSTM(INPUT, 6, 3, bidirectional=True), nn.LSTM(INPUT, 6, 3, bias=False)):
         with pytest.raises(InputError, match=r"^expected a one-way nn.LSTM with biases"):
@@ -162,23 +139,6 @@ def test_layer_norm_lstm_starts_with_gains_of_1() -> None:
             part.reset_parameters()
         assert all(bool((p == 1).all()) for p in gains)
         torch._foreach_mul_([p.detach() for p in gains], 0.5)
-
-
-@every_network
-def test_outputs_have_the_shapes_of_hmlstm(name: str) -> None:
-    rnn, x = network(name), inputs()
-    out, state = rnn(x)
-    assert (rnn.hidden_sizes, rnn.num_layers, rnn.num_boundaries) == (SIZES, 3, 0)
-    assert [tuple(h.shape) for h in out.hidden] == [(T, B, size) for size in SIZES]
-    assert out.boundaries.shape == out.probabilities.shape == (T, B, 0)
-    assert out.operations.shape == (T, B, 3)
-    assert (out.operations == Operation.UPDATE).all()
-    assert [tuple(a.shape) for a in (*state.h, *state.c, state.z)] == [(B, size) for size in SIZES * 2] + [(B, 0)]
-    for h, steps in zip(state.h, out.hidden):
-        assert torch.equal(h, steps[-1])
-    rnn.slope = 3.0  # is harmless
-    assert rnn.slope == 3.0
-    assert torch.equal(rnn(x)[0].hidden[2], out.hidden[2])
 
 
 @every_network
@@ -301,25 +261,6 @@ def test_weight_drop_takes_recurrent_weights_away_for_a_call(name: str, lengths:
         close(mine, theirs)
 
 
-def settings(rnn: nn.Module) -> list[dict[str, Any]]:
-    """What every module is set to, apart from its tensors and parts."""
-    return [{k: v for k, v in vars(m).items() if isinstance(v, bool | int | float | str)} for m in rnn.modules()]
-
-
-@every_network
-@pytest.mark.parametrize("training", [True, False])
-def test_a_pass_leaves_the_modules_as_they_are(name: str, training: bool) -> None:
-    options = {"zoneout": 0.3} if name == "ln-lstm" else {}
-    rnn, x = network(name, weight_drop=0.3, dropout=0.2, **options).train(training), inputs()
-    before = settings(rnn)
-    rnn(x)[0].hidden[2].sum().backward()
-    with torch.no_grad():
-        rnn(x, lengths=LENGTHS)
-        rnn.step(x[0])
-    assert settings(rnn) == before
-    assert {m.training for m in rnn.modules()} == {training}
-
-
 def test_what_they_have_in_common_is_no_network_yet() -> None:
     for unfinished in (Baseline, _OfTorch):
         with pytest.raises(TypeError, match="abstract"):
@@ -359,24 +300,6 @@ def test_engines() -> None:
         network("lstm", engine="sparse")
     with pytest.raises(InputError, match=r"^engine must be one of " + ", ".join(ops.ENGINES)):
         network("ln-lstm", engine="quick")
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda rnn: rnn(inputs(), boundaries=torch.zeros(T, B, 2)), r"boundaries .* \(13, 4, 0\); got \(13, 4, 2\)$"),
-        (lambda rnn: rnn(inputs()[0]), r"x must have shape \(T, B, 3\); got \(4, 3\); for one sequence"),
-        (lambda rnn: rnn(inputs().float()), r"x is torch.float32 but the parameters are torch.float64"),
-        (lambda rnn: rnn(inputs(), rnn.initial_state(2)), r"state.h must hold tensors of shapes \[\(4, 16\)"),
-        (lambda rnn: rnn(inputs(), lengths=[14] * B), r"lengths must lie between 1 and T = 13"),
-        (lambda rnn: rnn.step(inputs()), r"x must have shape \(B, 3\); got \(13, 4, 3\)"),
-        (lambda rnn: network("lstm", dropout=1.0), r"dropout must be at least 0 and less than 1; got 1.0"),
-        (lambda rnn: network("ln-lstm", zoneout=1.0), r"zoneout must be at least 0 and less than 1; got 1.0"),
-    ],
-)
-def test_what_does_not_fit_is_said(call: Callable[[Baseline], Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        call(network("lstm"))
 
 
 def test_repr_names_the_sizes() -> None:

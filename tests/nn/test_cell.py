@@ -65,15 +65,6 @@ def test_a_top_cell_never_flushes() -> None:
     assert torch.equal(held, h)
 
 
-def test_sample_draws_while_training_only() -> None:
-    cell = HMLSTMCell(INPUT, 5, 2, boundary="sample")
-    x = 0.1 * torch.randn(50, INPUT)
-    state, above = (torch.zeros(50, 5), torch.zeros(50, 5), torch.zeros(50, 1)), torch.zeros(50, 2)
-    assert not torch.equal(cell(x, state, above=above)[2], cell(x, state, above=above)[2])
-    cell.eval()
-    assert torch.equal(cell(x, state, above=above)[2], cell(x, state, above=above)[2])
-
-
 def test_parameters_and_repr() -> None:
     cell = HMLSTMCell(4, 6, 5, layer_norm=True)
     shapes = {name: tuple(a.shape) for name, a in cell.state_dict().items()}
@@ -87,26 +78,6 @@ def test_parameters_and_repr() -> None:
     assert repr(cell) == "HMLSTMCell(4, 6, above_size=5, layer_norm=True, boundary='step', on_copy='evaluate')"
     cell = HMLSTMCell(4, 6, boundary="soft", on_copy="hold")
     assert repr(cell) == "HMLSTMCell(4, 6, above_size=None, layer_norm=False, boundary='soft', on_copy='hold')"
-
-
-@pytest.mark.parametrize("above_size", [None, 5])
-def test_a_sequence_starts_from_zeros(above_size: int | None) -> None:
-    cell, x = HMLSTMCell(4, 6, above_size).double(), torch.randn(3, 4, dtype=torch.float64)
-    above = None if above_size is None else torch.randn(3, above_size, dtype=torch.float64)
-    zeros = tuple(torch.zeros(3, size, dtype=torch.float64) for size in (6, 6, 1))
-    for got, want in zip(cell(x, above=above), cell(x, zeros, above=above), strict=True):
-        assert torch.equal(got, want)
-
-
-def test_the_slope_is_that_of_the_detector() -> None:
-    cell, x, above = HMLSTMCell(4, 6, 5, boundary="soft"), 0.1 * torch.randn(3, 4), torch.zeros(3, 5)
-    assert cell.slope == 1.0
-    z = cell(x, above=above)[2]
-    cell.slope = 2.5
-    assert cell.state_dict()["a"].item() == 2.5
-    torch.testing.assert_close(cell(x, above=above)[2], (2.5 * (z - 0.5) + 0.5).clamp(0, 1))
-    with pytest.raises(InputError, match=r"^slope must be positive and finite; got 0$"):
-        cell.slope = 0
 
 
 def good() -> dict[str, Tensor]:

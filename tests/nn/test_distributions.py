@@ -66,19 +66,6 @@ def test_gradient_is_that_of_finite_differences() -> None:
     )
 
 
-def test_density_integrates_to_one() -> None:
-    vector = vectors(spread=0.5)
-    side = torch.linspace(-14, 14, 700, dtype=torch.float64)
-    grid = torch.cartesian_prod(side, side)
-    area = float(side[1] - side[0]) ** 2
-    mixture = StrokeMixture.from_vector(vector.expand(len(grid), -1))
-    total = sum(
-        mixture.log_prob(torch.cat([grid, torch.full((len(grid), 1), pen, dtype=torch.float64)], dim=1)).exp().sum()
-        for pen in (0.0, 1.0)
-    )
-    assert float(total) * area == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
 def test_extremes_stay_finite(dtype: torch.dtype, size: float) -> None:

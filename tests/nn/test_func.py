@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn import HMLSTM, InputError
 from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
-from hmrnn.ops.estimators import straight_through
 
 T, B, INPUT = 7, 3, 4
 
@@ -71,37 +69,11 @@ def test_vmap_gives_the_gradient_of_each_sequence(engine: str) -> None:
             torch.testing.assert_close(of_each[name][n], want, rtol=1e-9, atol=1e-11)
 
 
-def test_vmap_over_networks_is_each_of_them() -> None:
-    rnns, x = [network(), network()], inputs()
-    stacked = {name: torch.stack([parameters(rnn)[name] for rnn in rnns]) for name in parameters(rnns[0])}
-    hidden = vmap(lambda p: functional_call(rnns[0], p, (x,))[0].hidden[2])(stacked)
-    for got, rnn in zip(hidden, rnns):
-        torch.testing.assert_close(got, rnn(x)[0].hidden[2], rtol=0, atol=1e-12)
-
-
 def test_forward_derivatives_are_straight_through_too() -> None:
     """Along one direction: what the gradient says of it."""
     rnn, x, along = network(), inputs(), inputs()
     _, got = jvp(lambda x: loss(rnn, {}, x), (x,), (along,))
     torch.testing.assert_close(got, (grad(lambda x: loss(rnn, {}, x))(x) * along).sum())
-
-
-def test_straight_through_under_vmap() -> None:
-    p, value = torch.rand(5), torch.randint(2, (5,)).float()
-    assert torch.equal(vmap(straight_through)(p, value), value)
-    assert torch.equal(vmap(grad(lambda a, b: 3 * straight_through(a, b)))(p, value), torch.full((5,), 3.0))
-
-
-def test_a_cell() -> None:
-    cell, x, above = HMLSTMCell(INPUT, 5, 3).double(), inputs()[0], torch.randn(B, 3, dtype=torch.float64)
-
-    def summed(x: Tensor) -> Tensor:
-        h, c, z = cell(x, above=above)
-        return h.sum() + c.sum() + z.sum()
-
-    free = x.clone().requires_grad_()
-    (want,) = torch.autograd.grad(summed(free), free)
-    torch.testing.assert_close(grad(summed)(x), want)
 
 
 def test_an_engine_with_a_backward_pass_of_its_own_says_so() -> None:
@@ -161,20 +133,3 @@ def test_compiled_with_boundaries_between_0_and_1() -> None:
     x = inputs()
     found, _ = torch.compile(rnn, backend="eager")(x, boundaries=half)
     torch.testing.assert_close(found.hidden, rnn(x, boundaries=half)[0].hidden)
-
-
-@pytest.mark.parametrize("batch", [1, B])
-@pytest.mark.parametrize("engine", ["reference", "auto"])
-def test_forward_derivatives_by_dual_numbers_are_those_of_jvp(engine: str, batch: int) -> None:
-    rnn = network(engine).requires_grad_(False)
-    x, along = inputs()[:, :batch], inputs()[:, :batch]
-    with forward_ad.dual_level():
-        found = forward_ad.unpack_dual(rnn(forward_ad.make_dual(x, along))[0].hidden[2]).tangent
-    _, expected = jvp(lambda given: rnn(given)[0].hidden[2], (x,), (along,))
-    torch.testing.assert_close(found, expected)
-    rnn.engine = "sparse"
-    with (
-        forward_ad.dual_level(),
-        pytest.raises(InputError, match="cannot run here: it has no forward-mode derivatives"),
-    ):
-        rnn(x)

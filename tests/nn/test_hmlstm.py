@@ -216,14 +216,6 @@ def test_initialisation() -> None:
         assert w.bias_c.abs().max() == 0
 
 
-def test_zero_is_where_a_sequence_starts() -> None:
-    rnn, x = network(), inputs()
-    start = rnn.initial_state(B)
-    assert all((a == 0).all() for a in (*start.h, *start.c, start.z))
-    assert len({a.data_ptr() for a in (*start.h, *start.c)}) == 6  # no two are one tensor
-    assert_states_equal(rnn(x, start)[1], rnn(x)[1])
-
-
 def test_saving_copying_and_the_slope() -> None:
     rnn, x = network(layer_norm=True), inputs()
     assert rnn.slope == 1.0
@@ -277,13 +269,6 @@ def test_boundaries_are_drawn_while_training_alone(boundary: str) -> None:
     twin = HMLSTM(3, 4, 3)
     twin.load_state_dict(rnn.state_dict(), strict=False)
     assert torch.equal(rnn.eval()(x)[0].boundaries, twin(x)[0].boundaries)
-
-
-def test_the_slope_is_that_of_the_detectors() -> None:
-    rnn, x = network(), 0.2 * inputs()
-    first = rnn(x[:1])[0].probabilities[0, :, 0]
-    rnn.slope = 3.0
-    torch.testing.assert_close(rnn(x[:1])[0].probabilities[0, :, 0], (3 * (first - 0.5) + 0.5).clamp(0, 1))
 
 
 def test_repr_is_one_line_and_names_the_engine() -> None:

@@ -24,10 +24,6 @@ T, B, INPUT, SIZES = 9, 4, 5, (6, 4, 3)
 LENGTHS = [4, 9, 1, 6]
 
 
-def network(**options: Any) -> HMLSTM:
-    return HMLSTM(INPUT, SIZES, 3, **options).double()
-
-
 def inputs(*shape: int) -> Tensor:
     return torch.randn(*(shape or (T, B, INPUT)), dtype=torch.float64)
 
@@ -95,20 +91,6 @@ def test_bad_input_is_named(call: Call, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}") as caught:
         call(HMLSTM(INPUT, SIZES, 3))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda r: r(torch.zeros(B, T, 7)), r"x must have shape \(B, T, 5\); got \(4, 9, 7\)$"),
-        (lambda r: r(torch.zeros(5)), r"x must have shape \(B, T, 5\); got \(5,\)$"),
-        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T, B, 2)), r"boundaries .* = \(4, 9, 2\); got \(9, 4"),
-        (lambda r: r(X.transpose(0, 1), boundaries=torch.zeros(T)), r"boundaries .* = \(4, 9, 2\); got \(9,\)$"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named_in_the_order_it_came(call: Call, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}"):
-        call(HMLSTM(INPUT, SIZES, 3, batch_first=True))
 
 
 def test_autocast_accepts_what_it_can_convert_alone() -> None:

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 import tiny
 from hmrnn import InputError, checkpoint
-from hmrnn.cli.settings import train_arguments
-from hmrnn.config import RegulariseConfig
 from hmrnn.nn import ridge_regression
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
@@ -286,15 +284,6 @@ def test_a_ridge_regression_gives_probabilities() -> None:
 def test_what_ridge_regression_does_not_have_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
         tiny.trainer(tiny.config(**({"rnn": "echo-state", "ridge": 0.1, "epochs": 1} | changes)))
-
-
-def test_ridge_regression_leaves_aside_what_a_preset_has_for_gradients() -> None:
-    words = ["ptb-best", "--data.path", "DIR", "--model.rnn", "echo-state", "--model.ridge", "1"]
-    config = train_arguments([*words, "--out", "run"]).config
-    config.check()
-    assert (config.train.epochs, config.regularise) == (1, RegulariseConfig())
-    with pytest.raises(InputError, match=r"^regularise\.weight_drop is for training by gradient"):
-        train_arguments([*words, "--regularise.weight-drop", "0.3", "--out", "run"]).config.check()
 
 
 def test_no_gradient_of_all_steps_is_made_for_each_step() -> None:

@@ -53,15 +53,6 @@ def test_a_text_without_line_ends_is_cut_into_pieces():
     assert {spell(word) for word in learn(lines=False).words[: len(WORDS)]} == set(WORDS)
 
 
-def test_a_phrase_that_is_repeated_as_a_whole_is_no_word(monkeypatch):
-    monkeypatch.setattr(lexicon, "without_compounds", lambda counts, total: counts)  # it would part the phrase as well
-    draw = np.random.default_rng(2)
-    lines = ["".join(draw.choice(WORDS, 5)) if k % 3 else "thedogseesbarn" for k in range(300)]
-    found = lexicon_of("\n".join(lines) + "\n")
-    assert {spell(word) for word in found.words} == set(WORDS)  # with counts from the same context "dogsees" is one
-    assert found.counts.sum() == pytest.approx(200 * 5 + 100 * 4, rel=0.01)
-
-
 def test_minima_of_the_transitional_probability_are_used_where_words_end_there(monkeypatch):
     starts = []
 
@@ -80,18 +71,6 @@ def test_minima_of_the_transitional_probability_are_used_where_words_end_there(m
     found = {spell(word) for word in lexicon_of(text).words}
     assert starts == [1]  # the letters of these words tell nothing of each other
     assert len(found & set(words)) > 0.95 * len(set(words))
-
-
-def test_minima_do_not_depend_on_the_numbers_of_the_symbols():
-    drawn = np.random.default_rng(4).integers(0, 3, 700)
-    separators = np.array([9])
-    text = np.insert(drawn, np.arange(7, 700, 7), 9)
-    found = [
-        lexicon._Lattice(lexicon._columns(each, separators), np.zeros((10, 10), np.int8)).minima()
-        for each in (text, np.where(text == 9, 9, text + 1))
-    ]
-    assert found[0].any()
-    assert (found[0] == found[1]).all()
 
 
 def test_minima_by_hand():

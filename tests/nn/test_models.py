@@ -92,15 +92,6 @@ def test_gradient_reaches_every_parameter(layer_norm: bool, on_copy: str) -> Non
         assert not rows[:forget].any()
 
 
-def test_settings_reach_the_network() -> None:
-    config = ModelConfig(hidden_size=(5,), num_layers=2, layer_norm=False)
-    detectors = DetectorConfig(estimator="soft", on_copy="hold")
-    rnn = LanguageModel(SYMBOLS, config, engine="reference", detectors=detectors).rnn
-    assert (rnn.hidden_sizes, rnn.layer_norm, rnn.boundary, rnn.on_copy, rnn.engine) == (
-        (5, 5), False, "soft", "hold", "reference",
-    )  # fmt: skip
-
-
 def test_state_lengths_and_boundaries_are_passed_on() -> None:
     model = LanguageModel(SYMBOLS, CONFIG).double()
     symbols = torch.randint(SYMBOLS, (T, B))

@@ -127,19 +127,6 @@ def test_attention_is_its_equation() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in attention.parameters())
 
 
-def test_a_read_out_by_attention() -> None:
-    rnn, out, _ = passed()
-    read_out = SequenceReadOut(rnn.output_sizes, 2, pool="attention", level=1).double()
-    assert read_out.attention is not None
-    vectors, weights, found = read_out.pooled(out, LENGTHS)
-    want, alpha = read_out.attention(found.states, found.mask)
-    assert torch.equal(vectors, want)
-    assert torch.equal(weights, alpha)
-    assert weights.shape == (B, found.counts.max())
-    read_out(out, LENGTHS).sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in read_out.parameters())
-
-
 def test_attention_finds_the_segment_that_decides() -> None:
     """One of four words holds the symbol of the class; those before it know nothing of it."""
     torch.manual_seed(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import typing
 from pathlib import Path
@@ -170,26 +169,6 @@ def test_the_clock_in_the_state_follows_the_text(length: int, modules: int, accu
             assert clock(trainer) == {trainer.progress.chunk * length % 2 ** (modules - 1)}
 
 
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "book.txt").write_text(tiny.text(600))
-    run = tmp_path / "run"
-    small = tiny.flags(config("cw-rnn", layer_norm=True, epochs=1))
-    assert tiny.hmrnn("train", tmp_path / "book.txt", "--out", run, *small) == 0
-    assert "engine torch on cpu" in capsys.readouterr().out
-    assert tiny.hmrnn("evaluate", "-m", run, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert (result["rates"], result["updates"], result["saved"]) == ([], [1.0, 1.0, 1.0], 0.0)
-    assert tiny.hmrnn("evaluate", "-m", run) == 0
-    assert "updates saved  0.0%" in capsys.readouterr().out
-    assert tiny.hmrnn("generate", "-m", run, "abc", "--length", 5) == 0
-    assert len(capsys.readouterr().out) == 9
-    for command in (("segment", "-m", run, "abc"), ("plot", "-m", run, "abc", "--out", tmp_path / "figure.png")):
-        assert tiny.hmrnn(*command) == 2
-        assert "a network without detectors finds no segments; got model.rnn cw-rnn" in capsys.readouterr().err
-    assert tiny.hmrnn("train", tmp_path / "book.txt", "--out", run, "--overwrite", "--model.rnn", "rnn") == 2
-
-
 @pytest.mark.parametrize("kind", WITHOUT_DETECTORS)
 def test_no_detectors_no_segments(kind: str) -> None:
     model = LanguageModel(9, config(kind, num_layers=1).model)
@@ -261,13 +240,3 @@ def test_hrnn_needs_its_boundaries() -> None:
         LanguageModel(3, HRNN)
     with pytest.raises(InputError, match=r"given with each symbol must have shape \(3, 3\); got shape \(9, 3\)"):
         LanguageModel(3, HRNN, given=tiny.VOCABULARY.boundaries(3))
-
-
-def test_hrnn_padding_may_hold_anything() -> None:
-    model = LanguageModel(len(LINES), HRNN, given=LINES.boundaries(3))
-    symbols = torch.zeros(5, 2, dtype=torch.int64)
-    symbols[3:, 1] = -100
-    _, out, _ = model(symbols, lengths=torch.tensor([5, 3]))
-    assert not out.boundaries[3:, 1].any()
-    with pytest.raises(InputError, match=r"^x must hold symbol indices"):
-        model(symbols.double())

@@ -89,15 +89,6 @@ def test_it_takes_its_time_then_stays_and_begins_again() -> None:
     assert Image.open(io.BytesIO(content)).info["loop"] == 0  # for ever
 
 
-@pytest.mark.parametrize("seconds", [0.001, 600])
-def test_however_fast_or_slow(seconds: float) -> None:
-    pictures, times = frames(gif([DOT], seconds=seconds))
-    assert 2 <= len(pictures) <= len(DOT) + 1
-    assert min(times) >= 20
-    at = places(sheet := Sheet([DOT]), pictures[-1].shape, sheet.lines[0].ink)
-    assert inked(pictures[-1])[at].all()
-
-
 def test_long_lines_have_a_bounded_number_of_frames() -> None:
     wave = np.column_stack([np.full(3000, 1.0), np.sin(np.arange(3000)), np.arange(3000) % 50 == 49])
     pictures, _ = frames(gif([wave], seconds=60))

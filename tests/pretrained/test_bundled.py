@@ -102,20 +102,6 @@ def test_models_know_whether_their_corpus_is_built_in() -> None:
     }  # fmt: skip
 
 
-def test_the_card_describes_the_model(card: str, each: TextModel) -> None:
-    parameters = sum(parameter.numel() for parameter in each.network.parameters())
-    sizes = "{}, {} and {}".format(*each.network.rnn.hidden_sizes)
-    config = each.config.model
-    assert f"| {parameters:,}, stored in 16 bits" in card
-    assert f"layers of {sizes} units, embedding {config.embedding_size}, output embedding {config.output_size}" in card
-    assert f"| reads | {len(each.vocabulary.symbols)} characters and an unknown symbol: " in card
-    small = each.source == "novel-small"
-    known = {"\n", *map(chr, range(32, 127))} - set("|[]{}<>^\\@~_`" + "#%&()*+/=XZ" * small)
-    assert set(map(str, each.vocabulary.symbols)) == known
-    assert each.vocabulary.unknown
-    assert (config.flush, config.top_down) == ((True, "boundary") if small else (False, "pending"))
-
-
 def bits(card: str, what: str) -> tuple[int, float]:
     """Characters and bits per character in the row of the card that begins so."""
     (row,) = re.findall(rf"^\| {re.escape(what)}[^|]*\| ([\d,]+) \| ([\d.]+) \|$", card, re.MULTILINE)
@@ -237,16 +223,6 @@ def test_the_example_of_load_runs() -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(hmrnn.load, globs={"hmrnn": hmrnn})
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0
-
-
-@pytest.mark.parametrize("text", ["When the river flooded, they went uphill.", "hello world, this is me"])
-def test_the_first_word_is_whole_at_every_level(model: TextModel, text: str) -> None:
-    first = text.index(" ") + 1
-    for found in (model.segment(text), model.segment_many([text, "another text"])[0]):
-        assert found.text == text
-        assert found.ends(1)[0] == first
-        assert found.ends(2)[0] >= first
-    assert any(model.segment(text, primed=False).ends(level)[0] < first for level in (1, 2))
 
 
 def test_priming_is_reading_two_line_ends_first(model: TextModel) -> None:

@@ -23,7 +23,6 @@ from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.export import export
-from hmrnn.training.metrics import read_metrics
 
 TEXT = "abc de fgh a hhg cab de de a"
 
@@ -92,26 +91,6 @@ def test_it_is_checked_as_every_checkpoint_is(run: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
         export(out, tmp_path / "other")
     assert not (tmp_path / "other").exists()
-
-
-def test_the_card_says_what_is_known(run: Path, tmp_path: Path) -> None:
-    card = (export(run, tmp_path / "small", half=True) / "README.md").read_text()
-    assert card.startswith("# small\n")
-    step = int(checkpoint.find(run).name.split("-")[1])
-    (noted,) = [
-        line for line in read_metrics(run / "metrics.jsonl") if (line["event"], line["step"]) == ("valid", step)
-    ]
-    parameters = sum(parameter.numel() for parameter in hmrnn.load(run).network.parameters())
-    for row in (
-        "| network | `hm-lstm`, layers of 6, 5, 4 |",
-        f"| parameters | {parameters:,}, of 16 bits |",
-        "| reads | text, 9 characters |",
-        f"| validation | {noted['bits']:.4f} bits per symbol after {noted['epoch']:.2f} epochs; boundary rates ",
-    ):
-        assert row in card
-    assert "of 32 bits |" in (export(run, tmp_path / "large") / "README.md").read_text()
-    (tmp_path / "large" / "README.md").unlink()
-    assert "| validation |" not in (export(tmp_path / "large", tmp_path / "copy") / "README.md").read_text()
 
 
 def test_a_card_is_carried_along(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

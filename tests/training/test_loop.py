@@ -141,12 +141,6 @@ def test_bf16_runs_and_keeps_float32_weights(tmp_path: Path) -> None:
     torch.testing.assert_close(ours["rnn.U.0"], theirs["rnn.U.0"], atol=0.1, rtol=0)
 
 
-def test_one_layer_trains(tmp_path: Path) -> None:
-    tiny.run(tmp_path, tiny.config(num_layers=1, hidden_size=(6,), epochs=1), stop=lambda e: e["step"] == 3)
-    tiny.run(tmp_path, tiny.config(num_layers=1, hidden_size=(6,), epochs=1), resume=True)
-    assert hmrnn.load(tmp_path).score("abc de").rates == ()
-
-
 def test_training_learns(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(epochs=4, learning_rate=0.03))
     bits = [line["bits"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]

@@ -105,23 +105,6 @@ def test_a_network_drops_gate_rows_and_spares_its_detectors(monkeypatch: pytest.
     assert "weight_drop=0.5, dropout=0.5" in repr(rnn)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_engines_agree_under_the_same_draws(layer_norm: bool) -> None:
-    rnn = HMLSTM(4, (6, 5, 3), weight_drop=0.4, dropout=0.3, layer_norm=layer_norm, engine="sparse").double()
-    other = copy.deepcopy(rnn)
-    other.engine = "reference"
-    x = torch.randn(12, 3, 4, dtype=torch.float64)
-    for network in (rnn, other):
-        out, _ = seeded(network, x)
-        (out.hidden[2].sum() + (out.boundaries.mean((0, 1)) ** 2).sum()).backward()
-    assert torch.equal(seeded(rnn, x)[0].boundaries, seeded(other, x)[0].boundaries)
-    for (name, p), q in zip(rnn.named_parameters(), other.parameters()):
-        torch.testing.assert_close(p.grad, q.grad, atol=1e-12, rtol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
-    assert not torch.equal(seeded(rnn, x)[0].hidden[0], seeded(rnn, x, seed=4)[0].hidden[0])
-    rnn.eval()
-    assert torch.equal(seeded(rnn, x)[0].hidden[0], seeded(rnn, x, seed=4)[0].hidden[0])
-
-
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
 def test_shares_that_leave_nothing(value: float) -> None:
     for name in ("weight_drop", "dropout"):

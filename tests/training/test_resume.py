@@ -244,16 +244,6 @@ def test_fewer_epochs_than_were_made_end_at_once(tmp_path: Path) -> None:
     assert json.loads(lines[-1])["step"] == 30
 
 
-def test_fewer_epochs_than_were_made_are_validated_first(tmp_path: Path) -> None:
-    """At the end of an epoch that was not validated."""
-    tiny.run(tmp_path, tiny.config(epochs=3, validate_every=7), stop=after(10))
-    end = tiny.run(tmp_path, tiny.config(epochs=1, validate_every=7), resume=True)
-    assert (end["step"], end["reason"]) == (10, "1 epoch done")
-    valid = [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "valid"]
-    assert valid == [7, 10]
-    assert RunDirectory(tmp_path).newest_progress()["finished"] == "1 epoch done"
-
-
 def test_a_run_of_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint has no random state of a GPU; one that has it gives it back."""
     tiny.run(tmp_path, tiny.config(), stop=after(3))
@@ -322,13 +312,3 @@ def test_what_was_skipped_before_does_not_end_a_run_that_skips_no_more(
     assert RunDirectory(tmp_path).newest_progress()["skipped"] == 1
     lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["event"] == "train"]
     assert all(1 < line["bits"] < 6 for line in lines)
-
-
-@pytest.mark.parametrize("rnn", ["hm-lstm", "lstm"])
-def test_the_slope_is_told_alike_after_a_stop(tmp_path: Path, rnn: str) -> None:
-    config = tiny.config(rnn=rnn, slope=(0.5, 5.0), log_every=2)
-    tiny.run(tmp_path, config, stop=after(15))
-    tiny.run(tmp_path, config, resume=True)
-    slopes = {line["step"]: line["slope"] for line in read_metrics(tmp_path / "metrics.jsonl") if "slope" in line}
-    assert slopes[10] == 1.0
-    assert slopes[14] == slopes[16] == 1.5

@@ -11,7 +11,6 @@ import pytest
 from pages import CHARACTERS, Server, save
 from playwright.sync_api import expect
 
-from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf
 
@@ -101,18 +100,6 @@ def test_two_models_side_by_side(visit: Open, shelf: Shelf) -> None:
     expect(page.locator("#read-other")).to_have_value("")
 
 
-@pytest.mark.slow
-def test_the_bundled_models_can_be_compared(visit: Open) -> None:
-    with Server(open_shelf(ExploreArguments().model), Limits()).running() as bundled:
-        page = visit(server=bundled)
-        page.get_by_role("button", name="Compare two models").click()
-        expect(page.locator(".panel h2")).to_contain_text(["english-small", "novel-small"])
-        for panel in range(2):
-            expect(shown(page, panel)).to_have_count(len(page.locator("#text").input_value()))
-        expect(page.locator(".legend .alone").first).to_have_text(re.compile(r"^\d+ only here$"))
-        expect(page.locator("#compare")).to_have_attribute("aria-pressed", "true")
-
-
 def test_the_page_explains_what_it_shows_and_text_never_becomes_html(visit: Open) -> None:
     page = visit()
     write(page, "<img src=x onerror=alert>")
@@ -163,35 +150,6 @@ def test_generation_is_shown_live_and_can_be_stopped(visit: Open, shelf: Shelf) 
     expect(shown(page)).to_have_count(written)
 
 
-@pytest.mark.slow
-def test_without_a_checkpoint_of_a_kind_the_page_says_so(visit: Open, runs: Path) -> None:
-    with Server(open_shelf([runs / "small"]), Limits()).running() as server:
-        page = visit("#tab=draw", server)
-        expect(page.locator("#draw-problem")).to_contain_text("no handwriting checkpoint was given")
-        expect(page.locator("#draw-problem")).to_contain_text("such as handwriting-small")
-        expect(page.locator("#pad")).to_be_hidden()
-        page.context.close()
-    with Server(open_shelf([runs / "pen"]), Limits()).running() as server:
-        page = visit("", server)
-        expect(page.locator("#read-problem")).to_contain_text("no text checkpoint was given")
-        page.context.close()
-
-
-def test_nothing_says_flush_of_a_model_that_cannot(visit: Open, tmp_path: Path) -> None:
-    save(tmp_path / "kept", CHARACTERS, 1, flush=False)
-    with Server(open_shelf([tmp_path / "kept"]), Limits()).running() as server:
-        page = visit("", server)
-        write(page, TEXT[:12])
-        assert page.locator(".panel th[scope=col]").all_inner_texts() == ["layer", "UPDATE", "COPY", "changed"]
-        page.locator(".view").focus()
-        page.keyboard.press("Home")
-        for _ in range(11):
-            expect(page.locator("#inspector")).to_contain_text(re.compile("UPDATE|COPY"))
-            assert "FLUSH" not in page.locator("body").inner_text()
-            page.keyboard.press("ArrowRight")
-        page.context.close()
-
-
 def test_a_condition_is_asked_for_where_the_model_has_one(visit: Open, tmp_path: Path) -> None:
     save(tmp_path / "told", CHARACTERS, 1, classes=("a", "b"))
     save(tmp_path / "free", CHARACTERS, 1)
@@ -214,26 +172,6 @@ def test_a_condition_is_asked_for_where_the_model_has_one(visit: Open, tmp_path:
         page.locator("[id$=-condition]:visible").fill("b")
         page.locator("#go").click()
         expect(shown(page)).to_have_text([*shelf[0].model.generate("", 30, temperature=0.8, seed=3, condition="b")])
-        page.context.close()
-
-
-@pytest.mark.slow
-def test_two_models_have_a_condition_each(visit: Open, tmp_path: Path) -> None:
-    save(tmp_path / "one", CHARACTERS, 1, classes=("a", "b"))
-    save(tmp_path / "two", CHARACTERS, 2, classes=("c", "d"))
-    shelf = open_shelf([tmp_path / "one", tmp_path / "two"])
-    with Server(shelf, Limits()).running() as server:
-        page = visit("", server)
-        write(page, TEXT)
-        page.locator("#compare").click()
-        page.locator("#other-condition").fill("d")
-        page.locator("#other-condition").blur()
-        stats = page.locator(".panel .stats")
-        for place, which in enumerate("ad"):
-            bits = shelf[place].model.segment(TEXT, condition=which).bits.mean()
-            expect(stats.nth(place)).to_contain_text(f"{bits:.3f}")
-        page.locator("#compare").click()
-        expect(page.locator("#other-condition")).to_be_hidden()
         page.context.close()
 
 
@@ -292,20 +230,6 @@ def test_long_text_streams_in_and_only_what_is_near_is_drawn(visit: Open) -> Non
     expect(rows.last.locator(".symbols")).to_be_visible()
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen(visit: Open) -> None:
-    page = visit(viewport={"width": 360, "height": 700}, color_scheme="dark", has_touch=True)
-    write(page, TEXT)
-    for tab in ("read", "write", "draw"):
-        page.click(f"#tab-{tab}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    page.click("#tab-read")
-    shown(page).nth(3).tap()
-    card = page.locator("#inspector").bounding_box()
-    assert card["y"] > 350  # type: ignore[index]  # at the foot of the screen
-    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-    assert paper == "rgb(19, 21, 25)"
-
-
 def test_everything_can_be_reached_by_keys(visit: Open) -> None:
     page = visit()
     write(page, "dog")
@@ -360,18 +284,3 @@ def test_what_can_be_used_stands_out(visit: Open) -> None:
         assert contrast(chosen, paper) >= 3
         assert contrast(chosen, style("#tab-read", "color")) >= 4.5
     assert papers[0] != papers[1]
-
-
-@pytest.mark.slow
-def test_a_seed_that_javascript_cannot_count_to_is_not_sent(visit: Open) -> None:
-    for tab, field, button in (("write", "#seed", "#go"), ("draw", "#draw-seed", "#compose")):
-        page = visit(f"#tab={tab}&n=5&o=5&v=0")
-        sent: list[str] = []
-        page.on("request", lambda request, sent=sent: sent.append(request.url))
-        page.fill(field, "9007199254740993")
-        page.click(button)
-        expect(page.locator(f"{field}:invalid")).to_be_focused()
-        assert [url for url in sent if "/api/" in url] == []  # an icon may still be on its way
-        page.fill(field, "9007199254740991")
-        page.click(button)
-        expect(page.locator(f"#{tab}-status")).to_have_text(re.compile("^5 (symbols|points)$"))

@@ -100,11 +100,3 @@ def test_a_drawing_is_coded_exactly(visit: Open) -> None:
     too_many = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", [*points, points[0]])
     for wrong in (too_many, code[:-1], code + "A", "é", "A.", "_" * 40, "_" * 3000):
         assert page.evaluate(back, wrong) is None, wrong
-
-
-@pytest.mark.parametrize("code", ["AB!", *(pytest.param(c, marks=pytest.mark.slow) for c in ("%00", "____", "A"))])
-def test_a_link_with_a_broken_drawing_says_so(visit: Open, code: str) -> None:
-    page = visit(f"#tab=draw&z={code}")
-    expect(page.locator("#draw-problem")).to_contain_text("the drawing in the link cannot be read")
-    drawn(page)
-    expect(page.locator("#draw-problem")).to_be_hidden()
