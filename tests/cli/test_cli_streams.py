@@ -22,8 +22,8 @@ def test_what_is_wrong_with_a_disk_is_no_defect(
         patch.setattr(cli, "run", lambda arguments: raised(errno.EACCES))
         assert tiny.hmrnn("segment") == 2
         assert capsys.readouterr().err == "hmrnn: cannot read or write there: Permission denied\n"
-        patch.setattr(cli, "run", lambda arguments: raised(errno.ENOTDIR))
-        with pytest.raises(NotADirectoryError):
+        patch.setattr(cli, "run", lambda arguments: raised(errno.EBADF))
+        with pytest.raises(OSError, match="Bad file"):
             tiny.hmrnn("segment")
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)

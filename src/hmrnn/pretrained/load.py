@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
@@ -67,7 +68,8 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"the weights in {directory} do not fit its config or vocabulary: {reason}") from error
-    wrong = [name for name, weight in saved.weights.items() if not _is_finite(weight)]
+    bounds = {name: LARGEST for name, _ in network.named_parameters()}  # a buffer may stand for minus infinity
+    wrong = [name for name, a in saved.weights.items() if not _within(a, bounds.get(name, sys.float_info.max))]
     if wrong:
         what = f"{wrong[0]} in {directory} is not finite, or holds more than {LARGEST:g}"
         raise InputError(f"{what}: this model has diverged; use an earlier checkpoint")
@@ -94,9 +96,9 @@ def _kind(modality: str) -> Any:
     return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel}[modality]
 
 
-def _is_finite(weight: torch.Tensor) -> bool:
-    """Whether all numbers are finite, and can be squared. NaN and infinities show in the extremes, as all() is slow."""
-    return weight.numel() == 0 or all(abs(float(extreme)) <= LARGEST for extreme in weight.aminmax())
+def _within(a: torch.Tensor, bound: float) -> bool:
+    """Whether no number is larger, or NaN: these and infinities show in the extremes, and all() is slow."""
+    return a.numel() == 0 or all(abs(float(extreme)) <= bound for extreme in a.aminmax())
 
 
 def locate(source: str | Path) -> Path:
