@@ -74,21 +74,6 @@ def test_the_script_draws_them_all(
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
 
 
-def test_no_model_no_picture_and_none_that_is_too_large(
-    gallery: ModuleType,
-    models: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(gallery, "LARGEST", 100)
-    with pytest.raises(SystemExit, match=r"bias-0\.svg has [\d,]+ bytes, more than 100"):
-        run(gallery, monkeypatch, "--handwriting", models / "hand", "--out", tmp_path)
-    people = sum(name.startswith("people-") for name in SHOWN)
-    assert capsys.readouterr().out.count("left out, as there is no model") == people > 3
-    assert [path.name for path in tmp_path.iterdir()] == ["bias-0.svg"]
-
-
 def test_plot_timescales(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "timescales.svg"
     text = "When the boats came back in the evening, the whole town was waiting on the pier."

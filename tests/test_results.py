@@ -3,10 +3,8 @@
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,44 +28,6 @@ def test_the_tables_are_those_of_the_results(
     shown = capsys.readouterr().out
     assert shown.count("\n| LN-HM-LSTM") > 20
     assert "1.1426 (dynamic)" in shown
-
-
-def test_runs_agree_with_their_curves() -> None:
-    for path in RESULTS.glob("*.jsonl"):
-        for run in tiny.recorded(path.stem).values():
-            if "model" in run:
-                curve = [line for line in run["curve"] if line["validation"] is not None]
-                best = min(curve, key=lambda line: float(line["validation"]))
-                validation = run["validation_bits"] if "validation_bits" in run else run["validation_nats"]
-                assert best["validation"] == pytest.approx(validation, abs=1e-6)
-                assert (best["epoch"], run["seconds"]) == (run["best_epoch"], run["curve"][-1]["seconds"])
-                assert run["seed"] == run["config"]["train"]["seed"]
-
-
-@pytest.mark.parametrize(
-    ("rates", "shown"),
-    [([0.002, 0.98], "0.002, 0.980"), ([0.5, 0.0019], "0.500, 0.002 (dead)"), ([0.981, 0.5], "0.981 (dead), 0.500")],
-)
-def test_a_row_with_a_dead_level_is_marked(
-    rates: list[float], shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = tiny.script(RESULTS / "table.py")
-    run = tiny.recorded("ptb")["step-seed1"]
-    dead = run | {"seed": 2, "test": run["test"] | {"bits": 1.5, "rates": rates}}
-    monkeypatch.setattr(table, "runs", lambda name: {"a": run, "b": dead})
-    assert table.table("ptb").splitlines()[3].split(" | ")[5] == shown
-    mark = " (dead)" * ("dead" in shown)
-    assert table.table_of_seeds("ptb").splitlines()[2].split(" | ")[1] == f"{run['test']['bits']:.4f}, 1.5000{mark}"
-
-
-def test_the_best_runs_are_chosen_by_validation_not_by_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tiny.script(RESULTS / "table.py")
-    runs = {
-        name: {"name": name, "config": {"model": {"rnn": rnn}}, "validation_bits": bits, "test": {"bits": test}}
-        for name, rnn, bits, test in (("a", "hm", 1.3, 1.1), ("b", "hm", 1.2, 1.25), ("c", "lstm", 1.4, 1.3))
-    }
-    monkeypatch.setattr(table, "runs", lambda name: runs)
-    assert [run["name"] for run in table.best("x")] == ["b", "c"]
 
 
 METRICS = [
@@ -138,37 +98,3 @@ def test_every_row_that_can_be_reproduced_is_a_command_with_the_settings_of_its_
         monkeypatch.setattr(sys, "argv", ["reproduce.py", "ptb", *arguments])
         with pytest.raises(SystemExit, match="2"):
             script.main()
-
-
-def test_a_row_trained_again_stands_beside_the_recorded_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Though it is recorded it is trained, and resumed if it was begun; the second time not."""
-    script = tiny.script(RESULTS / "reproduce.py")
-    again = []
-
-    def run(arguments: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        if "train" in arguments:
-            directory = Path(arguments[arguments.index("--out") + 1])
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "metrics.jsonl").write_text('{"event": "train"}')
-            again.append(arguments[-1] if arguments[-2] != "--out" else "")
-        return subprocess.CompletedProcess(arguments, 0, stdout='{"bits": 1.5}')
-
-    def record(table: Any, row: Any, seed: int, run: Path, *_: Any) -> dict[str, Any]:
-        return {"name": run.name, "seed": seed}
-
-    monkeypatch.setattr(script.subprocess, "run", run)
-    monkeypatch.setattr(script, "record", record)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs/text8/held-seed8").mkdir(parents=True)  # killed before its first checkpoint
-    (tmp_path / "runs/text8/held-seed9/last-00000010").mkdir(parents=True)
-    for seed, beside in ((1, "(recorded: 1.3573)"), (8, "(not recorded)"), (9, "(not recorded)")):
-        arguments = ["text8", "--path", str(tmp_path), "--rows", "held", "--seeds", str(seed)]
-        monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments])
-        script.main()
-        assert capsys.readouterr().out.endswith(f"1.5000 {beside}\n")
-        script.main()
-    assert again == ["", "--overwrite", "--resume"]
-    written = (tmp_path / "runs/results/text8.jsonl").read_text().splitlines()
-    assert [json.loads(line)["seed"] for line in written] == [1, 8, 9]

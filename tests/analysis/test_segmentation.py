@@ -283,13 +283,6 @@ def test_plain_text(cat: Segmentation) -> None:
     assert repr(cat) == "Segmentation(20 symbols, 5 segments at level 1, 3 segments at level 2)"
 
 
-def test_lines_break_after_spaces_where_they_can() -> None:
-    result = made("one two threefour five", " " * 22)
-    assert result.render(width=8).splitlines()[1:] == ["one two ", "threefou", "r five"]
-    assert made("a 語語語語", " " * 6).render(width=8).splitlines()[1:] == ["a ", "語語語語"]
-    assert made(" ab語", "    ").render(width=3).splitlines()[1:] == ["·", "ab", "語"]
-
-
 def test_coloured_text_alternates_and_keeps_every_symbol(cat: Segmentation) -> None:
     parts = cat.render(width=10, colour=True).split("\n\n")
     for level, part in enumerate(parts, start=1):

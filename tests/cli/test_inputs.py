@@ -50,23 +50,6 @@ def save(directory: Path, vocabulary: Vocabulary, data: DataConfig) -> hmrnn.Tex
     return loaded
 
 
-def test_unknown_symbols_of_generate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("generate", "-m", "model", "--length", 20, "--seed", 1)
-    for prompt, how, read, note in (
-        ("äbç dé ", "replace", "abc de ", "3 symbols written plainly: 'ä' as 'a', 'ç' as 'c', 'é' as 'e'"),
-        ("ab☃c", "replace", "ab c", "read as a space: '☃' (U+2603) at position 2"),
-        ("ab☃c", "skip", "abc", "left out: '☃' (U+2603) at position 2"),
-    ):
-        assert tiny.hmrnn(*flags, prompt, "--unknown", how) == 0
-        said = capsys.readouterr()
-        assert said.out == prompt + model.generate(read, 20, temperature=0.8, seed=1) + "\n"
-        assert said.err.startswith("hmrnn: note: ")
-        assert note in said.err
-        assert said.err.count("\n") == 1
-    assert tiny.hmrnn(*flags, "ab☃c", "--unknown", "refuse") == 2
-    assert "never showed: '☃' (U+2603) at position 2" in capsys.readouterr().err
-
-
 def test_plain_of_evaluate(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = tiny.text(300)
     (tmp_path / "fancy.txt").write_text(text.replace("a", "ä").replace(" ", "\u00a0"))
@@ -254,16 +237,6 @@ def test_bytes_need_not_be_utf8(
     assert json.loads(capsys.readouterr().out)["text"] == "a\\xffb"
     model = hmrnn.load(tmp_path / "bytes")
     assert model.segment("a\ud800b").ends(1)[-1] == 5  # a surrogate that stands for no byte
-
-
-def test_a_home_is_looked_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    tiny.saved_model(tmp_path / "model")
-    (tmp_path / "a.txt").write_text("abc abc")
-    assert tiny.hmrnn("segment", "-m", "~/model", "--file", "~/a.txt", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["text"] == "abc abc"
 
 
 def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:

@@ -158,19 +158,6 @@ def test_archive_round_trip(tmp_path: Path) -> None:
         write_archive(config(*paths), tmp_path / "lines.bin")
 
 
-def test_archive_of_the_documented_arrays(tmp_path: Path) -> None:
-    drawn = [line(20, 1), line(13, 2)]
-    moves = np.concatenate([steps(d) for d in drawn])
-    np.savez(
-        tmp_path / "lines.npz", offsets=np.array([0, 20, 33], np.int32), start=np.array([[1, 2], [3, 4]], np.int16),
-        dxy=moves[:, :2].astype(np.int16), pen_up=np.packbits(moves[:, 2].astype(bool)),
-        names=np.array([b"x-01", b"x-02"]), split=np.array([b"trainset", b"none"]),
-    )  # fmt: skip
-    file = read_collection(config(tmp_path / "lines.npz"))
-    np.testing.assert_array_equal(file.strokes.steps, moves)
-    assert (file.strokes.names, file.split) == (("x-01", "x-02"), ("trainset", "none"))
-
-
 def test_one_line_file(tmp_path: Path) -> None:
     (tmp_path / "a01-000u-01.xml").write_bytes(xml(LINES["a01-000u-01"]))
     strokes = read_strokes(tmp_path / "a01-000u-01.xml")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from hmrnn.data.labels.batches import LabelBatches
 from hmrnn.data.labels.corpus import make_corpus
 from hmrnn.data.labels.labelling import Labelling
 from hmrnn.data.labels.load import load_labelled
-from hmrnn.data.labels.numbers import check_numbers, listed
 from hmrnn.data.labels.sequences import names_in, sequences
 from hmrnn.errors import InputError
 from labelled import Table
@@ -257,17 +254,6 @@ def test_numbers_are_scaled_by_the_training_part_and_survive_json() -> None:
     for change in (*({"numbers": {**data["numbers"], **one}} for one in worse), {"numbers": None}, {"classes": ["a"]}):
         with pytest.raises(InputError):
             Labelling.from_dict({**data, **change})
-
-
-def test_numbers_that_numpy_has_no_type_for() -> None:
-    exact, steps = [Fraction(1, 2), 10**30, Decimal("2.5"), 1], [[Fraction(1, 2), 2], [3, 10**30]]
-    for given in (exact, tuple(exact), np.array(exact, object), iter(exact)):
-        found = listed(given)
-        assert check_numbers(found, 4)[0].tolist() == [[0.5], [1e30], [2.5], [1.0]]
-    each = np.empty(2, object)
-    each[:] = [np.array(one, object) for one in steps]
-    for given in (steps, np.array(steps, object), each):
-        assert check_numbers(listed(given), 2)[0].tolist() == [[0.5, 2.0], [3.0, 1e30]]
 
 
 class WithGap(Table):

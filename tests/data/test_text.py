@@ -67,13 +67,6 @@ def test_several_files_and_directories_in_order(tmp_path: Path) -> None:
     assert "".join(decoded(corpus)) == "1" * 20 + "2" * 30 + "3" * 10
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress), (".bz2", bz2.compress)])
-def test_packed(tmp_path: Path, suffix: str, pack: object) -> None:
-    assert callable(pack)
-    packed = write(tmp_path / f"prose.txt{suffix}", pack(PROSE.encode()))
-    assert "".join(decoded(load_corpus(DataConfig(path=(packed,))))) == PROSE
-
-
 def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_UNQUESTIONED", 1 << 20)
     path = tmp_path / "bomb.txt.gz"
@@ -275,23 +268,6 @@ def test_damaged_archive(tmp_path: Path, suffix: str) -> None:
     for content in (PROSE.encode(), packed[suffix][:-12]):
         with pytest.raises(InputError, match=rf"prose\.txt{suffix} (is not a whole|cannot be read)"):
             load_corpus(DataConfig(path=(write(tmp_path / f"prose.txt{suffix}", content),)))
-
-
-@pytest.mark.parametrize("block", [1, 1 << 20])
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ("a b _ c\nthe mat\n", "line 2 holds 'th'"),
-        ("a b\nc  d\n", "line 2 holds '  '"),
-        ("a b \v\n", r"line 1 holds ' \\x0b'"),
-        ("a\tb\n", r"line 1 holds 'a\\t'"),
-    ],
-)
-def test_not_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, what: str, block: int) -> None:
-    monkeypatch.setattr(archives, "_BLOCK", block)
-    good = write(tmp_path / "good", "a _ b\n")
-    with pytest.raises(InputError, match=rf"bad is not in the ptb format .*{what}; for ordinary text use format text"):
-        load_corpus(DataConfig(format="ptb", path=(good, write(tmp_path / "bad", content), good)))
 
 
 def test_not_the_files_of_ptb(tmp_path: Path) -> None:

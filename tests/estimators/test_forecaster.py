@@ -88,19 +88,6 @@ def test_it_learns_a_wave(forecaster: hmrnn.HMForecaster) -> None:
     assert untrained.score(WAVE) < 0.3
 
 
-def test_score_is_the_squared_error_beside_that_of_no_change(forecaster: hmrnn.HMForecaster) -> None:
-    model = forecaster.model_
-    whole = forecast_examples(model.labelling, [WAVE[:60, None]])
-    assert forecaster.score(WAVE[:60]) == model.skill(whole)
-    targets, places = [one[-1:] for one in whole.targets], [one[-1:] for one in whole.places]
-    last = dataclasses.replace(whole, targets=targets, places=places)  # what predict answers
-    changes = np.concatenate([model.numbers.decode(one) for one in targets])
-    found = np.stack(forecaster.predict(whole.sequences))[..., 0] - [item[-1] for item in whole.sequences]
-    skill = 1 - ((found - changes) ** 2).mean() / (changes**2).mean()
-    assert model.skill(last) == pytest.approx(skill, rel=1e-4)
-    assert skill > 0.5
-
-
 def test_channels_count_in_score_in_their_deviations() -> None:
     x = np.stack([WAVE, 50 * np.cos(np.arange(200) / 2)], axis=1)
     model = hmrnn.HMForecaster(**FAST).fit(x).model_

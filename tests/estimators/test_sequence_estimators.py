@@ -15,8 +15,6 @@ import pytest
 import torch
 
 import hmrnn
-from hmrnn import checkpoint
-from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli.settings import train_arguments
 from hmrnn.data.labels import corpus as labelled_corpus
 from hmrnn.errors import InputError
@@ -282,15 +280,6 @@ def check_saved(model: Any, X: list[Any], place: Path) -> None:
     assert again.get_params()["hidden_size"] == 6
     with pytest.raises(InputError, match="exists already"):
         model.save(place)
-
-
-def test_a_saved_model_may_have_settings_that_a_new_run_may_not(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:
-    model = classifier.model_
-    config = dataclasses.replace(model.config, model=dataclasses.replace(model.config.model, crf=True))
-    with pytest.raises(InputError, match="crf is for tags"):
-        config.check_new()
-    checkpoint.write(tmp_path / "saved", Checkpoint(config, model.reads, dict(model.network.state_dict())))
-    np.testing.assert_array_equal(hmrnn.load(tmp_path / "saved").predict_proba(TEXTS), classifier.predict_proba(TEXTS))
 
 
 def test_a_saved_tagger_gives_the_same_tags(tagger: hmrnn.HMTagger, tmp_path: Path) -> None:

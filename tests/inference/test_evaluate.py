@@ -148,14 +148,6 @@ def test_shares_add_up(network: LanguageModel, monkeypatch: pytest.MonkeyPatch, 
     assert_same(results[-1], whole)
 
 
-def test_progress_and_mode(network: LanguageModel) -> None:
-    calls: list[tuple[int, int]] = []
-    network.train()
-    evaluate(network, SYMBOLS[:52], streams=2, warmup=10, chunk=10, progress=lambda *done: calls.append(done))
-    assert calls == [(10, 26), (20, 26), (26, 26)]
-    assert network.training
-
-
 @pytest.mark.parametrize("what", ["text", "strokes", "stream"])
 def test_every_module_is_left_in_the_mode_that_it_was_in(what: str, tmp_path: Path) -> None:
     """One that its owner keeps in eval() while the rest trains, too."""

@@ -165,16 +165,6 @@ def test_symbols_come_as_they_are_drawn() -> None:
     assert start == list(stream(model, [1, 2, 3], 5, seed=3))
 
 
-def test_a_training_network_is_left_as_it_was_between_two_symbols() -> None:
-    model = network(estimator="sample").train()
-    drawn = []
-    for symbol in stream(model, [1, 2], 30, seed=5):
-        assert torch.is_grad_enabled()
-        assert all(module.training for module in model.modules())
-        drawn.append(symbol)
-    assert drawn == list(stream(model.eval(), [1, 2], 30, seed=5))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -101,27 +101,6 @@ def test_clockwork_sequences_may_be_out_of_step() -> None:
             assert torch.equal(end.c[l][n], alone_end.c[l][0])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("lengths", [None, [301, 300, 259]])
-def test_clockwork_counts_whole_numbers_in_every_dtype(dtype: torch.dtype, lengths: list[int] | None) -> None:
-    """301 is no number of bfloat16."""
-    rnn = ClockworkRNN(INPUT, 8, 1, modules=4).to(dtype)
-    x = torch.randn(301, B, INPUT, dtype=dtype)
-    with torch.no_grad():
-        _, state = rnn(x, lengths=lengths)
-        assert state.c[0][:, ::2].tolist() == [[n % p for p in (1, 2, 4, 8)] for n in lengths or [301] * B]
-        assert state.c[0].dtype == dtype
-        _, later = rnn(x, state)  # where sequences are out of step, by masks
-        assert later.c[0][:, -1].tolist() == [(n + 301) % 8 for n in lengths or [301] * B]
-        if lengths is not None:
-            out, _ = rnn(x, state)
-            moved = out.hidden[0].diff(dim=0)[..., -2:].any(-1)  # (T - 1, B)
-            for n, length in enumerate(lengths):  # the slowest module moves only where its period divides the time
-                times = moved[:, n].nonzero()[:, 0] + 1
-                assert len(times) > 20
-                assert {(length + int(t)) % 8 for t in times} == {0}
-
-
 def test_clockwork_refuses_a_clock_that_its_state_cannot_hold() -> None:
     x = torch.randn(3, B, INPUT)
     ClockworkRNN(INPUT, 18, 1, modules=9).bfloat16()(x.bfloat16())

@@ -125,13 +125,6 @@ def test_every_option_by_the_rules_whole_and_in_chunks(
         assert torch.equal(torch.cat(counts), expected)
 
 
-def test_soft_boundaries_skip_nothing() -> None:
-    model = LanguageModel(7, SIZES, detectors=DetectorConfig(estimator="soft")).eval()
-    _, out, _ = model(torch.randint(7, (5, 2)))
-    U, V, W = (17 * 4, 21 * 5, 24 * 6), (17 * 5, 21 * 6), (21 * 4, 24 * 5)
-    assert multiply_adds(model, out).unique().tolist() == [7 * 8 + sum((*U, *V, *W)) + 11 * (4 + 5 + 6)]
-
-
 @pytest.mark.parametrize("strokes", [False, True])
 def test_modules_of_a_clockwork_rnn_multiply_at_their_periods(strokes: bool) -> None:
     config = ModelConfig(

@@ -284,21 +284,6 @@ def test_repr_is_one_line_and_names_the_engine() -> None:
     assert re.search(r"\n  \(0\): HMLSTM\(5, .*\)\n", repr(nn.Sequential(rnn)))
 
 
-def test_sample_repeats_with_a_seed_and_is_deterministic_in_eval() -> None:
-    rnn, x = network(boundary="sample"), inputs()
-
-    def drawn(seed: int) -> Tensor:
-        torch.manual_seed(seed)
-        return rnn(x)[0].boundaries.detach()
-
-    assert torch.equal(drawn(1), drawn(1))
-    assert not torch.equal(drawn(1), drawn(2))
-    rnn.eval()
-    assert torch.equal(drawn(1), drawn(2))
-    out, _ = rnn(x)
-    assert torch.equal(out.boundaries, (out.probabilities > 0.5).double())
-
-
 def test_forced_boundaries_are_taken_and_nan_leaves_the_detector_free() -> None:
     rnn, x = network(), inputs()
     forced = torch.randint(2, (T, B, 2))

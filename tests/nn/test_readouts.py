@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -125,29 +124,6 @@ def test_attention_is_its_equation() -> None:
     torch.testing.assert_close(same, weights[2])
     contexts.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in attention.parameters())
-
-
-def test_attention_finds_the_segment_that_decides() -> None:
-    """One of four words holds the symbol of the class; those before it know nothing of it."""
-    torch.manual_seed(0)
-    rnn = HMLSTM(4, 12, 2, flush=False)
-    read_out = SequenceReadOut(rnn.output_sizes, 2, pool="attention", level=1)
-    optimizer = torch.optim.Adam([*rnn.parameters(), *read_out.parameters()], lr=0.02)
-    ends = torch.arange(12)[:, None, None].remainder(3).eq(2).expand(12, 64, 1)  # words of three symbols
-    for _ in range(40):
-        word, label = torch.randint(4, (64,)), torch.randint(2, (64,))
-        symbols = torch.randint(2, (12, 64))
-        symbols[3 * word, torch.arange(64)] = 2 + label
-        out, _ = rnn(F.one_hot(symbols, 4).float(), boundaries=ends)
-        loss = F.cross_entropy(read_out(out), label)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    _, weights, found = read_out.pooled(out)
-    assert (found.counts == 4).all()
-    assert loss < 0.1
-    too_early = torch.arange(4) < word[:, None]
-    assert (weights * too_early).sum(1).mean() < 0.1  # 0.375 if all had the same weight
 
 
 def test_what_is_refused() -> None:

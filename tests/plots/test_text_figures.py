@@ -204,21 +204,6 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     assert first == second
 
 
-def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save_figure(figure3(made("abc")), tmp_path / "a.png")
-    before = path.read_bytes()
-
-    def broken(self: Figure, file, **_: object) -> None:  # type: ignore[no-untyped-def]
-        file.write(b"half")
-        raise RuntimeError("out of paint")
-
-    monkeypatch.setattr(Figure, "savefig", broken)
-    with pytest.raises(RuntimeError, match="out of paint"):
-        save_figure(figure3(made("abcd")), path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def records(levels: int = 2) -> list[dict]:
     found: list[dict] = [{"event": "start"}]
     for step in range(10, 110, 10):

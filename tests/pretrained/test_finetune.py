@@ -13,9 +13,7 @@ import tiny
 import tiny_strokes
 from hmrnn import InputError
 from hmrnn.data import save_strokes
-from hmrnn.pretrained.export import export
 from hmrnn.pretrained.text import TextModel
-from hmrnn.training.rundir import RunDirectory
 
 TEXT = tiny.text(900, seed=1).replace("cab", "xé")
 
@@ -50,26 +48,6 @@ def test_a_text_in_memory(base: TextModel, tmp_path: Path) -> None:
     with torch.no_grad():
         held_out = TEXT[-90:-45]  # between training and test part
         assert tuned.score(held_out).bits < base.score(held_out.replace("x", "c").replace("é", "a")).bits + 3
-
-
-def test_a_file_and_its_run(base: TextModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "book.txt").write_text(TEXT)
-    out = tmp_path / "runs" / "book"
-    tuned = base.finetune(str(tmp_path / "book.txt"), out=out, epochs=1, learning_rate=0.01, device="cpu")
-    again = hmrnn.load(out)
-    assert tuned.source == str(out)
-    assert isinstance(again, TextModel)
-    assert again.vocabulary == tuned.vocabulary
-    assert all(torch.equal(a, b) for a, b in zip(again.network.parameters(), tuned.network.parameters()))
-    assert again.corpus().vocabulary == again.vocabulary
-    stored = RunDirectory(out).config()
-    assert stored.train.start_from == base.source
-    assert stored.train.learning_rate == 0.01
-    with pytest.raises(InputError, match="already holds a run"):
-        base.finetune(tmp_path / "book.txt", out=out)
-    card = (export(out, tmp_path / "exported") / "README.md").read_text()
-    assert "| started from | `model` |" in card
 
 
 def test_a_worse_model_is_not_taken(base: TextModel) -> None:

@@ -230,37 +230,6 @@ def test_rate_control_has_time_to_bring_a_detector_back(monkeypatch: pytest.Monk
         assert found == said
 
 
-def test_detectors_that_come_back() -> None:
-    trainer = tiny.trainer(tiny.config(bias=(3.0, -3.0), learning_rate=1e-5))
-
-    def changes() -> list[tuple[int, str]]:
-        trainer.step()
-        return [(change["layer"], change["condition"]) for change in trainer.changed_detectors()]
-
-    assert changes() == [(1, "always"), (2, "silent")]
-    assert changes() == []
-    trainer.model.rnn.set_detector_bias((0.0, 3.0))
-    assert changes() == [(1, "alive"), (2, "always")]
-    assert changes() == []
-
-
-@pytest.mark.parametrize(
-    ("rates", "said"),
-    [
-        ((0.0018, 0.0027, 0.0018, 0.0039, 0.0041, 0.003, 0.0019), ["silent", "", "", "", "alive", "", "silent"]),
-        ((0.985, 0.975, 0.99, 0.961, 0.959, 0.97, 0.981), ["always", "", "", "", "alive", "", "always"]),
-        ((0.001, 0.99, 0.0, 0.5), ["silent", "always", "silent", "alive"]),
-    ],
-)
-def test_a_detector_close_to_a_limit_is_told_of_once(rates: tuple[float, ...], said: list[str]) -> None:
-    trainer = tiny.trainer(tiny.config())
-    for rate, expected in zip(rates, said):
-        trainer.epoch.copy_(torch.tensor([100, 100 * rate, 50]))
-        changes = trainer.changed_detectors()
-        assert [change["condition"] for change in changes] == [expected] * bool(expected)
-        assert all(change["message"] == advice(1, change["rate"], 2) for change in changes)
-
-
 def test_given_boundaries_are_nobodys_fault() -> None:
     text = dataclasses.replace(tiny.corpus(), train=np.full(220, 3, np.uint8))  # one word without an end
     trainer = tiny.trainer(tiny.config(rnn="hrnn"), text)
@@ -269,17 +238,6 @@ def test_given_boundaries_are_nobodys_fault() -> None:
     assert trainer.model.given.isnan().any(0).tolist() == [False, True]  # there are no line ends
     trainer.epoch.copy_(torch.tensor([10.0, 0.0, 5.0]))
     assert trainer.changed_detectors() == []
-
-
-def test_levels_that_a_text_leaves_free_are_told_of() -> None:
-    """Words end with a space, and no line ends: the detector of the second level decides for itself."""
-    trainer = tiny.trainer(tiny.config(rnn="hrnn"))
-    for rate, expected in ((0.0, "silent"), (1.0, "always"), (0.3, "alive")):
-        trainer.epoch.copy_(torch.tensor([10.0, 0.0, 10 * rate]))
-        (change,) = trainer.changed_detectors()
-        assert (change["layer"], change["condition"], change["rate"]) == (2, expected, rate)
-        assert change["message"] == advice(2, rate, 0)
-    assert trainer.progress.conditions == ["alive", "alive"]
 
 
 def test_an_epochs_rates_are_those_of_all_its_updates() -> None:

@@ -114,23 +114,6 @@ def test_no_checkpoint_is_offered_before_there_is_one(tmp_path: Path) -> None:
         list(train(trainer, here))
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize(
-    ("rnn", "lower"),
-    [("hm-lstm", "detectors.bias, train.recurrent_gain or detectors.bounds"),
-     ("lstm", "train.learning_rate or train.clip_norm")],
-)  # fmt: skip
-def test_before_the_first_step_no_smaller_step_is_advised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rnn: Any, lower: str, skip: bool
-) -> None:
-    monkeypatch.setattr(finite, "IN_A_ROW", 6)
-    config = tiny.config(rnn=rnn, epochs=99, patience=99, log_every=3, skip_nonfinite=skip)
-    trainer, here = tiny.trainer(config), RunDirectory(tmp_path)
-    spoil(trainer, "softmax.bias", math.nan, lambda step: True)
-    with here.open(), pytest.raises(InputError, match=f"; start again with a lower {lower}"):
-        list(train(trainer, here))
-
-
 def test_what_is_said() -> None:
     names = ["embedding.weight", "rnn.U.0", "rnn.U.1", "rnn.layers.2.weight"]
     assert describe(names, [1, 2, 3, 4], math.nan) == "the loss is"

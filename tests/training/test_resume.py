@@ -153,15 +153,6 @@ def test_fewer_epochs_end_with_the_current_one(tmp_path: Path) -> None:
     assert (end["step"], end["reason"]) == (20, "1 epoch done")
 
 
-def test_another_division_goes_on_after_the_end(tmp_path: Path) -> None:
-    common = {"validate_every": 2, "min_improvement": 9.0, "epochs": 9}
-    tiny.run(tmp_path / "whole", tiny.config(divisions=2, **common))
-    assert tiny.run(tmp_path / "parts", tiny.config(divisions=1, **common))["step"] == 6
-    assert tiny.run(tmp_path / "parts", tiny.config(divisions=2, **common), resume=True)["step"] == 8
-    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
-    assert whole["last-00000008/model.safetensors"] == parts["last-00000008/model.safetensors"]
-
-
 def test_resume_wants_the_same_text(tmp_path: Path) -> None:
     tiny.run(tmp_path, tiny.config(), stop=after(2))
     other = tiny.corpus(seed=1)

@@ -189,24 +189,6 @@ def test_downloads(visit: Open, shelf: Shelf) -> None:
     assert "<svg" in Path(download.value.path()).read_text()
 
 
-def test_unknown_symbols_are_noted(visit: Open) -> None:
-    page = visit()
-    page.fill("#text", "Dog é1")
-    expect(shown(page)).to_have_text([*"Dog é1"])
-    note = page.locator("#read-note")
-    expect(note).to_contain_text("2 symbols written plainly: 'D' as 'd', 'é' as 'e'")
-    expect(note).to_contain_text("1 symbol that training never showed, read as a space: '1'")
-    expect(note).not_to_contain_text("--")
-    expect(page.locator("#read-problem")).to_be_hidden()
-    page.fill("#text", "dog")
-    expect(note).to_be_hidden()
-    page.click("#tab-write")
-    page.fill("#prompt", "É")
-    page.click("#go")
-    expect(page.locator("#write-note")).to_contain_text("'É' as 'e'")
-    expect(page.locator("#write-problem")).to_be_hidden()
-
-
 @pytest.mark.slow
 def test_two_visitors_at_once(visit: Open) -> None:
     first, second = visit("#tab=write&n=120&s=1&v=0"), visit()
@@ -260,27 +242,3 @@ def luminance(colour: str) -> float:
     shares = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_what_can_be_used_stands_out(visit: Open) -> None:
-    page = visit()
-
-    def style(selector: str, name: str) -> str:
-        return str(page.locator(selector).evaluate("(element, name) => getComputedStyle(element)[name]", name))
-
-    papers = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        papers.append(paper := style("html", "backgroundColor"))
-        for field in ("#text", "#read-model", "#length", "#stop", "#pad"):
-            for ground in (paper, style(field, "backgroundColor")):
-                assert contrast(style(field, "borderTopColor"), ground) >= 3, (scheme, field)
-        chosen = style("#tab-read", "backgroundColor")
-        assert contrast(chosen, paper) >= 3
-        assert contrast(chosen, style("#tab-read", "color")) >= 4.5
-    assert papers[0] != papers[1]

@@ -64,31 +64,6 @@ def test_a_link_carries_a_drawing(visit: Open) -> None:
     expect(page).not_to_have_url(re.compile("z="))
 
 
-@pytest.mark.slow
-def test_a_drawing_goes_on_on_a_smaller_screen(visit: Open) -> None:
-    """There it is made to fit, and what is added has a link of its own."""
-    wide = [{"x": 700 + 20 * k, "y": 100 + 15 * (k % 3), "up": k % 10 // 9} for k in range(20)]
-    page = visit("#tab=read")
-    code = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", wide)
-    page = visit(f"#tab=draw&z={code}", viewport={"width": 360, "height": 800})
-    expect(page.locator("#draw-status")).to_have_text("20 points")
-    pad = page.locator("#pad").bounding_box()
-    assert pad
-    page.mouse.move(pad["x"] + 30, pad["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(pad["x"] + 60, pad["y"] + 40)
-    page.mouse.move(pad["x"] + 900, pad["y"] + 40)  # off the pad
-    page.mouse.up()
-    expect(page.locator("#draw-status")).to_have_text("23 points")
-    more = page.locator("#strokes").input_value()
-    points = page.evaluate("c => import('/static/code.js').then(m => m.decoded(c, 99))", more)
-    assert len(points) == 23
-    assert all(0 <= point["x"] <= 360 for point in points)
-    page.evaluate("location.hash = '#tab=draw'")  # a link without a drawing
-    expect(page.locator("#draw-panels .panel")).to_have_count(0)
-    assert page.locator("#strokes").input_value() == ""
-
-
 def test_a_drawing_is_coded_exactly(visit: Open) -> None:
     page = visit("#tab=draw")
     points = [{"x": x, "y": y, "up": up} for x, y, up in ((0, 0, 0), (3, -2, 0), (1919, 1079, 1), (-7, 500000, 0))]
