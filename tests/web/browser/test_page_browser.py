@@ -235,10 +235,3 @@ def test_everything_can_be_reached_by_keys(visit: Open) -> None:
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
     wanted = ["share", "read-model", "read-other", "text", "view"]
     assert [name for name in reached if name in wanted][:5] == wanted
-
-
-def luminance(colour: str) -> float:
-    """Of a colour as CSS computes it, by the formula of WCAG 2."""
-    shares = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
-    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
