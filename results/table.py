@@ -1,4 +1,4 @@
-"""Make the tables of README.md, results/README.md and results/rows.md from the recorded runs; ``make docs`` runs this.
+"""Make tables of README.md, docs/hierarchy.md and the pages beside this from the recorded runs; ``make docs`` does so.
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
@@ -247,8 +247,62 @@ def measured(_: str) -> str:
     return lines(" | LSTM with layer norm | HM-LSTM | paper's HM-LSTM", rows)
 
 
+CELLS = {
+    "the paper's, with FLUSH": "flush",
+    "`flush=False`": "base",
+    '`flush=False, top_down="pending", on_copy="hold"`': "both",
+    '`flush=False, top_down="pending"`': "pending",
+    '`flush=False, on_copy="hold"`': "hold",
+    "`flush=False`, detectors with 64 hidden units": "hidden",
+    "`flush=False`, gumbel": "gumbel",
+    "`flush=False`, sampled boundaries": "sample",
+    '`flush=False, top_down="none"`': "none",
+    '`flush=False, top_down="always"`': "always",
+    "`flush=False`, output of the first layer alone": "first",
+    "`flush=False, copy=False`": "dense",
+    "LN-LSTM 3×512": "ln-lstm-512",
+    "LN-LSTM 3×1024": "ln-lstm-1024",
+}
+"""What the cells of docs/hierarchy.md are called there."""
+CELLS_OF_PTB = {
+    "LN-LSTM 3×256": "ln-lstm-256",
+    '384/512/512, `flush=False, top_down="pending", on_copy="hold"`': "hm-384",
+    "LN-LSTM 3×384": "ln-lstm-384",
+    '576/768/768, `flush=False, top_down="pending", on_copy="hold"`': "hm-576",
+    "the same, `flush=False` alone": "base",
+    "the same, as in the paper, with FLUSH": "flush",
+    'the same, `flush=False, top_down="none"`': "none",
+    "the same, `flush=False, copy=False`": "dense",
+}
+
+
+def cells(_: str) -> str:
+    """Validation bits of each seed and multiply-adds of the cells on enwik8, of some from a record without a test."""
+    found = runs("enwik8-cell") | runs("enwik8-frontier")
+    for run in runs("searches")["enwik8-frontier"]["found"]["rows"]:
+        found.setdefault(f"{run['name']}-seed1", run | {"test": run})
+    rows = []
+    for title, name in CELLS.items():
+        seeds = [found[f"{name}-seed{seed}"] for seed in (1, 2) if f"{name}-seed{seed}" in found]
+        bits = ", ".join(f"{run['validation_bits']:.3f}" for run in seeds)
+        rows.append([title, bits, f"{seeds[0]['test']['multiply_adds'] / 1e6:.1f} M"])
+    return lines("cell | bits | multiply-adds per byte", rows)
+
+
+def cells_of_ptb(_: str) -> str:
+    rows = []
+    for title, name in CELLS_OF_PTB.items():
+        run = runs("ptb-cell")[f"{name}-seed1"]
+        work = f"{run['test']['multiply_adds'] / 1e6:.1f} M"
+        bits = [f"{found:.3f}" for found in (run["validation_bits"], run["test"]["bits"])]
+        rows.append([title, *bits, work, f1_of(run).partition(",")[0]])
+    return lines("network | validation | test | multiply-adds | F1", rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "measured": measured,
+    "cells": cells,
+    "cells of ptb": cells_of_ptb,
     **dict.fromkeys(("ptb", "ptb-baselines", "ptb-long", "ptb-large", "enwik8", "text8"), table),
     **dict.fromkeys(("ptb-gains", "ptb-search", "ptb-regularisers"), table_of_search),
     **dict.fromkeys(("iamondb", "iamondb-dropout", "iamondb-weight-drop", "iamondb-official"), table_of_strokes),
@@ -259,7 +313,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "ptb-cell": table_of_cost,
     "enwik8-cell": lambda name: table_of_cost(name, "enwik8-frontier"),
 }
-PAGES = (HERE.parent / "README.md", HERE / "README.md", HERE / "rows.md")
+PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "hierarchy.md", HERE / "README.md", HERE / "rows.md")
 
 
 def filled(text: str) -> str:
