@@ -75,11 +75,10 @@ def shown(text: str) -> str:
         return text.encode("utf-8", "backslashreplace").decode()
 
 
-def hold(folder: Path, shown: Path | None = None) -> IO[str]:
+def hold(folder: Path) -> IO[str]:
     """Create ``folder`` and lock it for this process until the returned file is closed.
 
-    InputError, which calls the folder ``shown``, if it cannot be written to, or if another process holds the lock or
-    has just removed the folder.
+    InputError if it cannot be written to, or if another process holds the lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,16 +86,11 @@ def hold(folder: Path, shown: Path | None = None) -> IO[str]:
             raise OSError(errno.EINVAL, "it is not a regular file", str(folder / "lock"))
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(open(folder / "lock", "a+"))
-            taken = f"another process is writing to {shown or folder}; wait for it, or choose another directory"
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                there = os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / "lock"))
-            except (BlockingIOError, FileNotFoundError) as error:
-                raise InputError(taken) from error
-            if not there:
-                raise InputError(taken)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             stack.pop_all()
+    except BlockingIOError as error:
+        raise InputError(f"another process is writing to {folder}; wait for it, or choose another directory") from error
     except OSError as error:
-        where = error.filename or shown or folder
+        where = error.filename or folder
         raise InputError(f"cannot write to {where}: {error.strerror or error}; choose another directory") from error
     return lock
