@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: demo test pytest docs stress lint clean
+.PHONY: demo test pytest docs stress fuzz lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
@@ -41,6 +41,13 @@ stress: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q tests/ops tests/nn/test_cost.py
 	OMP_NUM_THREADS=1 HMRNN_FULL_GRIDS=1 $(BIN)/python -m pytest -q -m "slow and not gpu" tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -o python_files='stress_*.py' tests/stress
+
+# Damaged files, command lines and requests, for a minute; make fuzz SECONDS=3600 SEED=7 for longer, from another seed.
+SECONDS := 60
+SEED := 20000
+fuzz: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 HMRNN_FUZZ_SECONDS=$(SECONDS) HMRNN_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q \
+		-o python_files='stress_fuzz.py' tests/stress
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

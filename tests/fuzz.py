@@ -13,25 +13,31 @@ import hashlib
 import io
 import json
 import lzma
+import math
+import os
 import random
 import re
 import resource
 import shutil
 import signal
 import struct
+import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import safetensors.torch
 import torch
 
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint, load
+from hmrnn.cli.parse import flag, settings_of
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_io import from_json, to_json
 from hmrnn.data import load_corpus, load_strokes, read_strokes
@@ -128,11 +134,16 @@ def bounded_time() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def attack(target: Target, count: int, seed: int) -> Outcome:
-    """Give ``target`` so many inputs; an error that is not the package's own names the input that raised it."""
-    outcome = Outcome()
+def attack(target: Target, count: int, seed: int, seconds: float = math.inf) -> Outcome:
+    """Give ``target`` so many inputs, or as many as ``seconds`` allow.
+
+    An error that is not the package's own names the input that raised it.
+    """
+    outcome, until = Outcome(), time.monotonic() + seconds
     with bounded_memory(), bounded_time() as start:
         for number in range(count):
+            if time.monotonic() > until:
+                break
             start()
             try:
                 target(random.Random(f"{seed} {number}"))
@@ -307,32 +318,194 @@ def manifests(folder: Path) -> Target:
     return run
 
 
+def any_tensor(rng: random.Random, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of any rank, dtype and size of its numbers; half of the time with the shape of another."""
+    rank = rng.choice((0, 0, 1, 2, 3, 4, 5, 2000))
+    shape = [rng.choice((0, 1, 1, 2, 3)) for _ in range(rank)] if rank < 2000 else [1] * rank
+    shape = rng.choice((shape, list(like.shape)))
+    kind = rng.choice((torch.float32, torch.float32, torch.float64, torch.float16, torch.int64, torch.int8, torch.bool))
+    value = rng.choice((0, 1, -1, 1e-30, 1e4, 1e16, 1e30, float("nan"), float("inf")))
+    return torch.full(shape, value, dtype=torch.float64).to(kind)
+
+
 def contents(folder: Path) -> Target:
-    """Checkpoints that are intact by their checksums, and hold names, sizes and lists of any length."""
-    model = tiny_strokes.model()
-    tiny_strokes.save(folder / "saved", model)
-    whole = {path.name: path.read_bytes() for path in (folder / "saved").iterdir() if path.name != "manifest.json"}
+    """Checkpoints that are intact by their checksums, and hold names, sizes, numbers and lists of any kind."""
+    tiny_strokes.save(folder / "pen", tiny_strokes.model())
+    checkpoint.write(folder / "text", tiny.trainer(tiny.config()).snapshot(training=False))
+    whole = {
+        name: {path.name: path.read_bytes() for path in (folder / name).iterdir() if path.name != "manifest.json"}
+        for name in ("pen", "text")
+    }
     long = ("x" * 3_000_000, "x" * 2000 + "\n" * 50, "", "rnn.U.0")
+    line = tiny_strokes.strokes(1)[0]
 
     def run(rng: random.Random) -> None:
-        files = dict(whole)
+        which = rng.choice(("pen", "text"))
+        files = dict(whole[which])
         if rng.randrange(2):
             tensors = safetensors.torch.load(files["model.safetensors"])
             name = rng.choice(sorted(tensors))
-            shape = rng.choice(([], [0], [1] * 2000, [3, 2], [0, 2**40], list(tensors[name].shape)))
-            kind = rng.choice((torch.float32, torch.float16, torch.int8, torch.bool))
-            tensor = tensors.pop(name) if rng.randrange(3) == 0 else torch.zeros(shape, dtype=kind)
-            tensors[rng.choice((name, *long))] = tensor
+            tensor = tensors.pop(name) if rng.randrange(3) == 0 else any_tensor(rng, tensors[name])
+            tensors[rng.choice((name, name, name, *long))] = tensor
             files["model.safetensors"] = safetensors.torch.save(tensors)
         else:
-            which = rng.choice(("config.json", "scale.json"))
-            data = json.loads(files[which])
+            changed = rng.choice([name for name in files if name.endswith(".json")])
+            data = json.loads(files[changed])
             part = rng.choice([data, *(value for value in data.values() if isinstance(value, dict))])
             key = rng.choice([*part, *long])
-            part[key] = rng.choice(([1] * 100_000, ["x"] * 100_000, [[1] * 9999], "x" * 100_000, 10**4000, {}, [2**62]))
-            files[which] = json.dumps(data).encode()
+            part[key] = rng.choice((
+                [1] * 100_000, ["x"] * 100_000, [[1] * 9999], "x" * 100_000, 10**4000, {}, [2**62], "\udce9", 1e308,
+            ))  # fmt: skip
+            files[changed] = json.dumps(data).encode()
+        rewritten(folder / which, files)
+        model = load(folder / which)
+        if which == "text":
+            assert math.isfinite(model.score("abc de fgh").bits)
+            assert np.isfinite(model.segment("abc de fgh").bits[1:]).all()
+        else:
+            assert math.isfinite(model.score(line).log_likelihood)
+            assert np.isfinite(model.segment(line).bits[1:]).all()
+
+    return run
+
+
+NUMBERS = (None, True, -1, 0, 1, 2**31, 2**62, 2**63, 10**400, 1e308, -0.0, "", "7", [], [1], {}, "silent")
+"""Values for the fields of a progress."""
+
+
+def states(folder: Path) -> Target:
+    """What a run is resumed from, with parts left out, tensors of any rank, and other numbers; intact by checksums."""
+    trainer = tiny.trainer(tiny.config(estimator="reinforce", average=0.9, cool_down=0.5))
+    trainer.step()
+    checkpoint.write(folder / "saved", trainer.snapshot(training=True))
+    whole = {path.name: path.read_bytes() for path in (folder / "saved").iterdir() if path.name != "manifest.json"}
+
+    def run(rng: random.Random) -> None:
+        files = dict(whole)
+        match rng.randrange(4):
+            case 0:
+                for name in rng.sample(sorted(files), rng.choice((1, 1, 2, 3))):
+                    del files[name]
+            case 1:
+                progress = json.loads(files["training.json"])
+                for name in rng.sample(sorted(progress), rng.choice((1, 1, 2))):
+                    progress[name] = rng.choice(NUMBERS)
+                files["training.json"] = json.dumps(progress).encode()
+            case _:
+                kind = rng.choice(("training", "training", "training", "model"))
+                tensors = safetensors.torch.load(files[f"{kind}.safetensors"])
+                name = rng.choice(sorted(tensors))
+                tensors[name] = any_tensor(rng, tensors[name])
+                files[f"{kind}.safetensors"] = safetensors.torch.save(tensors)
         rewritten(folder / "saved", files)
-        load(folder / "saved")
+        saved = checkpoint.read(folder / "saved", training=True)
+        other = tiny.trainer(trainer.config)
+        other.restore(saved)
+        for _ in range(3):
+            other.step()
+        other.window_means()
+        other.changed_detectors()
+
+    return run
+
+
+COUNTS = (
+    "0", "1", "2", "3", "5", "-1", "-9223372036854775809", "2147483647", "2147483648", "4611686018427387904",
+    "9223372036854775807", "9223372036854775808", "18446744073709551616", "9" * 30, "9" * 5000, "1e999", "-1e999",
+    "nan", "1e308", "1e-308", "5e-324", "0.5", "-0.0", "", " 1", "1_0", "\uff12", "0x5", "x", "\udce9", "1\n2",
+)  # fmt: skip
+"""Words where a number is expected."""
+NAMES = (
+    b"story.txt", b"caf\xe9.txt", b"\xff\xfe", b"loop", b"dangling", b"folder", b"fol\xe9der", b"line\nfeed.txt", b"",
+    b".", b"-", b"/", b"x" * 300, b"a/" * 3000, b"~nobody/x", b"strokes.npz", b"text", b"pen", b"none.txt",
+    b"story.txt/x", b"\x1b[31m.txt", b"empty.txt",
+)  # fmt: skip
+"""Words where a name is expected: of files, folders, links and models that there are, and of none."""
+TRAIN = [
+    "--no-report", "--overwrite", "--train.epochs", "1", "--train.batch-size", "2", "--train.length", "4",
+    "--model.hidden-size", "4", "--model.num-layers", "2", "--model.embedding-size", "3", "--model.output-size", "3",
+    "--train.device", "cpu",
+]  # fmt: skip
+USES: tuple[tuple[list[str], tuple[str, ...], tuple[str, ...]], ...] = (
+    (["segment", "-m", "text", "abc de"], ("--width",), ("-m", "--file")),
+    (["segment", "-m", "text"], ("--streams", "--warmup"), ("--stream", "--out", "-m")),
+    (["score", "-m", "text", "abc de"], (), ("-m", "--file")),
+    (["generate", "-m", "text", "abc", "--length", "3"], ("--samples", "--top-k", "--seed", "--temperature", "--top-p"),
+     ("-m", "--condition")),
+    (["generate", "-m", "text", "abc", "--samples", "2"], ("--length",), ()),
+    (["generate", "-m", "pen", "--length", "3", "--samples", "2"],
+     ("--samples", "--seed", "--bias", "--temperature", "--seconds"), ("-m", "--out", "--prime", "--line")),
+    (["generate", "-m", "pen", "--samples", "2"], ("--length",), ("--out",)),
+    (["evaluate", "-m", "text", "--file", "story.txt", "--symbols", "99"],
+     ("--symbols", "--streams", "--warmup"), ("-m", "--file", "--gold")),
+    (["evaluate", "-m", "text", "--file", "story.txt", "--symbols", "99", "--dynamic"],
+     ("--learning-rate", "--decay", "--segment-length"), ()),
+    (["evaluate", "-m", "pen", "--file", "strokes.npz"], (), ("-m", "--file")),
+    (["plot", "-m", "text", "abc de"], (), ("-m", "--file", "--out")),
+    (["plot", "-m", "pen", "--file", "strokes.npz"], ("--levels", "--line"), ("--file", "--out")),
+    (["export", "-m", "text", "--out", "made"], (), ("-m", "--out")),
+    (["data", "story.txt"], (), ("--path", "--archive")),
+    (["bench", "--modes"], ("--threads", "--repeats", "--sizes"), ()),  # refused for want of a mode: it would take long
+    (["train", "story.txt", *TRAIN, "--out", "run"], (), ("--out", "--from", "--data.path", "--data.cache")),
+)  # fmt: skip
+"""Commands, their flags that take numbers, and those that take names."""
+ENDLESS = {"train.epochs", "train.threads", "train.patience", "train.divisions"}
+"""Settings of which a large value is right, and takes long."""
+
+
+def commands(folder: Path) -> Target:
+    """Words of the command line: numbers of any size, and names that are of no file, not UTF-8, or links in loops."""
+    names = [os.fsdecode(name) for name in NAMES]
+    (folder / "story.txt").write_text(tiny.text(400))
+    for name in ("caf\udce9.txt", "line\nfeed.txt", "\x1b[31m.txt"):
+        (folder / name).write_text(tiny.text(400))
+    (folder / "empty.txt").touch()
+    (folder / "folder").mkdir()
+    (folder / "fol\udce9der").mkdir()
+    (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to("nowhere")
+    save_strokes(tiny_strokes.strokes(4), folder / "strokes.npz")
+    tiny_strokes.save(folder / "pen", tiny_strokes.model())
+    tiny.saved_model(folder / "text")
+    settings = [one for one in settings_of(Config) if one.name not in ENDLESS and one.field.type not in ("bool", "str")]
+    kept = {path.name for path in folder.iterdir()}
+
+    def words(rng: random.Random) -> list[str]:
+        known, numbers, paths = rng.choice(USES)
+        found = list(known)
+        if known[0] == "train" and rng.randrange(2):
+            setting = rng.choice(settings)
+            count = rng.choice((1, 1, 2)) if "tuple" in str(setting.field.type) else 1
+            return [*found, flag(setting.name), *(rng.choice(COUNTS) for _ in range(count))]
+        for _ in range(rng.choice((1, 1, 2))):
+            if numbers and (not paths or rng.randrange(2)):
+                found += [rng.choice(numbers), rng.choice(COUNTS)]
+            else:
+                found += [rng.choice(paths), rng.choice(names)]
+        if rng.randrange(8) == 0:
+            found[1:2] = [rng.choice((*names, *COUNTS))]
+        return found
+
+    def run(rng: random.Random) -> None:
+        asked = words(rng)
+        shown, errors = io.StringIO(), io.StringIO()
+        with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HMRNN_CACHE", str(folder / "cache"))
+            patch.setattr(sys, "stdin", io.StringIO(""))
+            with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(errors):
+                try:
+                    status = tiny.hmrnn(*asked)
+                except BaseException as error:
+                    error.add_note(" ".join(map(repr, asked)))
+                    raise
+        for path in folder.iterdir():
+            if path.name not in kept:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        assert status in (0, 2), (status, asked)
+        if status == 2:
+            said = errors.getvalue().splitlines()
+            assert said[-1].startswith("hmrnn: "), (said, asked)
+            raise InputError(said[-1].removeprefix("hmrnn: "))
 
     return run
 
@@ -389,6 +562,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "XML": xml,
     "checkpoint directories": checkpoints,
     "manifests": manifests,
+    "states of runs": states,
+    "command lines": commands,
     "checkpoint contents": contents,
     "config JSON": configs,
 }

@@ -104,6 +104,7 @@ def test_every_field_is_explained() -> None:
 
 WRONG: list[tuple[str, Any]] = [
     ("model.num_layers", 0),
+    ("model.num_layers", 10_001),
     ("model.embedding_size", -1),
     ("model.output_size", 0),
     ("model.hidden_size", (8, 0, 8)),

@@ -48,6 +48,12 @@ def no_file(path: str | os.PathLike[str], hint: str = "", what: str = "file") ->
     return InputError(f"there is no {what} {path}, or it cannot be reached; check the path{hint}")
 
 
+def check_not_root(path: str | os.PathLike[str]) -> None:
+    """InputError if a folder whose files are to be read is the root of all files."""
+    if os.path.isdir(path) and os.path.realpath(path) == os.path.realpath(os.sep):
+        raise InputError(f"{path} holds all files of this machine; name a folder with those to read")
+
+
 def did_you_mean(given: str, known: Iterable[str], *, files: bool = False) -> str:
     """The end of a message about an unknown name: "; did you mean X?", or nothing if no known name is similar.
 

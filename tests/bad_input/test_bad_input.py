@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from complaints import BEST, FLAGS, complaint, tree
 
+import fuzz
 import tiny
 from hmrnn import checkpoint
 from hmrnn.training.rundir import RunDirectory
@@ -340,3 +341,10 @@ def test_a_link_to_itself_is_called_one(work: Path, capsys: pytest.CaptureFixtur
     assert "did you mean" not in said
     if "--out" not in command and "cache" not in command:
         assert "loop is a link in a loop of links" in said
+
+
+@pytest.mark.parametrize("flags", ["--model.hidden-size 99999", "--model.output-size 2147483647"])
+def test_sizes_past_the_memory(work: Path, capsys: pytest.CaptureFixture[str], flags: str) -> None:
+    with fuzz.bounded_memory():
+        said = complaint(work, capsys, "train", "story.txt", *FLAGS, *flags.split(" "), "--out", "new")
+    assert said.startswith("the memory does not hold ")

@@ -151,7 +151,7 @@ def test_settings_in_messages_become_flags() -> None:
 def test_every_command_names_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ("train text", "give a text file as --data.path"),
-        ("train demo --data.lines 1", "--data.lines must be at least 3"),
+        ("train demo --data.lines 1", "--data.lines must lie between 3"),
         ("train ptb --model.rnn gru --detectors.rates 0.5 0.1", "--detectors.rates is for"),
         ("data ptb", "as --path"),
     ):

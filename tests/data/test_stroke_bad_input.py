@@ -244,7 +244,7 @@ def test_text_is_not_strokes_and_the_reverse() -> None:
 
 @pytest.mark.parametrize(("field", "value", "why"), [
     ("min_points", 1, "data.min_points must be at least 2"), ("split_seed", -1, "data.split_seed must lie between"),
-    ("lines", 0, "data.lines must be at least 3"),
+    ("lines", 0, "data.lines must lie between 3"),
 ])  # fmt: skip
 def test_settings(field: str, value: int, why: str) -> None:
     with pytest.raises(InputError, match=why):

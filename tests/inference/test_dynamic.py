@@ -178,8 +178,8 @@ def test_progress() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"learning_rate": -0.1}, "learning rate must be 0 or more; got -0.1"),
-        ({"learning_rate": float("nan")}, "learning rate must be 0 or more"),
+        ({"learning_rate": -0.1}, "learning rate must lie between 0 and 1e.15; got -0.1"),
+        ({"learning_rate": float("nan")}, "learning rate must lie between 0"),
         ({"decay": 1.5}, "decay must lie between 0 and 1; got 1.5"),
         ({"segment_length": 0}, "segment length must be at least 1; got 0"),
     ],

@@ -55,7 +55,7 @@ def choose_line(strokes: Strokes, which: str | None) -> np.ndarray:
     if which is None:
         return strokes[0]
     if which not in strokes.names and which.isdecimal():
-        if not 1 <= int(which) <= len(strokes):
+        if len(which) > 18 or not 1 <= int(which) <= len(strokes):
             raise InputError(f"--line must lie between 1 and {len(strokes)}, or be the name of a line; got {which}")
         return strokes[int(which) - 1]
     return strokes[strokes.index(which)]

@@ -8,6 +8,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -60,6 +61,10 @@ ELSEWHERE = {
     "sample": "sample by hmrnn generate",
 }
 """What to do instead of commands that there are not."""
+NO_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|not enough memory|size calculation overflowed|[Nn]umel.*overflow"
+)
+"""What torch says when it cannot have the memory that it needs."""
 SYSTEM_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG,
     errno.ELOOP,
@@ -132,6 +137,12 @@ def run(words: list[str]) -> int:
             return _command(name).run(arguments)
     except InputError as error:
         raise InputError(with_flags(str(error), flags)) from error
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
+            raise
+        wanted = re.search(r"tried to allocate ([\d.]+ ?\w+)", str(error))
+        what = f"the {wanted[1]} that this needs" if wanted else "what this needs"
+        raise InputError(f"the memory does not hold {what}; ask for less, or for smaller sizes") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.parse import build, parse, print_help, settings_of
 from hmrnn.cli.target import preset_for
 from hmrnn.config import Config, DetectorConfig, RegulariseConfig
+from hmrnn.config.model import MOST_LAYERS
 from hmrnn.errors import InputError
 from hmrnn.presets import NOTES, PRESETS
 
@@ -102,6 +103,8 @@ def fit(config: C, preset: Config) -> C:
     of three layers: fewer layers take the first of them, more continue in the ratio of the last two, and a network that
     finds no boundaries has neither rates nor pulls. InputError if a flag sets detectors of a network that has none.
     """
+    if config.model.num_layers > MOST_LAYERS:
+        config.model.check()  # raises
     sizes = preset.model.hidden_size
     if config.model.hidden_size == sizes and len(sizes) not in (1, config.model.num_layers):
         sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]

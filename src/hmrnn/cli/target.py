@@ -11,7 +11,7 @@ from typing import get_args
 
 from hmrnn.cli.terminal import warn
 from hmrnn.config import Config, DataConfig, Format
-from hmrnn.errors import InputError, did_you_mean, no_file
+from hmrnn.errors import InputError, check_not_root, did_you_mean, no_file
 from hmrnn.presets import PRESETS
 
 DEMO_OF_MANUAL = dataclasses.replace(PRESETS["demo"], data=DataConfig(format="manual"))
@@ -40,6 +40,7 @@ def preset_for(target: str) -> tuple[str, Config]:
         raise InputError(
             f"{target!r} is neither a preset ({', '.join(PRESETS)}) nor a file or directory that exists{hint}"
         )
+    check_not_root(target)
     preset = PRESETS[_kind(target)]
     data = dataclasses.replace(preset.data, path=(target,))
     return Path(target).resolve().stem, dataclasses.replace(preset, data=data)

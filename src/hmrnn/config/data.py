@@ -24,6 +24,9 @@ SEQUENCE_FORMATS = ("lines", *STROKE_FORMATS)
 """The formats of which every line is a sequence of its own that is predicted step by step."""
 
 
+MOST_LINES = 1_000_000
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """The data to read."""
@@ -106,8 +109,10 @@ class DataConfig:
             raise InputError(f"data.min_count must be at least 1; got {self.min_count}")
         if self.min_points is not None and self.min_points < 2:
             raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
-        if self.lines < 3:
-            raise InputError(f"data.lines must be at least 3, for training, validation and test; got {self.lines}")
+        if not 3 <= self.lines <= MOST_LINES:
+            raise InputError(
+                f"data.lines must lie between 3 (training, validation, test) and {MOST_LINES}; got {self.lines}"
+            )
         if self.ahead < 1 or self.window == 1 or self.window < 0:
             raise InputError(
                 f"data.ahead must be at least 1, and data.window 0 or at least 2; got {self.ahead} and {self.window}"

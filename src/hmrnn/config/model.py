@@ -14,6 +14,9 @@ Network = Literal[
 ]  # fmt: skip
 
 
+MOST_LAYERS = 10_000
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The model: embedding, recurrent network, gated output module, softmax or mixture."""
@@ -96,6 +99,8 @@ class ModelConfig:
         sizes = "hidden_size embedding_size num_layers output_size mixtures modules time_constant level"
         sizes += " condition_size delay kernel"
         checks.counts("model", self, sizes)
+        if self.num_layers > MOST_LAYERS:
+            raise InputError(f"model.num_layers must be at most {MOST_LAYERS}; got {self.num_layers}")
         checks.limited("model", self, f"{sizes} condition_numbers")
         checks.not_negative("model", self, "condition_numbers")
         checks.positive("model", self, "spectral_radius")

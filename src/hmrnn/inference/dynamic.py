@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.config.checks import LARGEST_NUMBER
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import Evaluation, Piece, Sums, evaluation, read_text
 from hmrnn.nn.models import LanguageModel
@@ -38,8 +39,8 @@ class Dynamic:
 
     def check(self) -> None:
         """Raise InputError if a setting is out of range."""
-        if not 0 <= self.learning_rate < math.inf:
-            raise InputError(f"the learning rate must be 0 or more; got {self.learning_rate}")
+        if not 0 <= self.learning_rate <= LARGEST_NUMBER:
+            raise InputError(f"the learning rate must lie between 0 and {LARGEST_NUMBER:g}; got {self.learning_rate}")
         if not 0 <= self.decay <= 1:
             raise InputError(f"decay must lie between 0 and 1; got {self.decay}")
         if self.segment_length < 1:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from hmrnn.config import TrainConfig
 from hmrnn.config_io import from_json, to_json
 from hmrnn.errors import InputError
 
+Count = Annotated[int, Meta(ge=0, le=2**48)]
+Size = Annotated[float, Meta(ge=0, le=1e300)]
 FIRST_DIVISION = 100
 """Updates before which the end of an epoch does not divide the learning rate: epochs of a small corpus are short."""
 
@@ -17,31 +21,31 @@ FIRST_DIVISION = 100
 class Progress:
     """Where a run stands. Together with ``Trainer.tensors`` it is all that an exact resume needs."""
 
-    epoch: int = 0
-    chunk: int = 0
+    epoch: Count = 0
+    chunk: Count = 0
     """Chunks of the current epoch that are done."""
-    step: int = 0
+    step: Count = 0
     """Updates made."""
-    learning_rate: float = 0.0
+    learning_rate: Size = 0.0
     """Before the cool-down."""
-    divisions: int = 0
+    divisions: Count = 0
     """How often the learning rate has been divided."""
-    stale: int = 0
+    stale: Count = 0
     """Validations since the best one."""
     best: float | None = None
     """The best validation, in the unit of the task."""
-    best_step: int = 0
-    window_steps: int = 0
+    best_step: Count = 0
+    window_steps: Count = 0
     """Updates since the last line of metrics."""
-    seconds: float = 0.0
+    seconds: Size = 0.0
     """Training time, including that before a resume."""
-    metrics_bytes: int = 0
+    metrics_bytes: Count = 0
     """Size of metrics.jsonl at this point; later lines belong to steps that a resumed run repeats."""
     conditions: list[str] = dataclasses.field(default_factory=list)
     """Condition of each detector over the last epoch: "silent", "always" or "alive"."""
-    skipped: int = 0
+    skipped: Count = 0
     """Updates skipped because loss or gradient was not finite, up to the last line of metrics."""
-    corpus: int = 0
+    corpus: Count = 0
     """CRC-32 of the training and validation parts: a run can only be resumed with the same data."""
     finished: str | None = None
     """Why the run ended; None before its end."""

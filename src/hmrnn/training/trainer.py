@@ -314,6 +314,8 @@ class Trainer:
             raise InputError(
                 f"this run was made by {made_by} process(es) and can only go on with as many; got {self.world}"
             )
+        if progress.chunk >= self.task.chunks:
+            raise InputError(f"the checkpoint does not fit this run: it is at chunk {progress.chunk} of an epoch")
         self._check_state(saved.training)
         try:
             self.progress = progress
@@ -357,6 +359,10 @@ class Trainer:
             found, wanted = (_kind(tensors.get(name)) for tensors in (given, own))
             if found != wanted:
                 raise InputError(f"the checkpoint does not fit this run: {name} must be {wanted}, and is {found}")
+            if name.endswith(".step") and not given[name] >= 0:
+                raise InputError(
+                    f"the checkpoint does not fit this run: {name} must count updates, and is {given[name]}"
+                )
 
     def _apply_changed_settings(self) -> None:
         """After a restore: apply settings that a resumed run may change."""

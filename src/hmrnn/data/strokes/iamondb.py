@@ -22,7 +22,7 @@ import numpy as np
 
 from hmrnn.data.archives import LARGEST_MEMBER, Report, is_tar, read_tar
 from hmrnn.data.strokes.strokes import StrokeFile, Strokes, counted, from_arrays
-from hmrnn.errors import InputError, no_file
+from hmrnn.errors import InputError, check_not_root, no_file
 
 SETS = {"trainset": "train", "testset_v": "valid", "testset_f": "test"}
 """The official sets and their use; testset_t, a second validation set, is not used."""
@@ -70,6 +70,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The files to read, those in folders included. Archives of a folder come last: unpacked files take precedence."""
     files: list[Path] = []
     for path in paths:
+        check_not_root(path)
         if path.is_dir():
             inside = sorted(path.rglob("*"))
             files += [p for p in inside if _kind(p.name)]

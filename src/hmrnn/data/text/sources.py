@@ -16,7 +16,7 @@ from hmrnn.data.archives import PACKED, Report, is_packed, read_blocks
 from hmrnn.data.text.plain import plain_blocks
 from hmrnn.data.text.spaces import without_spaces
 from hmrnn.data.text.vocabulary import Kind, code_points
-from hmrnn.errors import InputError, convert, no_file
+from hmrnn.errors import InputError, check_not_root, convert, no_file
 from hmrnn.utils.novel import PACKAGE, novel, novel_file
 
 SPLITS = ("train", "valid", "test")
@@ -64,6 +64,7 @@ def find_files(config: DataConfig) -> list[Path]:
     for path in (Path(os.path.expanduser(name)) for name in config.path):
         if not os.path.exists(path):
             raise no_file(path)
+        check_not_root(path)
         if path.is_dir() and config.format in ("text", "lines"):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _unpacked_name(p).endswith(".txt"))
             if not found:
