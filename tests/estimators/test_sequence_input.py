@@ -23,6 +23,16 @@ def test_weights_that_are_no_numbers() -> None:
         hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS, sample_weight=["a", "b"] * 8)
 
 
+def test_random_states() -> None:
+    def first(random_state: Any) -> float:
+        model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}, random_state=random_state)
+        return float(model.fit(TEXTS, LABELS).predict_proba(["ab"])[0, 0])
+
+    state = np.random.RandomState
+    assert first(state(0)) == first(state(0)) != first(state(1))
+    assert first(None) != first(None)
+
+
 def test_labels_that_training_has_not_shown_are_wrong(classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger) -> None:
     assert classifier.score(["abab", "cdcd"], ["first", "third"]) == 0.5
     answer = tagger.predict([["the", "cat"]])[0]
