@@ -148,12 +148,6 @@ def test_compare_takes_the_convention_that_suits() -> None:
     assert first.scores[0].f1 == second.scores[0].f1 == 1
 
 
-def test_compare_scores_words() -> None:
-    row = scores.compare([[[3, 5], [2]]], {"": [[3, 6], [2]]}, [9, 4], words=True)[0]
-    assert row.words == scores.BoundaryScores(5, 5, 3)
-    assert scores.compare([[[3]]], {"": [[3]]}, [9])[0].words is None
-
-
 @pytest.mark.parametrize("call", [
     lambda: scores.score([0], [1], 5),
     lambda: scores.score([1], [6], 5),

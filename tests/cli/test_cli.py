@@ -157,13 +157,6 @@ def test_plot(work: Path, capsys: pytest.CaptureFixture[str], figure: str, suffi
     assert out.read_bytes().startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[suffix])
 
 
-def test_data(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tiny.hmrnn("data", "story.txt") == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[0] == "story.txt: 9 symbols (characters)"
-    assert [line.split()[:2] for line in out[1:]] == [["train", "810"], ["valid", "45"], ["test", "45"]]
-
-
 def test_files_that_are_no_prose_are_asked_about(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.conllu", "in tags 'a b")):
         (work / name).write_text("story")

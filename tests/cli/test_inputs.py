@@ -25,7 +25,6 @@ from hmrnn import InputError, checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import inputs
-from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config, DataConfig
 from hmrnn.config_io import from_json
 from hmrnn.data import Vocabulary
@@ -262,18 +261,6 @@ def test_a_text_that_names_a_file_is_that_file(
     assert json.loads(capsys.readouterr().out)["text"] == "cab"
     assert tiny.hmrnn("segment", "-m", "model", "--json", "cab.txt") == 0  # a name that was misspelt
     assert "hmrnn: note: there is no file cab.txt, so these letters are read\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", ["text one.txt two.txt --out o", "one.txt two.txt --out o", "text --out o"])
-def test_the_data_of_a_training_may_follow_its_preset(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("one.txt", "two.txt"):
-        (tmp_path / name).write_text("abc")
-    found = train_arguments(words.split())
-    assert found.data.path == (("one.txt", "two.txt") if "one" in words else ())
-    assert found.out == "o"
 
 
 def test_names_that_are_not_utf8_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,17 +69,6 @@ def test_errors_are_one_safe_line(words: tuple[str, ...], capsys: pytest.Capture
     assert "owned" in err
 
 
-def test_the_name_of_a_tensor_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved = tiny.trainer(tiny.config()).snapshot(training=False)
-    weights = {**saved.weights, NASTY: saved.weights["softmax.bias"].clone()}
-    checkpoint.write(tmp_path / "model", saved._replace(weights=weights))
-    assert tiny.hmrnn("segment", "-m", tmp_path / "model", "abc") == 2
-    err = capsys.readouterr().err
-    assert "owned" in err
-    assert err.count("\n") == 1
-    assert not unsafe(err)
-
-
 def test_text_of_a_model_is_escaped_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -173,17 +173,6 @@ def test_many_symbols_take_two_bytes(tmp_path: Path) -> None:
 # Other text for a vocabulary that is there
 
 
-def test_read_symbols(tmp_path: Path) -> None:
-    vocabulary = Vocabulary("characters", ("a", "b"), unknown=True)
-    paths = [write(tmp_path / "1.txt", "abx"), write(tmp_path / "2.txt", "ba")]
-    assert read_symbols_and_spaces(paths, vocabulary, DataConfig(format="manual"))[0].tolist() == [0, 1, 2, 1, 0]
-    with pytest.raises(InputError, match=r"'x' \(U\+0078\) at position 2"):
-        read_symbols_and_spaces(paths, vocabulary, DataConfig(unseen="error"))
-    assert read_symbols_and_spaces([write(tmp_path / "p", ptb("ab"))], vocabulary, DataConfig(format="ptb"))[
-        0
-    ].tolist() == [0, 1]
-
-
 def test_read_symbols_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_BLOCK", 3)
     vocabulary = Vocabulary("bytes", (97, 98))

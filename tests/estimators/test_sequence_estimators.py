@@ -19,7 +19,7 @@ from hmrnn.cli.settings import train_arguments
 from hmrnn.data.labels import corpus as labelled_corpus
 from hmrnn.errors import InputError
 from hmrnn.estimators import sequences
-from hmrnn.pretrained.labelled import LabelModel, PairModel
+from hmrnn.pretrained.labelled import LabelModel
 from labelled import LABELS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
 
 
@@ -101,22 +101,6 @@ def test_nothing_is_held_out_of_few_sequences_and_all_epochs_are_trained(monkeyp
 def test_a_baseline_has_no_rates_and_attends_to_steps() -> None:
     lstm = hmrnn.HMTransducer(rnn="lstm")._config(0)
     assert (lstm.model.attend, lstm.detectors.rates) == ("steps", ())
-
-
-def test_tokens_are_not_spelled_out_if_told_so() -> None:
-    whole = hmrnn.HMTagger(**{**SMALL, "epochs": 1}, spelled=False).fit(SENTENCES, TAGS)
-    assert not whole.model_.reads.spelled
-    (decision,) = whole.explain([["the", "cat", "sat"]])
-    assert " ".join(part.text for part in decision.parts()) == "the cat sat"
-    assert decision.shown(0, 2) == "the cat"
-
-
-def test_the_beam_is_that_of_the_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = hmrnn.HMTransducer(**{**SMALL, "epochs": 1}, beam=3).fit(WORDS, SOUNDS)
-    for name in ("predict", "score", "explain", "error_rate"):
-        monkeypatch.setattr(PairModel, name, lambda self, *given, beam=1: beam)
-    assert (model.predict(WORDS), model.explain(WORDS)) == (3, 3)
-    assert (model.score(WORDS, SOUNDS), model.error_rate(WORDS, SOUNDS)) == (3, 3)
 
 
 HOW: list[dict[str, Any]] = [

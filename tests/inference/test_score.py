@@ -101,20 +101,6 @@ def test_lines_are_counted_in_symbols_of_the_model(tmp_path: Path, capsys: pytes
     assert " bits per byte  (4 predicted, " in capsys.readouterr().out
 
 
-def test_unknown_symbols(model: hmrnn.TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("äbç d☃é fgh")
-    expected = f"{model.score('abc d e fgh').bits:.4f} bits per character"
-    for text in (("äbç d☃é fgh",), ("--file", "text.txt")):
-        assert tiny.hmrnn("score", "-m", "model", *text) == 0
-        said = capsys.readouterr()
-        assert said.out.startswith(expected)
-        assert said.err.count("hmrnn: note: ") == 2
-        assert tiny.hmrnn("segment", "-m", "model", "--json", *text) == 0
-        assert json.loads(capsys.readouterr().out)["text"] == "äbç d☃é fgh"
-    assert tiny.hmrnn("score", "-m", "model", "--lines", "abc\nab☃c") == 0
-    assert "note: line 2: 1 symbol that training never showed" in capsys.readouterr().err
-
-
 def test_what_cannot_be_scored(
     model: hmrnn.TextModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,13 +122,6 @@ def test_a_new_lexicon_replaces_the_old_one():
     torch.testing.assert_close(twice(*given).closed, head(*given).closed, rtol=0, atol=0)
 
 
-def test_dropout_is_for_training_alone():
-    plain, dropped = tiny_head(), tiny_head(dropout=0.5)
-    given = torch.randn(4, 1, 5, dtype=torch.float64), windows(torch.tensor([[0], [1], [2], [3]]), 3)
-    torch.testing.assert_close(dropped(*given).closed, plain(*given).closed, rtol=0, atol=0)
-    assert not torch.allclose(dropped.train()(*given).closed, plain(*given).closed)
-
-
 def test_all_words_have_probability_one():
     head = tiny_head()
     context = torch.randn(1, 1, 5, dtype=torch.float64)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tiny_strokes
-from hmrnn.data import read_strokes, save_strokes
 from hmrnn.errors import InputError
 from hmrnn.plots import ink
 from hmrnn.plots.save import save_drawing
@@ -56,17 +55,6 @@ def test_strokes_may_be_in_any_unit() -> None:
     assert ink.svg(tiny_units) == ink.svg(list(tiny_strokes.strokes(2)))
 
 
-def test_lines_are_one_a_list_or_a_set(tmp_path: Path) -> None:
-    lines = tiny_strokes.strokes(2)
-    assert ink.svg(lines) == ink.svg(list(lines))
-    assert ink.svg(lines[0]) == ink.svg([lines[0]])
-    for given in (lines[0], [lines[0]], lines.select([0])):
-        save_strokes(given, tmp_path / "line.npz")
-        np.testing.assert_array_equal(read_strokes(tmp_path / "line.npz")[0], lines[0])
-    with pytest.raises(InputError, match=r"\(T, 3\) of .*; got Strokes, of which strokes\[0\] is the first line$"):
-        tiny_strokes.model().segment(lines)  # type: ignore[arg-type]
-
-
 def test_lines_do_not_overlap() -> None:
     sheet = ink.Sheet(list(tiny_strokes.strokes(4)))
     spans = [np.concatenate(line.ink)[:, 1] for line in sheet.lines]
@@ -100,14 +88,6 @@ def test_svg_needs_nothing_from_elsewhere(seconds: float) -> None:
     text = ink.svg([LINE], seconds=seconds)
     assert not re.search(r"href|src=|url\(|@import|<script", text)
     assert re.findall(r'"(https?://[^"]*)"', text) == ["http://www.w3.org/2000/svg"]
-
-
-@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf", "a.gif", "a.GIF"])
-def test_files_are_whole_and_of_their_kind(name: str, tmp_path: Path) -> None:
-    path = save_drawing([LINE], tmp_path / name)
-    start = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF", ".gif": b"GIF89a"}[path.suffix.lower()]
-    assert path.read_bytes().startswith(start)
-    assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 def test_png_and_svg_have_the_same_proportions() -> None:

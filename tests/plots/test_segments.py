@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.patches import FancyBboxPatch
 
 from hmrnn import InputError, Segmentation
-from hmrnn.plots.save import save_figure
 from hmrnn.plots.segments import segments
 
 
@@ -42,16 +39,6 @@ def test_segments_go_on_in_the_next_line() -> None:
     widths = [patch.get_width() for patch in figure.axes[0].patches]
     assert len(widths) == 3  # abc, de and f
     assert widths[0] > widths[1] > widths[2]
-
-
-def test_symbols_without_a_glyph_in_the_first_font(tmp_path: Path) -> None:
-    figure = segments(found("a\u6f22\U000e0fff", [{1}]))
-    shown = figure.axes[0].texts[1:]
-    assert shown[0].get_fontsize() == 10
-    assert shown[2].get_text() in ("□", "�")
-    assert max(text.get_window_extent().width for text in shown) < 0.11 * figure.dpi
-    with warnings.catch_warnings(action="error"):  # matplotlib warns of a character that no font has
-        save_figure(figure, tmp_path / "a.png")
 
 
 def test_tokens_stand_beside_each_other() -> None:

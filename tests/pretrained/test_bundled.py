@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import hashlib
 import itertools
-import json
 import re
 import subprocess
 import sys
@@ -163,19 +162,6 @@ def test_the_readme_shows_what_it_prints(capsys: pytest.CaptureFixture[str]) -> 
     (text,) = re.findall(r'^hmrnn segment "(.*)"$', page, re.MULTILINE)
     assert tiny.hmrnn("segment", text) == 0
     assert capsys.readouterr().out == shown
-
-
-def test_commands_answer_without_a_model_named(
-    model: TextModel, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = "The river flows through the city."
-    assert tiny.hmrnn("segment", text, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["text"] == text
-    assert tiny.hmrnn("score", text, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["bits"] == pytest.approx(model.score(text).bits)
-    assert tiny.hmrnn("generate", text, "--length", 50, "--seed", 1) == 0
-    assert len(capsys.readouterr().out) == len(text) + 50 + 1
 
 
 def test_commands_on_text_import_little_estimators_no_scikit_learn_and_figures_no_pyplot(tmp_path: Path) -> None:

@@ -99,21 +99,6 @@ def test_a_run_is_measured_over_every_symbol_and_line_end(tmp_path: Path) -> Non
     assert measured == pytest.approx(nats / count / math.log(2), rel=1e-6)
 
 
-def test_a_run_resumes_exactly(tmp_path: Path) -> None:
-    for name, stop in (("whole", -1), ("parts", 8)):
-        tiny.run(
-            tmp_path / name,
-            config(),
-            text=corpus(),
-            stop=lambda event, at=stop: event["event"] == "train" and event["step"] == at,
-        )
-    tiny.run(tmp_path / "parts", config(), text=corpus(), resume=True)
-    assert tiny.contents(tmp_path / "whole").keys() == tiny.contents(tmp_path / "parts").keys()
-    for name, content in tiny.contents(tmp_path / "whole").items():
-        if name.endswith(".safetensors"):
-            assert tiny.contents(tmp_path / "parts")[name] == content, name
-
-
 def test_a_model_that_is_told_the_length_keeps_to_it(tmp_path: Path) -> None:
     chosen = config(epochs=6, patience=9, learning_rate=0.03, time="left")
     model = trained(tmp_path / "run", chosen)

@@ -13,7 +13,7 @@ import torch
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.config import DetectorConfig
-from hmrnn.data import Scale, StrokeCorpus, Strokes
+from hmrnn.data import Scale, Strokes
 from hmrnn.errors import InputError
 from hmrnn.inference.evaluate import evaluate_strokes
 from hmrnn.nn.distributions import StrokeMixture
@@ -159,15 +159,6 @@ def test_the_mixture_passes_through_the_network_whole() -> None:
     mixture, _, _ = task().model(torch.zeros(3, 2, 3))
     assert isinstance(mixture, StrokeMixture)
     assert mixture.pen.shape == (3, 2)
-
-
-def test_describe_names_lines_and_what_was_skipped() -> None:
-    corpus = tiny_strokes.corpus()
-    told = StrokeTask(tiny_strokes.config(), corpus, CPU).describe()
-    assert "18 lines" in told
-    assert "could not be read" not in told
-    damaged = StrokeCorpus(corpus.name, corpus.train, corpus.valid, corpus.test, corpus.scale, skipped=("a: why",))
-    assert "1 file could not be read" in StrokeTask(tiny_strokes.config(), damaged, CPU).describe()
 
 
 def test_parts_of_a_batch_count_by_their_points() -> None:

@@ -59,49 +59,6 @@ def test_a_network_that_is_trained_knows_its_target_rates() -> None:
         assert rnn.options().rates == rates
 
 
-def test_the_rate_prior_moves_rates_and_stays_out_of_the_bits() -> None:
-    rates = {}
-    for targets in ((0.9, 0.8), (0.1, 0.05)):
-        trainer = tiny.trainer(tiny.config(rates=targets, rate_weight=30.0, learning_rate=0.01))
-        for _ in range(60):
-            trainer.step()
-        trainer.window_means()
-        for _ in range(10):
-            trainer.step()
-        rates[targets] = trainer.window_means()[1]
-    for targets, got in rates.items():
-        assert got == pytest.approx(targets, abs=0.15), targets
-    plain, pulled = (tiny.trainer(tiny.config(**c)) for c in ({}, {"rates": (1.0, 1.0), "rate_weight": 9.0}))
-    for trainer in (plain, pulled):
-        trainer.step()
-    assert plain.window_means() == pulled.window_means()
-    assert not torch.equal(plain.model.rnn.b[0], pulled.model.rnn.b[0])
-
-
-@pytest.mark.parametrize("engine", ["reference", "sparse"])
-@pytest.mark.parametrize("slope", [1.0, 1.5])
-def test_a_boundarys_gradient_grows_by_its_feedback(engine: str, slope: float) -> None:
-    """Weights at zero but for v: z̃ stays in its linear range, h² stays as it is, and dz is multiplied by (a/2)·v·h."""
-    rnn = with_detectors_alone((-0.25,), engine, slope)
-    with torch.no_grad():
-        rnn.V[0][-1] = torch.tensor([3.0, -4.0, 5.0])
-    state = rnn.initial_state(1)
-    state.h[1].copy_(torch.tensor([[0.5, -0.5, 0.5]]))
-
-    def gradient() -> float:
-        rnn.zero_grad()
-        out, _ = rnn(torch.randn(30, 1, 2, dtype=torch.float64), state)
-        assert out.boundaries.sum() == 0
-        out.boundaries[-1].sum().backward()
-        assert rnn.b[0].grad is not None
-        return rnn.b[0].grad[-1].item()
-
-    assert gradient() == pytest.approx(slope / 2 * sum((slope / 2 * 6) ** k for k in range(30)))
-    bound_feedback(rnn, 0.8, 0.0)
-    assert slope / 2 * rnn.V[0][-1].abs().sum().item() == pytest.approx(0.8)
-    assert gradient() == pytest.approx(slope / 2 * sum(0.4**k for k in range(30)))
-
-
 def test_feedback_is_bounded_and_nothing_else() -> None:
     model = LanguageModel(9, ModelConfig(embedding_size=3, hidden_size=(6, 5, 4), output_size=5))
     rnn = model.rnn

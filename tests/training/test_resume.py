@@ -108,13 +108,6 @@ def test_time_makes_checkpoints_too(tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["last-00000005", "last-00000006"]
 
 
-def test_signals_are_given_back(tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    event = tiny.run(tmp_path, tiny.config(), stop=after(2))
-    assert (event["signal"], event["step"]) == ("SIGTERM", 2)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
     here, trainer = RunDirectory(tmp_path), tiny.trainer(tiny.config(validate_every=5))
 

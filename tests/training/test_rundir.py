@@ -55,17 +55,6 @@ def test_a_run_is_not_replaced_by_accident(tmp_path: Path) -> None:
         here.check(resume=True, overwrite=True)
 
 
-def test_other_directories_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("all of it")
-    for overwrite in (False, True):
-        with pytest.raises(InputError, match="exists and is not a run directory; choose another directory"):
-            RunDirectory(tmp_path).check(resume=False, overwrite=overwrite)
-        with pytest.raises(InputError, match="exists and is not a run directory"):
-            RunDirectory(tmp_path / "thesis.tex").check(resume=False, overwrite=overwrite)
-    (tmp_path / "empty").mkdir()
-    RunDirectory(tmp_path / "empty").check(resume=False, overwrite=False)
-
-
 def test_there_must_be_a_run_to_go_on_with(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no run to resume in .*; start a new one"):
         RunDirectory(tmp_path).check(resume=True, overwrite=False)

@@ -15,7 +15,6 @@ from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.render import visible
-from hmrnn.data import Vocabulary
 from hmrnn.data.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
@@ -98,16 +97,6 @@ def test_links(visit: Open, first: int) -> None:
         expect(page.locator(f"#{tab}")).to_be_visible()
     page.click("#share")
     assert_unharmed(page)
-
-
-def test_symbols_without_a_glyph_are_shown_as_in_a_terminal(visit: Open, tmp_path: Path) -> None:
-    """Marks that turn the direction of text, other invisible characters and spaces of other widths."""
-    symbols = ["a", " ", "\n", "\t", "\x7f", "\x1b", "\x85", "\u00a0", "\u200b", "\u202e", "\u2028", "\u2066", "\ue000"]
-    save(tmp_path / "marks", Vocabulary("characters", tuple(sorted(symbols))), 1)
-    with Server(open_shelf([tmp_path / "marks"]), Limits()).running() as server:
-        page = visit(f"#tab=read&t={quote(''.join(symbols))}", server=server)
-        expect(shown(page)).to_have_text([*map(visible, symbols)])
-        page.context.close()
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
