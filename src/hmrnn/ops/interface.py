@@ -183,6 +183,14 @@ class Result(NamedTuple):
     state: State
 
 
+class Step(NamedTuple):
+    """The result of one step."""
+
+    state: State
+    changed: Tensor  # (B, L) bool: True for UPDATE and FLUSH
+    probabilities: Tensor  # (B, L-1)
+
+
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype of products under autocast; None if it is off. (torch 2.11 cannot compile is_autocast_available.)"""
     kind = device.type

@@ -1,0 +1,173 @@
+// Products of rows with a packed matrix, and sums of outer products.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "memory.h"
+#include "vector.h"
+
+namespace hm {
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int TALL = 12;  // rows of a tile; with WIDE vectors each they fill the registers
+#else
+constexpr int TALL = 6;
+#endif
+constexpr int WIDE = 2;
+template <class T>
+constexpr int PANEL = WIDE * LANES<T>;  // columns of a tile
+
+// A matrix (depth, columns) in panels of columns: what the tiles read, in the order they read it.
+template <class T>
+struct Packed {
+    int depth = 0, columns = 0;
+    Buffer<T> data;
+
+    int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
+
+    // The transpose of a (columns, depth) matrix by rows.
+    void transposed(const T *a, int n, int k) {
+        reserve(k, n);
+        for (int p = 0; p < panels(); p++) {
+            T *to = &data[size_t(p) * PANEL<T> * k];
+            int width = std::min(PANEL<T>, n - p * PANEL<T>);
+            for (int j = 0; j < width; j++) {
+                const T *from = a + size_t(p * PANEL<T> + j) * k;
+                for (int i = 0; i < k; i++) to[size_t(i) * PANEL<T> + j] = from[i];
+            }
+            for (int j = width; j < PANEL<T>; j++)
+                for (int i = 0; i < k; i++) to[size_t(i) * PANEL<T> + j] = 0;
+        }
+    }
+
+    // A (depth, columns) matrix by rows.
+    void as_is(const T *a, int k, int n) {
+        reserve(k, n);
+        for (int p = 0; p < panels(); p++) {
+            T *to = &data[size_t(p) * PANEL<T> * k];
+            int width = std::min(PANEL<T>, n - p * PANEL<T>);
+            for (int i = 0; i < k; i++, to += PANEL<T>) {
+                memcpy(to, a + size_t(i) * n + p * PANEL<T>, width * sizeof(T));
+                std::fill(to + width, to + PANEL<T>, T(0));
+            }
+        }
+    }
+
+  private:
+    void reserve(int k, int n) {
+        depth = k, columns = n;
+        data.reserve(size_t(panels()) * PANEL<T> * k);
+    }
+};
+
+// M rows of c, `width` columns = M rows of a times one panel.
+template <class T, int M>
+void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int width) {
+    const T *row[M];
+    V<T> s[M][WIDE];
+    for (int m = 0; m < M; m++) {
+        row[m] = a[m];
+        for (int v = 0; v < WIDE; v++) s[m][v] = V<T>{};
+    }
+    for (int k = 0; k < depth; k++, panel += PANEL<T>) {
+        V<T> b[WIDE];
+        for (int v = 0; v < WIDE; v++) b[v] = load(panel + v * LANES<T>);
+        for (int m = 0; m < M; m++)
+            for (int v = 0; v < WIDE; v++) s[m][v] += row[m][k] * b[v];
+    }
+    for (int m = 0; m < M; m++)
+        for (int v = 0; v < WIDE; v++) {
+            int lanes = std::min(LANES<T>, width - v * LANES<T>);
+            if (lanes > 0) store(c[m] + at + v * LANES<T>, s[m][v], lanes);
+        }
+}
+
+template <class T, int M>
+void tile_of(int m, int depth, const T *const *a, const T *panel, T *const *c, int at, int width) {
+    if constexpr (M > 0) {
+        if (m == M)
+            tile<T, M>(depth, a, panel, c, at, width);
+        else
+            tile_of<T, M - 1>(m, depth, a, panel, c, at, width);
+    }
+}
+
+// c[i] = a[i] * matrix for n rows, each at an address of its own.
+template <class T>
+void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
+    if (n == 0) return;
+    int tiles = (n + TALL - 1) / TALL;
+    for (int p = 0; p < matrix.panels(); p++) {
+        int at = p * PANEL<T>, width = std::min(PANEL<T>, matrix.columns - at);
+        const T *panel = &matrix.data[size_t(at) * matrix.depth];
+        for (int i = 0; i < tiles; i++) {  // of nearly equal heights
+            int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
+            tile_of<T, TALL>(to - from, matrix.depth, a + from, panel, c + from, at, width);
+        }
+    }
+}
+
+// M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of `b` (a panel).
+template <class T, int M>
+void outer_tile(int depth, const T *a, const T *b, T *c, size_t stride, int width) {
+    V<T> s[M][WIDE];
+    for (int m = 0; m < M; m++)
+        for (int v = 0; v < WIDE; v++) s[m][v] = V<T>{};
+    for (int k = 0; k < depth; k++, a += TALL, b += PANEL<T>) {
+        V<T> row[WIDE];
+        for (int v = 0; v < WIDE; v++) row[v] = load(b + v * LANES<T>);
+        for (int m = 0; m < M; m++)
+            for (int v = 0; v < WIDE; v++) s[m][v] += a[m] * row[v];
+    }
+    for (int m = 0; m < M; m++)
+        for (int v = 0; v < WIDE; v++) {
+            int lanes = std::min(LANES<T>, width - v * LANES<T>);
+            T *to = c + m * stride + v * LANES<T>;
+            if (lanes > 0) store(to, load(to, lanes) + s[m][v], lanes);
+        }
+}
+
+template <class T, int M>
+void outer_tile_of(int m, int depth, const T *a, const T *b, T *c, size_t stride, int width) {
+    if constexpr (M > 0) {
+        if (m == M)
+            outer_tile<T, M>(depth, a, b, c, stride, width);
+        else
+            outer_tile_of<T, M - 1>(m, depth, a, b, c, stride, width);
+    }
+}
+
+// Rows from..to of c (rows, columns) += the sum over n of the outer products of left[i] (rows) and right[i] (columns).
+template <class T>
+void add_outer(int n, const T *const *left, const T *const *right, int from, int to, int columns, T *c) {
+    constexpr int DEPTH = 256, ROWS = 16 * TALL;
+    int panels = (columns + PANEL<T> - 1) / PANEL<T>;
+    Buffer<T> a, b;
+    a.reserve(DEPTH * ROWS);
+    b.reserve(size_t(DEPTH) * panels * PANEL<T>);
+    for (int start = 0; start < n; start += DEPTH) {
+        int depth = std::min(DEPTH, n - start);
+        for (int k = 0; k < depth; k++)
+            for (int p = 0; p < panels; p++) {
+                T *to_b = &b[(size_t(p) * depth + k) * PANEL<T>];
+                int width = std::min(PANEL<T>, columns - p * PANEL<T>);
+                memcpy(to_b, right[start + k] + p * PANEL<T>, width * sizeof(T));
+                std::fill(to_b + width, to_b + PANEL<T>, T(0));
+            }
+        for (int block = from; block < to; block += ROWS) {
+            int rows = std::min(ROWS, to - block);
+            for (int k = 0; k < depth; k++)
+                for (int i = 0; i < rows; i++)
+                    a[(size_t(i / TALL) * depth + k) * TALL + i % TALL] = left[start + k][block + i];
+            for (int p = 0; p < panels; p++)
+                for (int i = 0; i < rows; i += TALL)
+                    outer_tile_of<T, TALL>(
+                        std::min(TALL, rows - i), depth, &a[size_t(i) * depth], &b[size_t(p) * depth * PANEL<T>],
+                        c + size_t(block + i) * columns + p * PANEL<T>, columns,
+                        std::min(PANEL<T>, columns - p * PANEL<T>));
+        }
+    }
+}
+
+}  // namespace hm

@@ -1,0 +1,135 @@
+// Memory in slabs, which are used again: fresh pages from the system cost more than what is computed in them.
+#pragma once
+
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace hm {
+
+constexpr size_t SLAB = size_t(1) << 20;
+constexpr size_t KEPT = 384;  // slabs that are kept for later calls
+
+class Slabs {
+  public:
+    void *take() {
+        if (lock.try_lock()) {  // fails, too, in a child that was forked while a thread held it
+            std::lock_guard<std::mutex> held(lock, std::adopt_lock);
+            if (!free.empty()) {
+                void *slab = free.back();
+                free.pop_back();
+                return slab;
+            }
+        }
+        void *slab = std::aligned_alloc(64, SLAB);
+        if (slab == nullptr) throw std::bad_alloc();
+        return slab;
+    }
+
+    void give(void *slab) {
+        if (lock.try_lock()) {
+            std::lock_guard<std::mutex> held(lock, std::adopt_lock);
+            if (free.size() < KEPT) {
+                free.push_back(slab);
+                return;
+            }
+        }
+        std::free(slab);
+    }
+
+    static Slabs &all() {
+        static Slabs *slabs = new Slabs;  // never destroyed: threads may outlive static objects
+        return *slabs;
+    }
+
+  private:
+    std::mutex lock;
+    std::vector<void *> free;
+};
+
+// A block of numbers that are not initialised.
+template <class T>
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+    Buffer(Buffer &&other) noexcept : data(other.data), size(other.size) { other.data = nullptr, other.size = 0; }
+    ~Buffer() { release(); }
+
+    void reserve(size_t n) {
+        if (n <= size) return;
+        release();
+        size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
+        data = static_cast<T *>(bytes <= SLAB ? Slabs::all().take() : std::aligned_alloc(64, bytes));
+        if (data == nullptr) throw std::bad_alloc();
+        size = bytes <= SLAB ? SLAB / sizeof(T) : bytes / sizeof(T);
+    }
+
+    void zeros(size_t n) {
+        reserve(n);
+        std::fill(data, data + n, T(0));
+    }
+
+    T &operator[](size_t i) { return data[i]; }
+    const T &operator[](size_t i) const { return data[i]; }
+
+  private:
+    T *data = nullptr;
+    size_t size = 0;
+
+    void release() {
+        if (data == nullptr) return;
+        if (size * sizeof(T) == SLAB)
+            Slabs::all().give(data);
+        else
+            std::free(data);
+        data = nullptr;
+    }
+};
+
+// A growing list of rows of equal width; a row never moves.
+template <class T>
+class Rows {
+  public:
+    Rows() = default;
+    Rows(const Rows &) = delete;
+    Rows &operator=(const Rows &) = delete;
+    ~Rows() {
+        for (T *slab : slabs) give(slab);
+    }
+
+    void set_width(int n) {
+        width = (n * sizeof(T) + 63) / 64 * 64 / sizeof(T);  // rows start at multiples of 64 bytes
+        shift = 0;
+        while ((size_t(2) << shift) * width * sizeof(T) <= SLAB) shift++;
+    }
+
+    T *operator[](size_t i) const { return slabs[i >> shift] + (i & ((size_t(1) << shift) - 1)) * width; }
+
+    // Makes room for rows below n.
+    void grow(size_t n) {
+        while ((slabs.size() << shift) < n) slabs.push_back(take());
+    }
+
+  private:
+    size_t width = 0;
+    int shift = 0;
+    std::vector<T *> slabs;
+
+    bool large() const { return width * sizeof(T) > SLAB; }
+    T *take() const {
+        void *slab = large() ? std::aligned_alloc(64, width * sizeof(T)) : Slabs::all().take();
+        if (slab == nullptr) throw std::bad_alloc();
+        return static_cast<T *>(slab);
+    }
+    void give(T *slab) const {
+        if (large())
+            std::free(slab);
+        else
+            Slabs::all().give(slab);
+    }
+};
+
+}  // namespace hm
