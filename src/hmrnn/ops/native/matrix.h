@@ -61,49 +61,55 @@ struct Packed {
     }
 };
 
-// M rows of c, `width` columns = M rows of a times one panel.
-template <class T, int M>
-void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int width) {
+// M rows of c = M rows of a times P panels that follow each other, from column `at` on. Every element is one sum in the
+// order of `depth`, so that a row does not depend on the rows beside it. Many sums at once hide the latency of each.
+template <class T, int M, int P>
+void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
     const T *row[M];
-    V<T> s[M][WIDE];
+    V<T> s[M][P * WIDE];
     for (int m = 0; m < M; m++) {
         row[m] = a[m];
-        for (int v = 0; v < WIDE; v++) s[m][v] = V<T>{};
+        for (int v = 0; v < P * WIDE; v++) s[m][v] = V<T>{};
     }
     for (int k = 0; k < depth; k++, panel += PANEL<T>) {
-        V<T> b[WIDE];
-        for (int v = 0; v < WIDE; v++) b[v] = load(panel + v * LANES<T>);
+        V<T> b[P * WIDE];
+        for (int v = 0; v < P * WIDE; v++)
+            b[v] = load(panel + (v / WIDE) * size_t(depth) * PANEL<T> + v % WIDE * LANES<T>);
         for (int m = 0; m < M; m++)
-            for (int v = 0; v < WIDE; v++) s[m][v] += row[m][k] * b[v];
+            for (int v = 0; v < P * WIDE; v++) s[m][v] += row[m][k] * b[v];
     }
     for (int m = 0; m < M; m++)
-        for (int v = 0; v < WIDE; v++) {
-            int lanes = std::min(LANES<T>, width - v * LANES<T>);
+        for (int v = 0; v < P * WIDE; v++) {
+            int lanes = std::min(LANES<T>, columns - at - v * LANES<T>);
             if (lanes > 0) store(c[m] + at + v * LANES<T>, s[m][v], lanes);
         }
 }
 
+// Calls tile for m rows and at most `panels` panels; returns how many it took.
 template <class T, int M>
-void tile_of(int m, int depth, const T *const *a, const T *panel, T *const *c, int at, int width) {
+int tile_of(int m, int panels, int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
     if constexpr (M > 0) {
-        if (m == M)
-            tile<T, M>(depth, a, panel, c, at, width);
-        else
-            tile_of<T, M - 1>(m, depth, a, panel, c, at, width);
+        if (m < M) return tile_of<T, M - 1>(m, panels, depth, a, panel, c, at, columns);
+        constexpr int P = M == 1 ? 4 : M <= 3 ? 2 : 1;
+        if (P > 1 && panels >= P) {
+            tile<T, M, P>(depth, a, panel, c, at, columns);
+            return P;
+        }
+        tile<T, M, 1>(depth, a, panel, c, at, columns);
     }
+    return 1;
 }
 
 // c[i] = a[i] * matrix for n rows, each at an address of its own.
 template <class T>
 void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
-    if (n == 0) return;
-    int tiles = (n + TALL - 1) / TALL;
-    for (int p = 0; p < matrix.panels(); p++) {
-        int at = p * PANEL<T>, width = std::min(PANEL<T>, matrix.columns - at);
-        const T *panel = &matrix.data[size_t(at) * matrix.depth];
+    int tiles = (n + TALL - 1) / TALL, panels = matrix.panels();
+    for (int p = 0, taken = 1; p < panels && n > 0; p += taken) {
+        const T *panel = &matrix.data[size_t(p) * PANEL<T> * matrix.depth];
         for (int i = 0; i < tiles; i++) {  // of nearly equal heights
             int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
-            tile_of<T, TALL>(to - from, matrix.depth, a + from, panel, c + from, at, width);
+            taken = tile_of<T, TALL>(to - from, tiles > 1 ? 1 : panels - p, matrix.depth, a + from, panel, c + from,
+                                     p * PANEL<T>, matrix.columns);
         }
     }
 }
@@ -157,9 +163,14 @@ void add_outer(int n, const T *const *left, const T *const *right, int from, int
             }
         for (int block = from; block < to; block += ROWS) {
             int rows = std::min(ROWS, to - block);
-            for (int k = 0; k < depth; k++)
-                for (int i = 0; i < rows; i++)
-                    a[(size_t(i / TALL) * depth + k) * TALL + i % TALL] = left[start + k][block + i];
+            for (int i = 0; i < rows; i += TALL) {
+                T *to_a = &a[size_t(i) * depth];
+                for (int k = 0; k < depth; k++, to_a += TALL)
+                    if (i + TALL <= rows)
+                        memcpy(to_a, left[start + k] + block + i, TALL * sizeof(T));
+                    else
+                        std::copy(left[start + k] + block + i, left[start + k] + block + rows, to_a);
+            }
             for (int p = 0; p < panels; p++)
                 for (int i = 0; i < rows; i += TALL)
                     outer_tile_of<T, TALL>(

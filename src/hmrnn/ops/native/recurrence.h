@@ -64,6 +64,7 @@ struct Track {
     std::vector<T> detector;          // (T, n, K): the hidden layer's pre-activations
     std::vector<int> last;            // (n): the row of u for h at the end
     int entries = 0;                  // rows of v
+    int first = 0;                    // event of the step that is being computed
 
     // of each row of the batch, now
     std::vector<int> event, read;     // event that made h; row of v that holds V h of the layer above, -1: none yet
@@ -119,6 +120,10 @@ class Slice {
         void multiply(const Packed<T> &m) { hm::multiply<T>(int(a.size()), a.data(), m, c.data()); }
     } lists;
 
+    int chunk() const { return std::max(1, 64 / n); }
+    // Does the backward pass need the products with h and with the layer below? Otherwise those of a step overwrite them.
+    bool keeps_u(int l) const { return p.call.keep && (p.layer(l).gain_U || (p.call.traces && l > 0)); }
+    bool keeps_w(int l) const { return p.call.keep && p.layer(l).gain_W; }
     int steps(int k) const { return p.call.lengths ? int(p.call.lengths[from + k]) : p.call.T; }
     const T *h(int l, int t, int k) const;  // after step t; t = -1: before the first
     const T *below(int l, int t, int k) const { return l ? h(l - 1, t, k) : p.input(t, from + k); }
@@ -127,7 +132,7 @@ class Slice {
     void input_back(const Gradients &g);
     void move(int l, int t);
     void detect(int l, int t, int k, bool moved, bool fed);
-    Move<T> what_moves(int l, int t, int k, int e, bool keep) const;
+    Move<T> what_moves(int l, int t, int k, int e, bool reads, bool back) const;
     Contribution<T> read_below(int l, int t, int k, int e) const;
 
     struct Back;
@@ -240,19 +245,22 @@ bool Slice<T>::is_open(int l, int t, int k) const {
     }
 }
 
-constexpr int CHUNK = 64;  // steps whose products with x are computed at once without a backward pass
-
+// Products with x for some steps at once: a few rows at a time would read all of W for each of them.
 template <class T>
 void Slice<T>::read_input(int t) {
-    int steps = p.call.keep ? p.call.T : CHUNK;
-    if (p.tabled() || t % steps) return;
-    steps = std::min(steps, p.call.T - t);
-    std::vector<const T *> rows(size_t(steps) * n);
-    for (int s = 0; s < steps; s++)
-        for (int k = 0; k < n; k++)
-            rows[size_t(s) * n + k] = t + s < this->steps(k) ? p.input(t + s, from + k) : p.input(0, from + k);
-    fill_table(input, p.matrices.forward[0].W, int(rows.size()), rows.data(), 4 * p.layer(0).H,
-               p.layer(0).gain_W != nullptr);
+    if (p.tabled() || t % chunk()) return;
+    int count = std::min(chunk(), p.call.T - t), start = keeps_w(0) ? t : 0, R = 4 * p.layer(0).H;
+    input.s.grow(size_t(start + count) * n);
+    lists.clear();
+    for (int s = 0; s < count; s++)
+        for (int k = 0; k < n; k++) {
+            lists.a.push_back(p.input(t + s < steps(k) ? t + s : 0, from + k));
+            lists.c.push_back(input.s[size_t(start + s) * n + k]);
+        }
+    lists.multiply(p.matrices.forward[0].W);
+    if (p.layer(0).gain_W == nullptr) return;
+    input.of.resize(size_t(start + count) * n);
+    for (size_t i = 0; i < lists.c.size(); i++) input.of[size_t(start) * n + i] = moments(lists.c[i], R);
 }
 
 // The contribution of the layer below to event e.
@@ -261,24 +269,25 @@ Contribution<T> Slice<T>::read_below(int l, int t, int k, int e) const {
     Contribution<T> w;
     w.gain = as<T>(p.layer(l).gain_W);
     if (l > 0) {
-        w.s = tracks[l].w[e];
+        w.s = tracks[l].w[keeps_w(l) ? e : e - tracks[l].first];
         if (w.gain) w.of = tracks[l].of_w[e];
         return w;
     }
     const Table<T> &from_x = p.tabled() ? p.table : input;
-    size_t i = p.tabled() ? p.call.indices[p.at(t, from + k)] : size_t(p.call.keep ? t : t % CHUNK) * n + k;
+    size_t i = p.tabled() ? p.call.indices[p.at(t, from + k)] : size_t(keeps_w(0) ? t : t % chunk()) * n + k;
     w.s = from_x.s[i];
     if (w.gain) w.of = from_x.of[i];
     return w;
 }
 
 template <class T>
-Move<T> Slice<T>::what_moves(int l, int t, int k, int e, bool reads) const {
+Move<T> Slice<T>::what_moves(int l, int t, int k, int e, bool reads, bool back) const {
     const Track<T> &a = tracks[l];
     const Layer &w = p.layer(l);
     Move<T> m;
     m.H = w.H;
-    m.u = {a.u[e], as<T>(w.gain_U), w.gain_U ? a.of_u[e] : Moments<T>()};
+    if (keeps_u(l) || !back) m.u.s = a.u[keeps_u(l) ? e : e - a.first];
+    if (w.gain_U) m.u.gain = as<T>(w.gain_U), m.u.of = a.of_u[e];
     m.fed = a.fed[e], m.open = a.open[e], m.flushed = a.flushed[e];
     if (reads) m.w = read_below(l, t, k, e);
     int entry = a.entry[e];
@@ -305,6 +314,7 @@ void Slice<T>::forward() {
         Track<T> &a = tracks[l];
         const Layer &w = p.layer(l);
         a.gates.set_width(4 * w.H), a.u.set_width(4 * w.H), a.w.set_width(4 * w.H), a.v.set_width(4 * w.H);
+        if (l == 0) input.s.set_width(4 * w.H);
         a.c.set_width(w.H), a.squashed.set_width(w.H), a.masked.set_width(w.below);
         a.event.resize(n), a.read.assign(n, -1);
         a.Uh.resize(size_t(n) * w.K), a.Vh.resize(size_t(n) * w.K);
@@ -382,7 +392,7 @@ void Slice<T>::move(int l, int t) {
     int top = p.top(), R = 4 * w.H;
     bool keep = call.keep, traces = keep && call.traces, norm = w.gain_U != nullptr;
     if (!keep) a.row.clear(), a.step.clear(), a.before.clear(), a.entry.clear(), a.fed.clear(), a.open.clear(), a.flushed.clear();
-    int first = int(a.row.size());
+    int first = a.first = int(a.row.size());
     if (keep) a.start[t] = first;
 
     // which rows move: those that are fed, then those that only flush
@@ -398,7 +408,8 @@ void Slice<T>::move(int l, int t) {
     for (int k = 0; k < n; k++)
         if (t < steps(k) && !is_fed(k) && flushes(k)) moves(k, false, true);
     int end = int(a.row.size());
-    a.gates.grow(end), a.u.grow(end), a.squashed.grow(end);
+    int u_at = keeps_u(l) ? 0 : first, w_at = keeps_w(l) ? 0 : first;  // event of the first row of u, of w
+    a.gates.grow(end), a.u.grow(end - u_at), a.squashed.grow(end);
     if (keep) a.c.grow(end), a.of_c.resize(end);
 
     if (w.above && l < top) {  // V h: once for each h of the layer above
@@ -428,16 +439,16 @@ void Slice<T>::move(int l, int t) {
                     if (row == a.v[k]) a.of_v[k] = moments(row, R);
     }
     lists.clear();
-    for (int e = first; e < end; e++) lists.a.push_back(h(l, t - 1, a.row[e])), lists.c.push_back(a.u[e]);
+    for (int e = first; e < end; e++) lists.a.push_back(h(l, t - 1, a.row[e])), lists.c.push_back(a.u[e - u_at]);
     lists.multiply(matrices.U);
     if (norm) {
         a.of_u.resize(end);
-        for (int e = first; e < end; e++) a.of_u[e] = moments(a.u[e], R);
+        for (int e = first; e < end; e++) a.of_u[e] = moments(a.u[e - u_at], R);
     }
     if (l > 0) {
         lists.clear();
         int reading = traces ? end : fed;
-        a.w.grow(end);
+        a.w.grow(end - w_at);
         if (call.seen) a.masked.grow(end);
         for (int e = first; e < reading; e++) {
             const T *x = h(l - 1, t, a.row[e]);
@@ -446,17 +457,17 @@ void Slice<T>::move(int l, int t) {
                 for (int j = 0; j < w.below; j++) a.masked[e][j] = x[j] * factors[j];
                 x = a.masked[e];
             }
-            lists.a.push_back(x), lists.c.push_back(a.w[e]);
+            lists.a.push_back(x), lists.c.push_back(a.w[e - w_at]);
         }
         lists.multiply(matrices.W);
         if (norm) {
             a.of_w.resize(end);
-            for (int e = first; e < reading; e++) a.of_w[e] = moments(a.w[e], R);
+            for (int e = first; e < reading; e++) a.of_w[e] = moments(a.w[e - w_at], R);
         }
     }
     for (int e = first; e < end; e++) {
         int k = a.row[e];
-        Move<T> m = what_moves(l, t, k, e, a.fed[e]);
+        Move<T> m = what_moves(l, t, k, e, a.fed[e], false);
         auto of_c = hm::forward(m, a.gates[e], keep ? a.c[e] : c_now[l * n + k], a.squashed[e], &p.output(l, t, from + k));
         if (keep) a.of_c[e] = of_c;
     }
@@ -755,7 +766,7 @@ void Slice<T>::moved_back(Back &s, int l, int t) {
     for (int e = first; e < end; e++) {
         int k = a.row[e];
         bool fed = a.fed[e], open = a.open[e];
-        Move<T> m = what_moves(l, t, k, e, norm && !tabled && (fed || z_below_learns));
+        Move<T> m = what_moves(l, t, k, e, norm && !tabled && (fed || z_below_learns), true);
         Moved<T> was{a.gates[e], a.c[e], a.squashed[e], h(l, t - 1, k), a.of_c[e]};
         T *d = norm ? temporary[n] : ds[l][e];
         if (norm && open) dv[l].grow(of_V[l].left.size() + 1);
