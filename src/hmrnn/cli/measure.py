@@ -25,7 +25,6 @@ from hmrnn import __version__, ops
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda.captures import capturing
-from hmrnn.ops.small import forward as small
 
 RATES = {"dense": (1.0, 1.0), "first trained": (0.4, 0.1), "figure 4": (0.21, 0.033), "no FLUSH": (0.19, 0.045)}
 """Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
@@ -162,8 +161,7 @@ def _subjects(case: Case, mode: str, engines: list[str]) -> Iterator[tuple[str, 
 def _auto(rnn: HMLSTM, case: Case) -> str:
     """The engine that "auto" chooses for a training step."""
     options, sizes, dtype = rnn.options(), rnn.hidden_sizes, _dtype(case.precision)
-    chosen = ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
-    return "dense products" if chosen == "sparse" and small.suits(rnn.layers(), options, case.batch) else chosen
+    return ops.choose_engine("auto", torch.device(case.device), options, dtype, case.batch, sizes)
 
 
 def _lstm_work(lstm: nn.LSTM, x: Tensor, mode: str, autocast: bool = False) -> Work:

@@ -17,10 +17,9 @@ from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
 from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, gate_blocks, new_weights, reset, shown_options
-from hmrnn.ops import LayerWeights, Options, State, Symbols, states, streaming
+from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.single import plan, step
 
 
 class HMLSTM(Sloped):
@@ -327,23 +326,18 @@ class HMLSTM(Sloped):
         others = (a.squeeze(batch) for a in (out.boundaries, out.probabilities, out.operations))
         return Output(hidden, *others), new.apply(lambda a: a.squeeze(0))
 
-    def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> streaming.Step:
+    def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
         """One time step without a gradient, for streaming; a layer that copies is not computed.
 
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
-        if isinstance(state, plan.Streamed) and not self.check_values:  # it was checked before the step it comes from
-            settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout)
-            found = step.go_on(x, state, boundaries, self._tensors(), settings)
-            if found is not None:
-                return streaming.Step(*found)
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
         checks.check_values(self, x, state, forced)
-        return streaming.step(x, self.layers(), state, self.options(), boundaries=forced)
+        return ops.step(x, self.layers(), state, self.options(), forced, self.engine)
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
@@ -357,21 +351,11 @@ class HMLSTM(Sloped):
         parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
         parts.append(f"engine={self.engine!r}")
         if self.engine == "auto":
-            drops = self.dropout > 0 and self.training
-            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers(), drops)})"
+            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers())})"
         return ", ".join(parts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
-
-    def _tensors(self) -> list[Tensor]:
-        """The slope and the parameters, as :func:`hmrnn.ops.single.plan.ordered` gives them.
-
-        Parameters that are computed (parametrizations) are missing.
-        """
-        made = self._modules
-        names = (name for name in LayerWeights._fields if name in made)
-        return [self.a, *(a for name in names for a in made[name]._parameters.values())]  # type: ignore[union-attr, list-item]
 
     def _dropped(self) -> list[LayerWeights]:
         """The parameters after weight drop."""

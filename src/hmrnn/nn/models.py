@@ -20,8 +20,7 @@ from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
 from hmrnn.nn.registry import make_rnn
 from hmrnn.nn.segmental import Scores, SegmentalHead
-from hmrnn.ops import State
-from hmrnn.ops.streaming import Step
+from hmrnn.ops import State, Step
 
 POINT_SIZE = 3
 """Δx, Δy, pen_up."""

@@ -11,10 +11,8 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, autocast_dtype
-from hmrnn.ops.single import forward as single
-from hmrnn.ops.small import forward as small
-from hmrnn.ops.sparse import forward as sparse
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, autocast_dtype
+from hmrnn.ops.native import engine as native
 
 __all__ = [
     "ENGINES",
@@ -23,13 +21,15 @@ __all__ = [
     "Options",
     "Result",
     "State",
+    "Step",
     "Symbols",
     "choose_engine",
     "describe_auto",
     "hmlstm",
+    "step",
 ]
 
-Engine = Literal["auto", "reference", "sparse", "cuda", "cuda-rows"]
+Engine = Literal["auto", "reference", "native", "cuda", "cuda-rows"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 
@@ -43,39 +43,46 @@ def choose_engine(
 ) -> str:
     """The engine that will run: for "auto" the fastest one that can, otherwise ``engine``, or InputError if it cannot.
 
-    ``dtype`` is that of the parameters; under autocast, that of autocast counts instead. Which engine is the fastest
-    on a GPU also depends on the batch and the sizes of the layers in a training step, if ``options.rates`` are known.
+    ``dtype`` is that of the parameters; on a GPU under autocast, that of autocast counts instead. Which engine is the
+    fastest there also depends on the batch and the sizes of the layers in a training step, if ``options.rates`` are
+    known.
     """
     if engine not in ENGINES:
         raise InputError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
-    dtype = autocast_dtype(device) or dtype
-    transformed = _why_plain_torch()
-    no_cuda = transformed or cuda.why_not(device, dtype)
-    no_sparse = transformed or _why_not_sparse(device, options)
-    if engine == "auto":
-        if device.type == "cuda" and no_cuda is None:
-            least = cuda.least_batch(sizes, options)
-            return "cuda-rows" if least is not None and batch >= least else "cuda"
-        return "sparse" if device.type == "cpu" and no_sparse is None else "reference"
-    no_rows = no_cuda or cuda.why_not_rows(options)
-    reason = {"cuda": no_cuda, "cuda-rows": no_rows, "sparse": no_sparse, "reference": None}[engine]
-    if reason is not None:
-        raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
-    return engine
+    reasons = _why_not(device, options, dtype)
+    if engine != "auto":
+        if (reason := reasons[engine]) is not None:
+            raise InputError(f'engine "{engine}" cannot run here: {reason}; use engine="auto" or "reference"')
+        return engine
+    if reasons["cuda"] is None:
+        least = cuda.least_batch(sizes, options)
+        return "cuda-rows" if least is not None and batch >= least else "cuda"
+    return "native" if reasons["native"] is None else "reference"
 
 
-def describe_auto(
-    device: torch.device, options: Options, weights: Sequence[LayerWeights], dropout: bool = False
-) -> str:
-    """The engine that "auto" chooses, and what replaces it for some batches: small ones if the layers are small, on a
-    GPU large ones if the boundary rates are known. ``dropout`` says whether there is any between layers.
+def describe_auto(device: torch.device, options: Options, weights: Sequence[LayerWeights]) -> str:
+    """The engine that "auto" chooses: on a GPU, with known boundary rates, also the one for large batches; on a CPU why
+    it is the reference, if it is.
     """
-    chosen = choose_engine("auto", device, options, weights[0].b.dtype)
+    dtype = weights[0].b.dtype
+    chosen = choose_engine("auto", device, options, dtype)
     least = cuda.least_batch([w.hidden_size for w in weights], options)
     if chosen == "cuda" and least is not None:
         return f"cuda; in training steps cuda-rows from {least} sequences on"
-    most = small.most_sequences(weights) if small.why_not(weights, options, dropout) is None else 0
-    return f"{chosen}; dense products for up to {most} sequences" if chosen == "sparse" and most else chosen
+    reason = _why_not(device, options, dtype)["native"] if chosen == "reference" and device.type == "cpu" else None
+    return f"{chosen}, as native cannot run: {reason}" if reason else chosen
+
+
+def _why_not(device: torch.device, options: Options, dtype: torch.dtype) -> dict[str, str | None]:
+    """For each engine why it cannot run; None if it can."""
+    transformed = _why_plain_torch()
+    no_cuda = transformed or cuda.why_not(device, autocast_dtype(device) or dtype)
+    return {
+        "reference": None,
+        "native": transformed or native.why_not(device, dtype, options),
+        "cuda": no_cuda,
+        "cuda-rows": no_cuda or cuda.why_not_rows(options),
+    }
 
 
 def _why_plain_torch() -> str | None:
@@ -89,12 +96,6 @@ def _why_plain_torch() -> str | None:
     if torch.autograd.forward_ad._current_level >= 0:
         return "it has no forward-mode derivatives"
     return None
-
-
-def _why_not_sparse(device: torch.device, options: Options) -> str | None:
-    if options.boundary == "soft":
-        return "it takes boundaries of 0 and 1 only, not soft ones"
-    return "it reads the values of boundaries, and tensors on meta have none" if device.type == "meta" else None
 
 
 def hmlstm(
@@ -125,10 +126,8 @@ def hmlstm(
         seen: for each layer but the last (B, H_l), factors that its h is multiplied by where the gates of the layer
             above read it: dropout masks. Detectors read h without them.
         engine: which implementation runs. "auto" is the fastest one that can: on a GPU "cuda", or "cuda-rows" where a
-            training step is faster with it at ``options.rates``, if these are given; on a CPU "sparse", or
-            what is faster than it and equal up to rounding: NumPy for a single sequence without gradients
-            (:mod:`hmrnn.ops.single`), dense products for small layers in small batches
-            (:mod:`hmrnn.ops.small`); or the reference if given boundaries or the state's z lie between 0 and 1.
+            training step is faster with it at ``options.rates``, if these are given; on a CPU "native", or the
+            reference if boundaries are "soft", or if those given or the state's z lie between 0 and 1.
             "cuda-rows" is "cuda" without products for rows that copy: faster in large batches at low rates, slower in
             others. With ``options.rates`` it takes less memory than "cuda", without them more.
     """
@@ -138,33 +137,38 @@ def hmlstm(
         raise InputError("temperature must not require a gradient: no engine computes one; detach it")
     device = inputs.indices.device if isinstance(inputs, Symbols) else inputs.device
     engines: dict[str, Callable[..., Result]] = {
-        "reference": reference.hmlstm, "sparse": sparse.hmlstm, "cuda": cuda.hmlstm, "cuda-rows": cuda.hmlstm_rows,
+        "reference": reference.hmlstm, "native": native.hmlstm, "cuda": cuda.hmlstm, "cuda-rows": cuda.hmlstm_rows,
     }  # fmt: skip
     batch = len(state.z) if torch.is_grad_enabled() else 0
     sizes = [w.hidden_size for w in weights]
     chosen = choose_engine(engine, device, options, weights[0].b.dtype, batch, sizes)
+    if (engine, chosen) == ("auto", "native") and not native.all_binary(state, lengths, boundaries):
+        chosen = "reference"
     run = engines[chosen]
-    if (engine, chosen) == ("auto", "sparse"):
-        run = _on_cpu
     given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
     if chosen != "reference" and torch.compiler.is_compiling():
         return _uncompiled(run, inputs, weights, state, options, **given)
     return run(inputs, weights, state, options, **given)
 
 
-def _on_cpu(
-    inputs: Tensor | Symbols, weights: Sequence[LayerWeights], state: State, options: Options, **given: Any
-) -> Result:
-    """Run the fastest of the sparse engine, NumPy, dense products and the reference that can take these arguments."""
-    lengths, boundaries, noise = (given[name] for name in ("lengths", "boundaries", "noise"))
-    if not sparse.all_binary(state, lengths, boundaries):
-        return reference.hmlstm(inputs, weights, state, options, **given)
-    drops = given["kept"] is not None or given["seen"] is not None
-    if small.suits(weights, options, len(state.z), drops):
-        return small.hmlstm(inputs, weights, state, options, lengths=lengths, boundaries=boundaries, noise=noise)
-    if drops or single.why_not(inputs, weights, state, options, lengths, boundaries, noise):
-        return sparse.hmlstm(inputs, weights, state, options, **given)
-    return single.hmlstm(inputs, weights, state, options, boundaries)
+@torch.no_grad()
+def step(
+    x: Tensor,  # (B, size)
+    weights: Sequence[LayerWeights],
+    state: State,
+    options: Options,
+    boundaries: Tensor | None = None,  # (B, L-1), NaN: not forced
+    engine: str = "auto",
+) -> Step:
+    """One time step without gradients. Nothing is sampled: with "sample", z is 1 if its probability is above 0.5."""
+    forced = None if boundaries is None else boundaries[None]
+    result = hmlstm(x[None], weights, state, options, boundaries=forced, engine=engine)
+    changed = torch.ones(len(x), len(weights), dtype=torch.bool, device=x.device)
+    if options.copy and options.boundary != "soft":
+        changed[:, 1:] = result.boundaries[0] > 0
+        if options.flush:
+            changed[:, :-1] |= state.z > 0
+    return Step(result.state, changed, result.probabilities[0])
 
 
 @torch._disable_dynamo  # the first call imports the compiler, which takes seconds: call it only if compiling

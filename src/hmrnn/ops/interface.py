@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import PackedSequence
@@ -60,23 +59,6 @@ class LayerWeights(NamedTuple):
             return rows
         own, below = self.U.shape[1], self.D1.shape[1] - self.W.shape[1]
         return self.D1[:, {"U": slice(own), "V": slice(own, below), "W": slice(below, None)}[name]]
-
-    def stacked(self) -> LayerWeights:
-        """The same weights with D1 and d1 as further rows of U, W, V and b; D2 and d2 stay."""
-        if self.d1 is None:
-            return self
-        matrices = {"U": self.U, "W": self.W} | ({} if self.V is None else {"V": self.V})
-        rows = {name: torch.cat([matrix, self.detector_rows(name)]) for name, matrix in matrices.items()}
-        return self._replace(**rows, b=torch.cat([self.b, self.d1]), D1=None, d1=None)
-
-    def detect(self, rows: Tensor) -> Tensor:
-        """(...): the detector's pre-activation s_z from the rows (..., K) below the gates' in equation 4.
-
-        There is one such row, s_z itself, or one for each unit of the hidden layer.
-        """
-        if self.D2 is None or self.d2 is None:
-            return rows[..., 0]
-        return F.linear(F.gelu(rows), self.D2, self.d2)[..., 0]
 
 
 def shapes(value: object) -> str:
@@ -167,11 +149,6 @@ class Options:
         They do if a layer always changes at the step after its boundary.
         """
         return "boundary" if self.top_down == "pending" and (self.flush or not self.copy) else self.top_down
-
-    @property
-    def settings(self) -> tuple[object, ...]:
-        """The options without a slope and a temperature, which may be tensors."""
-        return (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout)
 
 
 class Result(NamedTuple):

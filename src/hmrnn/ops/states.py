@@ -47,4 +47,4 @@ def join(states: list[State]) -> State:
 
 def in_dtype(dtype: torch.dtype, state: State) -> State:
     """The state in ``dtype``, that of the parameters; under autocast the cuda engine returns h in a lower precision."""
-    return state.apply(lambda a: a.to(dtype))
+    return state if state.z.dtype == state.h[0].dtype == dtype else state.apply(lambda a: a.to(dtype))

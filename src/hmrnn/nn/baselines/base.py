@@ -15,8 +15,7 @@ from hmrnn.nn import checks
 from hmrnn.nn.checks import layer_sizes, positive, truth
 from hmrnn.nn.dropout import drop_units, drop_weights, probability
 from hmrnn.nn.output import Operation, Output
-from hmrnn.ops import State
-from hmrnn.ops.streaming import Step
+from hmrnn.ops import State, Step
 
 Sizes: TypeAlias = int | Sequence[int]
 """A size of every layer, or one size per layer."""

@@ -1,8 +1,8 @@
 """The native engine: the recurrence in C++ on a CPU, forwards and backwards, without work for layers that copy.
 
-It computes what :mod:`hmrnn.ops.reference` computes, for boundaries of 0 and 1, in float32 or float64. The rows of a batch
-are divided among threads, each of which takes its rows through all steps. The result depends on the number of threads
-only by the order in which gradients of weights are summed. ``interface.h`` declares the structures that are passed.
+It computes what :mod:`hmrnn.ops.reference` computes, for boundaries of 0 and 1, in float32 or float64. The sequences of
+a batch are divided among threads, each of which takes its own through all steps. The number of threads changes nothing
+but the order in which the gradients of weights are summed. ``interface.h`` declares the structures that are passed.
 """
 
 from __future__ import annotations
@@ -10,55 +10,60 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, first_only
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, first_only
 from hmrnn.ops.native import library
 
 FIELDS = LayerWeights._fields
+SHARED = ("U", "W", "V", "b", "gain_U", "gain_W", "gain_V", "gain_c", "bias_c", "D2", "d2")  # of _Layer, too
 GATES = {"none": 0, "boundary": 1, "pending": 2, "always": 3}
 ESTIMATORS = {"step": 0, "sample": 1, "gumbel": 2, "reinforce": 3}
 
-_ints, _pointers = ctypes.c_int32, ctypes.c_void_p
+_int, _pointer, _list = ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+
+
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = [(name, _ints) for name in "H below above K Uz_stride Wz_stride Vz_stride unused".split()] + [
-        (name, _pointers)
-        for name in "U W V b gain_U gain_W gain_V gain_c bias_c Uz Wz Vz bz D2 d2".split()
-    ]  # fmt: skip
+    _fields_: ClassVar[Any] = [
+        *_fields(_int, "H below above K Uz_stride Wz_stride Vz_stride unused"),
+        *_fields(_pointer, "U W V b gain_U gain_W gain_V gain_c bias_c Uz Wz Vz bz D2 d2"),
+    ]
 
 
 class _Network(ctypes.Structure):
-    _fields_ = [("doubles", _ints), ("layers", _ints), ("layer", ctypes.POINTER(_Layer))]
+    _fields_: ClassVar[Any] = [*_fields(_int, "doubles layers"), ("layer", ctypes.POINTER(_Layer))]
 
 
 class _Call(ctypes.Structure):
-    _fields_ = (
-        [(name, _ints) for name in "T B symbols keep traces hold flush copy straight_through gate estimator threads".split()]
-        + [(name, ctypes.c_double) for name in "slope temperature zoneout".split()]
-        + [(name, _pointers) for name in "x indices lengths forced noise".split()]
-        + [(name, ctypes.POINTER(_pointers)) for name in "kept seen h0 c0".split()]
-        + [(name, _pointers) for name in "z0 pending0".split()]
-        + [(name, ctypes.POINTER(_pointers)) for name in "hidden h c".split()]
-        + [(name, _pointers) for name in "boundaries probabilities z pending".split()]
-    )  # fmt: skip
+    _fields_: ClassVar[Any] = [
+        *_fields(_int, "T B symbols keep traces hold flush copy straight_through gate estimator threads"),
+        *_fields(ctypes.c_double, "slope temperature zoneout"),
+        *_fields(_pointer, "x indices lengths forced noise"),
+        *_fields(_list, "kept seen h0 c0"),
+        *_fields(_pointer, "z0 pending0"),
+        *_fields(_list, "hidden h c"),
+        *_fields(_pointer, "boundaries probabilities z pending"),
+    ]
 
 
 class _Gradients(ctypes.Structure):
-    _fields_ = (
-        [(name, ctypes.POINTER(_pointers)) for name in "hidden h c".split()]
-        + [(name, _pointers) for name in "boundaries probabilities z pending".split()]
-        + [("layer", ctypes.POINTER(_Layer)), ("x", _pointers)]
-        + [(name, ctypes.POINTER(_pointers)) for name in "h0 c0".split()]
-        + [(name, _pointers) for name in "z0 pending0 forced".split()]
-        + [("slope", ctypes.c_double)]
-    )  # fmt: skip
+    _fields_: ClassVar[Any] = [
+        *_fields(_list, "hidden h c"),
+        *_fields(_pointer, "boundaries probabilities z pending"),
+        ("layer", ctypes.POINTER(_Layer)),
+        *_fields(_pointer, "x"),
+        *_fields(_list, "h0 c0"),
+        *_fields(_pointer, "z0 pending0 forced"),
+        ("slope", ctypes.c_double),
+    ]
 
 
 def why_not(device: torch.device, dtype: torch.dtype, options: Options) -> str | None:
@@ -91,11 +96,12 @@ class _Weights:
         # changes of tensors that were made in inference mode are not counted, so that these cannot be used again
         self.reusable = not any(a.is_inference() for a in self.given)
         self.versions = [(a.data_ptr(), a._version) for a in self.given] if self.reusable else []
-        self.tensors = [LayerWeights(*(None if a is None else a.detach().contiguous() for a in w)) for w in weights]
+        self.tensors = [_by_layer([None if a is None else a.detach().contiguous() for a in w])[0] for w in weights]
         self.dtype = weights[0].b.dtype
         self.layers = _layers(self.tensors, self.tensors)
         self.network = _Network(self.dtype == torch.float64, len(weights), self.layers)
         self.library = library.library()
+        self.library.hm_weights.restype = _pointer
         self.packed = _Held(self.library.hm_weights(self.network.doubles), self.library)
 
     def fit(self, weights: Sequence[LayerWeights]) -> bool:
@@ -145,7 +151,7 @@ def _layers(weights: Sequence[LayerWeights], shapes: Sequence[LayerWeights]) -> 
         H, below = shape.hidden_size, shape.W.shape[1]
         above = 0 if shape.V is None else shape.V.shape[1]
         layer.H, layer.below, layer.above = H, below, above
-        for name in "U W V b gain_U gain_W gain_V gain_c bias_c D2 d2".split():
+        for name in SHARED:
             setattr(layer, name, _address(getattr(w, name)))
         layer.Uz_stride, layer.Wz_stride, layer.Vz_stride = H, below, above
         if shape.D1 is not None:
@@ -162,13 +168,18 @@ def _layers(weights: Sequence[LayerWeights], shapes: Sequence[LayerWeights]) -> 
     return layers
 
 
+def _by_layer(flat: Sequence[Tensor | None]) -> list[LayerWeights]:
+    """The fields of one layer after the other, as layers; of gradients some are None."""
+    return [LayerWeights(*flat[i : i + len(FIELDS)]) for i in range(0, len(flat), len(FIELDS))]  # type: ignore[arg-type]
+
+
 def _address(a: Tensor | None) -> int | None:
     return None if a is None else a.data_ptr()
 
 
 def _addresses(tensors: Iterable[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
     pointers = [_address(a) for a in tensors]
-    return (_pointers * len(pointers))(*pointers)
+    return (_pointer * len(pointers))(*pointers)
 
 
 class _Given(NamedTuple):
@@ -229,9 +240,12 @@ class _Pass:
             setattr(call, name, array)
         for name in ("boundaries", "probabilities", "z", "pending"):
             setattr(call, name, _address(getattr(self, name)))
-        kept = _pointers()
+        kept = _pointer()
         failed = weights.library.hm_forward(
-            ctypes.byref(weights.network), ctypes.byref(call), ctypes.c_void_p(weights.packed.pointer), ctypes.byref(kept)
+            ctypes.byref(weights.network),
+            ctypes.byref(call),
+            ctypes.c_void_p(weights.packed.pointer),
+            ctypes.byref(kept),
         )
         if failed:
             raise MemoryError("the native engine ran out of memory")
@@ -322,7 +336,9 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
     wanted += [("seen", a, (B, w.hidden_size)) for a, w in zip(given.seen, weights)]
     for name, a, shape in wanted:
         if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device != b.device):
-            raise InputError(f"{name} must be {b.dtype} {shape} on {b.device}; got {a.dtype} {tuple(a.shape)} on {a.device}")
+            raise InputError(
+                f"{name} must be {b.dtype} {shape} on {b.device}; got {a.dtype} {tuple(a.shape)} on {a.device}"
+            )
     if given.indices is not None:
         low, high = (int(a) for a in given.indices.aminmax())
         if low < 0 or high >= len(x):
@@ -345,11 +361,10 @@ class _Native(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def run(ctx: Any, given: _Given, tensors: Sequence[Tensor | None]) -> _Pass:
+    def run(ctx: Any, given: _Given, tensors: Sequence[Any]) -> _Pass:
         x, forced, _, z, pending, *rest = tensors
         L = len(rest) // (2 + len(FIELDS))
-        flat = rest[2 * L :]
-        weights = [LayerWeights(*flat[i : i + len(FIELDS)]) for i in range(0, len(flat), len(FIELDS))]
+        weights = _by_layer(rest[2 * L :])
         options = given.options
         learn = options.boundary != "reinforce" and (
             forced is None or options.straight_through or bool(forced.isnan().any())
@@ -370,10 +385,12 @@ class _Native(torch.autograd.Function):
         dtype = made.weights.dtype
         given = [None if a is None else a.to(dtype).contiguous() for a in grads]
         needed = ctx.needs_input_grad[1:]
-        found = [torch.zeros_like(a, memory_format=torch.contiguous_format) if want else None for a, want in zip(tensors, needed)]
+        found = [
+            torch.zeros_like(a, memory_format=torch.contiguous_format) if want else None
+            for a, want in zip(tensors, needed)
+        ]
         x, forced, slope, z, pending, *rest = found
-        flat = rest[2 * L :]
-        layers = [LayerWeights(*flat[i : i + len(FIELDS)]) for i in range(0, len(flat), len(FIELDS))]
+        layers = _by_layer(rest[2 * L :])
         g = _Gradients()
         ends = given[L + 3 :]
         lists = {
