@@ -20,6 +20,7 @@ from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, gate_blocks, new_weights, r
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.native import engine as native
 
 
 class HMLSTM(Sloped):
@@ -332,12 +333,20 @@ class HMLSTM(Sloped):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
+        settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout, self.engine)
+        tensors = self._tensors()
+        if state is not None and not self.check_values:
+            found = native.go_on(x, state, boundaries, tensors, settings)
+            if found is not None:
+                return found
         checks.check_input(self, x, None, sequence=False)
         state = self.initial_state(x.shape[0]) if state is None else state
         checks.check_state(self, state, x.shape[0])
         forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
         checks.check_values(self, x, state, forced)
-        return ops.step(x, self.layers(), state, self.options(), forced, self.engine)
+        options = self.options()
+        made = ops.step(x, self.layers(), state, options, forced, self.engine)
+        return native.flowing(made, tensors, options, settings)
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
@@ -356,6 +365,12 @@ class HMLSTM(Sloped):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _tensors(self) -> list[Tensor]:
+        """The slope and the parameters; those that are computed (parametrizations) are missing."""
+        made = self._modules
+        names = (name for name in LayerWeights._fields if name in made)
+        return [self.a, *(a for name in names for a in made[name]._parameters.values())]  # type: ignore[union-attr, list-item]
 
     def _dropped(self) -> list[LayerWeights]:
         """The parameters after weight drop."""

@@ -1,4 +1,4 @@
-// What Python passes: ../native/structs.py declares the same, field by field.
+// What Python passes: engine.py declares the same, field by field.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ struct Call {
     void *const *h, *const *c;             // L of (B, H): the state at the end
     void *boundaries, *probabilities;      // (T, B, L-1)
     void *z, *pending;                     // (B, L-1)
+    uint8_t *moved;                        // (T, B, L), may be null: who did UPDATE or FLUSH
 };
 
 // Every gradient of an output may be null; so may those of inputs that are not wanted. All that is returned was zeroed.

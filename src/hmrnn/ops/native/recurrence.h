@@ -480,6 +480,7 @@ void Slice<T>::move(int l, int t) {
         bool is_moved = (e < fed && a.row[e] == k) || (e_flush < end && a.row[e_flush] == k), by_feeding = e < fed && a.row[e] == k;
         if (by_feeding) e++;
         else if (is_moved) e_flush++;
+        if (call.moved) call.moved[p.at(t, from + k) * p.net.layers + l] = is_moved;
         if (t >= steps(k)) {
             std::fill(to, to + w.H, T(0));
             if (keep) a.now[size_t(t) * n + k] = a.event[k];
