@@ -44,7 +44,9 @@ T dot(const T *a, const T *b, int n) {
 // y += a x
 template <class T>
 void add(T *y, T a, const T *x, int n) {
-    each<T>(n, [&](int j, int lanes) { store(y + j, load(y + j, lanes) + a * load(x + j, lanes), lanes); });
+    each<T>(n, [&](int j, int lanes) {
+        store(y + j, load(y + j, lanes) + a * load(x + j, lanes), lanes);
+    });
 }
 
 // A contribution to the pre-activations: a matrix times a vector, normalised if there is a gain.
@@ -61,15 +63,16 @@ struct Contribution {
     }
 };
 
-// What a move reads. A contribution whose factor is 0 is only there for the gradient of that factor.
+// What a move reads. A contribution whose factor is 0 is only there for the gradient of that
+// factor.
 template <class T>
 struct Move {
     int H;
     Contribution<T> u, w, v;
-    bool fed, open, flushed;   // factors of w and v; whether c before is erased
+    bool fed, open, flushed;  // factors of w and v; whether c before is erased
     const T *b, *gain_c, *bias_c;
     const T *c_before;
-    const T *kept;             // zoneout: (H) shares, or null: `share` for all
+    const T *kept;  // zoneout: (H) shares, or null: `share` for all
     T share;
 };
 
@@ -86,12 +89,14 @@ template <class T>
 Moments<T> squash(int H, const T *c, const T *gain, const T *bias, T *squashed) {
     Moments<T> of;
     if (gain == nullptr) {
-        each<T>(H, [&](int j, int lanes) { store(squashed + j, tanh<T>(load(c + j, lanes)), lanes); });
+        each<T>(H,
+                [&](int j, int lanes) { store(squashed + j, tanh<T>(load(c + j, lanes)), lanes); });
         return of;
     }
     of = moments(c, H);
     each<T>(H, [&](int j, int lanes) {
-        V<T> x = (load(c + j, lanes) - of.mean) * of.scale * load(gain + j, lanes) + load(bias + j, lanes);
+        V<T> x = (load(c + j, lanes) - of.mean) * of.scale * load(gain + j, lanes) +
+                 load(bias + j, lanes);
         store(squashed + j, tanh<T>(x), lanes);
     });
     return of;
@@ -124,17 +129,18 @@ template <class T>
 Moments<T> forward(const Move<T> &m, T *gates, T *c, T *squashed, T *h) {
     bool w = m.fed, v = m.open;
     if (m.u.gain == nullptr)
-        return w ? v ? forward_of<T, false, true, true>(m, gates, c, squashed, h)
-                     : forward_of<T, false, true, false>(m, gates, c, squashed, h)
-                 : v ? forward_of<T, false, false, true>(m, gates, c, squashed, h)
-                     : forward_of<T, false, false, false>(m, gates, c, squashed, h);
-    return w ? v ? forward_of<T, true, true, true>(m, gates, c, squashed, h)
-                 : forward_of<T, true, true, false>(m, gates, c, squashed, h)
-             : v ? forward_of<T, true, false, true>(m, gates, c, squashed, h)
-                 : forward_of<T, true, false, false>(m, gates, c, squashed, h);
+        return w   ? v ? forward_of<T, false, true, true>(m, gates, c, squashed, h)
+                       : forward_of<T, false, true, false>(m, gates, c, squashed, h)
+               : v ? forward_of<T, false, false, true>(m, gates, c, squashed, h)
+                   : forward_of<T, false, false, false>(m, gates, c, squashed, h);
+    return w   ? v ? forward_of<T, true, true, true>(m, gates, c, squashed, h)
+                   : forward_of<T, true, true, false>(m, gates, c, squashed, h)
+           : v ? forward_of<T, true, false, true>(m, gates, c, squashed, h)
+               : forward_of<T, true, false, false>(m, gates, c, squashed, h);
 }
 
-// Of a row that moved: what its step left, and the sums over units that the gradients of boundaries need.
+// Of a row that moved: what its step left, and the sums over units that the gradients of boundaries
+// need.
 template <class T>
 struct Moved {
     const T *gates, *c, *squashed, *h_before;
@@ -143,8 +149,9 @@ struct Moved {
 
 template <class T>
 struct Choice {
-    T alpha = 0, beta = 0, gamma = 0;  // derivatives by the factors of equation 2's three operations
-    T w = 0, v = 0;                    // by the factors of the contributions
+    T alpha = 0, beta = 0,
+      gamma = 0;     // derivatives by the factors of equation 2's three operations
+    T w = 0, v = 0;  // by the factors of the contributions
 };
 
 template <class T>
@@ -152,7 +159,8 @@ struct Sums {  // of a layer's parameters, over rows
     T *b, *gain_U, *gain_W, *gain_V, *gain_c, *bias_c;
 };
 
-// The derivative of normalisation: ds from dy (times the gain), given the sums over n of dy and dy * normal.
+// The derivative of normalisation: ds from dy (times the gain), given the sums over n of dy and dy
+// * normal.
 template <class T>
 void normal_back(int n, const T *dy, const Contribution<T> &x, T total, T along, T *ds) {
     T a = total / n, b = along / n;
@@ -174,10 +182,12 @@ struct Gained {
     }
 };
 
-// The backward pass of a move. dh and dc are of its h and c; dc becomes that of c before, ds (4H) that of the
-// pre-activations. With layer norm du, dw and dv are those of the products, where wanted.
+// The backward pass of a move. dh and dc are of its h and c; dc becomes that of c before, ds (4H)
+// that of the pre-activations. With layer norm du, dw and dv are those of the products, where
+// wanted.
 template <class T>
-Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *ds, T *du, T *dw, T *dv, Sums<T> into) {
+Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *ds, T *du, T *dw,
+                   T *dv, Sums<T> into) {
     int H = m.H;
     Choice<T> result;
     const T *f_ = e.gates, *i_ = f_ + H, *o_ = i_ + H, *g_ = o_ + H;
@@ -186,7 +196,8 @@ Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *d
     // h = o tanh(c): ds_i holds the derivative by the argument of tanh for now
     V<T> along_h = {}, stay = {}, total = {}, along = {};
     each<T>(H, [&](int j, int lanes) {
-        V<T> d = load(dh + j, lanes), o = load(o_ + j, lanes), squashed = load(e.squashed + j, lanes);
+        V<T> d = load(dh + j, lanes), o = load(o_ + j, lanes),
+             squashed = load(e.squashed + j, lanes);
         V<T> by_o = d * squashed, by_c = d * o * (1 - squashed * squashed);
         along_h += by_o * o, stay += d * load(e.h_before + j, lanes);
         store(ds_o + j, by_o * o * (1 - o), lanes);
@@ -223,7 +234,9 @@ Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *d
 
     int R = 4 * H;
     if (m.u.gain == nullptr) {
-        each<T>(R, [&](int j, int lanes) { store(into.b + j, load(into.b + j, lanes) + load(ds + j, lanes), lanes); });
+        each<T>(R, [&](int j, int lanes) {
+            store(into.b + j, load(into.b + j, lanes) + load(ds + j, lanes), lanes);
+        });
         if (m.v.s) result.v = dot(ds, m.v.s, R);
         return result;
     }
@@ -242,14 +255,17 @@ Choice<T> backward(const Move<T> &m, const Moved<T> &e, const T *dh, T *dc, T *d
     return result;
 }
 
-// What a layer that copied would have done: differences to what it did, for the gradient of the boundary below.
+// What a layer that copied would have done: differences to what it did, for the gradient of the
+// boundary below.
 template <class T>
 struct Alternative {
     T *write, *keep, *show;  // (H): i g - c, f c, o tanh(c) - h
 
     void fill(const Move<T> &m, const T *c, const T *squashed, const T *h) const {
-        m.u.gain ? m.open ? fill_of<true, true>(m, c, squashed, h) : fill_of<true, false>(m, c, squashed, h)
-                 : m.open ? fill_of<false, true>(m, c, squashed, h) : fill_of<false, false>(m, c, squashed, h);
+        m.u.gain ? m.open ? fill_of<true, true>(m, c, squashed, h)
+                          : fill_of<true, false>(m, c, squashed, h)
+        : m.open ? fill_of<false, true>(m, c, squashed, h)
+                 : fill_of<false, false>(m, c, squashed, h);
     }
 
     template <bool NORM, bool OPEN>
@@ -273,7 +289,9 @@ template <class T>
 T dot_changed(const T *d, const T *x, const T *kept, T share, int n) {
     if (kept == nullptr) return (1 - share) * dot(d, x, n);
     V<T> s = {};
-    each<T>(n, [&](int j, int lanes) { s += (1 - load(kept + j, lanes)) * load(d + j, lanes) * load(x + j, lanes); });
+    each<T>(n, [&](int j, int lanes) {
+        s += (1 - load(kept + j, lanes)) * load(d + j, lanes) * load(x + j, lanes);
+    });
     return sum<T>(s);
 }
 

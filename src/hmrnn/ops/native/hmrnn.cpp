@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "recurrence.h"
+#include "pass.h"
 
 #if defined(__SSE__)
 #include <immintrin.h>
@@ -28,7 +28,8 @@ struct Kept : Held {
     Kept(const Network &net, const Call &call, Matrices<T> &m) : pass(net, call, m) {}
 };
 
-// Numbers too small to be normal count as zero while this exists: computing with them takes a hundred times as long.
+// Numbers too small to be normal count as zero while this exists: computing with them takes a
+// hundred times as long.
 class Flush {
 #if defined(__SSE__)
     unsigned before = _mm_getcsr();
@@ -80,10 +81,13 @@ EXPORT int hm_version() { return 1; }
 EXPORT int hm_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512cd"))
         return 2;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return 1;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("bmi2"))
+        return 1;
 #endif
     return 0;
 }
@@ -102,7 +106,8 @@ EXPORT void hm_free(Held *held) { delete held; }
 
 EXPORT int hm_forward(const Network *net, const Call *call, Held *weights, Held **kept) {
     return guarded([&] {
-        return net->doubles ? forward<double>(*net, *call, weights, kept) : forward<float>(*net, *call, weights, kept);
+        return net->doubles ? forward<double>(*net, *call, weights, kept)
+                            : forward<float>(*net, *call, weights, kept);
     });
 }
 

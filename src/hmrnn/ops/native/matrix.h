@@ -61,8 +61,9 @@ struct Packed {
     }
 };
 
-// M rows of c = M rows of a times P panels that follow each other, from column `at` on. Every element is one sum in the
-// order of `depth`, so that a row does not depend on the rows beside it. Many sums at once hide the latency of each.
+// M rows of c = M rows of a times P panels that follow each other, from column `at` on. Every
+// element is one sum in the order of `depth`, so that a row does not depend on the rows beside it.
+// Many sums at once hide the latency of each.
 template <class T, int M, int P>
 void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
     const T *row[M];
@@ -87,7 +88,8 @@ void tile(int depth, const T *const *a, const T *panel, T *const *c, int at, int
 
 // Calls tile for m rows and at most `panels` panels; returns how many it took.
 template <class T, int M>
-int tile_of(int m, int panels, int depth, const T *const *a, const T *panel, T *const *c, int at, int columns) {
+int tile_of(int m, int panels, int depth, const T *const *a, const T *panel, T *const *c, int at,
+            int columns) {
     if constexpr (M > 0) {
         if (m < M) return tile_of<T, M - 1>(m, panels, depth, a, panel, c, at, columns);
         constexpr int P = M == 1 ? 4 : M <= 3 ? 2 : 1;
@@ -108,13 +110,14 @@ void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
         const T *panel = &matrix.data[size_t(p) * PANEL<T> * matrix.depth];
         for (int i = 0; i < tiles; i++) {  // of nearly equal heights
             int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
-            taken = tile_of<T, TALL>(to - from, tiles > 1 ? 1 : panels - p, matrix.depth, a + from, panel, c + from,
-                                     p * PANEL<T>, matrix.columns);
+            taken = tile_of<T, TALL>(to - from, tiles > 1 ? 1 : panels - p, matrix.depth, a + from,
+                                     panel, c + from, p * PANEL<T>, matrix.columns);
         }
     }
 }
 
-// M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of `b` (a panel).
+// M x PANEL of c += the sum over `depth` of a column of `a` (M numbers) times a row of `b` (a
+// panel).
 template <class T, int M>
 void outer_tile(int depth, const T *a, const T *b, T *c, size_t stride, int width) {
     V<T> s[M][WIDE];
@@ -144,9 +147,11 @@ void outer_tile_of(int m, int depth, const T *a, const T *b, T *c, size_t stride
     }
 }
 
-// Rows from..to of c (rows, columns) += the sum over n of the outer products of left[i] (rows) and right[i] (columns).
+// Rows from..to of c (rows, columns) += the sum over n of the outer products of left[i] (rows) and
+// right[i] (columns).
 template <class T>
-void add_outer(int n, const T *const *left, const T *const *right, int from, int to, int columns, T *c) {
+void add_outer(int n, const T *const *left, const T *const *right, int from, int to, int columns,
+               T *c) {
     constexpr int DEPTH = 256, ROWS = 16 * TALL;
     int panels = (columns + PANEL<T> - 1) / PANEL<T>;
     Buffer<T> a, b;
@@ -169,14 +174,15 @@ void add_outer(int n, const T *const *left, const T *const *right, int from, int
                     if (i + TALL <= rows)
                         memcpy(to_a, left[start + k] + block + i, TALL * sizeof(T));
                     else
-                        std::copy(left[start + k] + block + i, left[start + k] + block + rows, to_a);
+                        std::copy(left[start + k] + block + i, left[start + k] + block + rows,
+                                  to_a);
             }
             for (int p = 0; p < panels; p++)
                 for (int i = 0; i < rows; i += TALL)
-                    outer_tile_of<T, TALL>(
-                        std::min(TALL, rows - i), depth, &a[size_t(i) * depth], &b[size_t(p) * depth * PANEL<T>],
-                        c + size_t(block + i) * columns + p * PANEL<T>, columns,
-                        std::min(PANEL<T>, columns - p * PANEL<T>));
+                    outer_tile_of<T, TALL>(std::min(TALL, rows - i), depth, &a[size_t(i) * depth],
+                                           &b[size_t(p) * depth * PANEL<T>],
+                                           c + size_t(block + i) * columns + p * PANEL<T>, columns,
+                                           std::min(PANEL<T>, columns - p * PANEL<T>));
         }
     }
 }

@@ -1,4 +1,5 @@
-// Memory in slabs, which are used again: fresh pages from the system cost more than what is computed in them.
+// Memory in slabs, which are used again: fresh pages from the system cost more than what is
+// computed in them.
 #pragma once
 
 #include <cstdlib>
@@ -55,14 +56,17 @@ class Buffer {
     Buffer() = default;
     Buffer(const Buffer &) = delete;
     Buffer &operator=(const Buffer &) = delete;
-    Buffer(Buffer &&other) noexcept : data(other.data), size(other.size) { other.data = nullptr, other.size = 0; }
+    Buffer(Buffer &&other) noexcept : data(other.data), size(other.size) {
+        other.data = nullptr, other.size = 0;
+    }
     ~Buffer() { release(); }
 
     void reserve(size_t n) {
         if (n <= size) return;
         release();
         size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-        data = static_cast<T *>(bytes <= SLAB ? Slabs::all().take() : std::aligned_alloc(64, bytes));
+        data =
+            static_cast<T *>(bytes <= SLAB ? Slabs::all().take() : std::aligned_alloc(64, bytes));
         if (data == nullptr) throw std::bad_alloc();
         size = bytes <= SLAB ? SLAB / sizeof(T) : bytes / sizeof(T);
     }
@@ -106,7 +110,9 @@ class Rows {
         while ((size_t(2) << shift) * width * sizeof(T) <= SLAB) shift++;
     }
 
-    T *operator[](size_t i) const { return slabs[i >> shift] + (i & ((size_t(1) << shift) - 1)) * width; }
+    T *operator[](size_t i) const {
+        return slabs[i >> shift] + (i & ((size_t(1) << shift) - 1)) * width;
+    }
 
     // Makes room for rows below n.
     void grow(size_t n) {

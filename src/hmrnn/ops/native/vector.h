@@ -1,4 +1,5 @@
-// Vectors of the machine's width: arithmetic by the compiler's vector extensions, exp and tanh by polynomials.
+// Vectors of the machine's width: arithmetic by the compiler's vector extensions, exp and tanh by
+// polynomials.
 #pragma once
 
 #include <cmath>
@@ -85,7 +86,8 @@ inline void each(int n, F step) {
 
 // e^x for |x| <= 80, NaN for NaN: 2^k e^r with |r| <= ln(2)/2, within 2 units in the last place.
 inline V<float> exp(V<float> x) {
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which its low bits then hold
+    const float magic =
+        12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which its low bits then hold
     V<float> t = x * 1.44269504088896341f + magic;
     V<float> k = t - magic;
     V<float> r = x - k * 0.693145751953125f - k * 1.42860682030941723e-6f;
@@ -104,7 +106,8 @@ inline V<double> exp(V<double> x) {
     V<double> k = t - magic;
     V<double> r = x - k * 6.93147180369123816490e-01 - k * 1.90821492927058770002e-10;
     V<double> p = all(1.0 / 6227020800.0);
-    for (double factorial : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0})
+    for (double factorial : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0,
+                             120.0, 24.0, 6.0, 2.0})
         p = p * r + 1.0 / factorial;
     p = p * (r * r) + r + 1.0;
     return p * (V<double>)(((Kind<double>::Ints)t << 52) + 0x3ff0000000000000);
