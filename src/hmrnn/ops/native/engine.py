@@ -224,10 +224,11 @@ def flowing(made: Step, tensors: list[Tensor], options: Options, settings: objec
 
 def go_on(x: Tensor, state: State, forced: Tensor | None, tensors: list[Tensor], settings: object) -> Step | None:
     """The step after the one that ``state`` comes from; None if something but x has changed or needs to be checked."""
-    flow = state.flow if isinstance(state, Streamed) else None
+    if not isinstance(state, Streamed) or state.flow is None:
+        return None
+    flow = state.flow
     if (
-        flow is None
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()
         or type(x) is not Tensor
         or x.shape != flow.input_shape
         or x.dtype != flow.weights.dtype
