@@ -11,7 +11,7 @@ from torch import Tensor
 from hmrnn.errors import InputError
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, autocast_dtype
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, autocast_dtype, why_plain_torch
 from hmrnn.ops.native import engine as native
 
 __all__ = [
@@ -75,7 +75,7 @@ def describe_auto(device: torch.device, options: Options, weights: Sequence[Laye
 
 def _why_not(device: torch.device, options: Options, dtype: torch.dtype) -> dict[str, str | None]:
     """For each engine why it cannot run; None if it can."""
-    transformed = _why_plain_torch()
+    transformed = why_plain_torch()
     no_cuda = transformed or cuda.why_not(device, autocast_dtype(device) or dtype)
     return {
         "reference": None,
@@ -83,19 +83,6 @@ def _why_not(device: torch.device, options: Options, dtype: torch.dtype) -> dict
         "cuda": no_cuda,
         "cuda-rows": no_cuda or cuda.why_not_rows(options),
     }
-
-
-def _why_plain_torch() -> str | None:
-    """Why only the reference, in plain PyTorch, can run now; None if the other engines can."""
-    if torch._C._are_functorch_transforms_active():
-        return "torch.func cannot transform it"
-    if torch.jit.is_tracing():
-        return "torch.jit.trace cannot trace it"
-    if torch.compiler._is_exporting_flag:  # is_exporting() is true in all that torch 2.11 compiles
-        return "torch.export cannot export it"
-    if torch.autograd.forward_ad._current_level >= 0:
-        return "it has no forward-mode derivatives"
-    return None
 
 
 def hmlstm(
@@ -142,13 +129,12 @@ def hmlstm(
     batch = len(state.z) if torch.is_grad_enabled() else 0
     sizes = [w.hidden_size for w in weights]
     chosen = choose_engine(engine, device, options, weights[0].b.dtype, batch, sizes)
+    given: dict[str, Any] = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
+    if chosen != "reference" and torch.compiler.is_compiling():
+        return _uncompiled(hmlstm, inputs, weights, state, options, engine=engine, **given)
     if (engine, chosen) == ("auto", "native") and not native.all_binary(state, lengths, boundaries):
         chosen = "reference"
-    run = engines[chosen]
-    given = {"lengths": lengths, "boundaries": boundaries, "noise": noise, "kept": kept, "seen": seen}
-    if chosen != "reference" and torch.compiler.is_compiling():
-        return _uncompiled(run, inputs, weights, state, options, **given)
-    return run(inputs, weights, state, options, **given)
+    return engines[chosen](inputs, weights, state, options, **given)
 
 
 @torch.no_grad()
@@ -163,11 +149,12 @@ def step(
     """One time step without gradients. Nothing is sampled: with "sample", z is 1 if its probability is above 0.5."""
     forced = None if boundaries is None else boundaries[None]
     result = hmlstm(x[None], weights, state, options, boundaries=forced, engine=engine)
-    changed = torch.ones(len(x), len(weights), dtype=torch.bool, device=x.device)
+    moves, stays = x.new_ones(len(x), 1).bool(), x.new_zeros(len(x), 1).bool()
+    changed = moves.expand(-1, len(weights))
     if options.copy and options.boundary != "soft":
-        changed[:, 1:] = result.boundaries[0] > 0
+        changed = torch.cat([moves, result.boundaries[0] > 0], dim=1)
         if options.flush:
-            changed[:, :-1] |= state.z > 0
+            changed = changed | torch.cat([state.z > 0, stays], dim=1)
     return Step(result.state, changed, result.probabilities[0])
 
 

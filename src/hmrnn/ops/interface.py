@@ -175,6 +175,19 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if on else None
 
 
+def why_plain_torch() -> str | None:
+    """Why only the reference, in plain PyTorch, can run now; None if the other engines can."""
+    if torch._C._are_functorch_transforms_active():
+        return "torch.func cannot transform it"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace cannot trace it"
+    if torch.compiler._is_exporting_flag:  # is_exporting() is true in all that torch 2.11 compiles
+        return "torch.export cannot export it"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "it has no forward-mode derivatives"
+    return None
+
+
 def first_only(message: str) -> Callable[[Backward], Backward]:
     """Decorator of a hand-written backward pass: InputError with ``message`` under ``create_graph=True``.
 

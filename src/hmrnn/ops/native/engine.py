@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +19,17 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Step, Symbols, first_only
+from hmrnn.ops.interface import (
+    LayerWeights,
+    Options,
+    Result,
+    State,
+    Step,
+    Symbols,
+    autocast_dtype,
+    first_only,
+    why_plain_torch,
+)
 from hmrnn.ops.native import library
 
 FIELDS = LayerWeights._fields
@@ -156,6 +167,7 @@ class _Flow:
 
     def __init__(self, weights: _Weights, tensors: list[Tensor], options: Options, settings: object, B: int) -> None:
         self.weights, self.tensors, self.settings, self.B = weights, tensors, settings, B
+        self.busy = threading.Lock()  # of the call, which a step fills in
         self.versions = [a._version for a in tensors]
         self.input_shape = (B, weights.tensors[0].W.shape[1])
         sizes = [w.hidden_size for w in weights.tensors]
@@ -216,6 +228,8 @@ def flowing(made: Step, tensors: list[Tensor], options: Options, settings: objec
     state = made.state
     if not isinstance(state, Streamed) or state.cache is None or any(a.is_inference() for a in (*tensors, state.z)):
         return made
+    if not {*map(id, state.cache.given)} <= {*map(id, tensors)}:  # some are computed anew for each step
+        return made
     flow = _Flow(state.cache, tensors, options, settings, len(state.z))
     last = () if state.pending is None else (state.pending,)
     memory = torch.cat([a.flatten() for a in (*state.h, *state.c, state.z, *last, made.probabilities)])
@@ -229,6 +243,7 @@ def go_on(x: Tensor, state: State, forced: Tensor | None, tensors: list[Tensor],
     flow = state.flow
     if (
         torch.compiler.is_compiling()
+        or why_plain_torch() is not None
         or type(x) is not Tensor
         or x.shape != flow.input_shape
         or x.dtype != flow.weights.dtype
@@ -248,7 +263,12 @@ def go_on(x: Tensor, state: State, forced: Tensor | None, tensors: list[Tensor],
         forced = forced.detach().contiguous()
         if not all(v in (0, 1) or v != v for v in forced.flatten().tolist()):
             return None
-    return flow.step(x, state, forced)
+    if not flow.busy.acquire(blocking=False):  # another thread goes on from the same step
+        return None
+    try:
+        return flow.step(x, state, forced)
+    finally:
+        flow.busy.release()
 
 
 def _layers(weights: Sequence[LayerWeights], shapes: Sequence[LayerWeights]) -> ctypes.Array[_Layer]:
@@ -311,11 +331,11 @@ class _Pass:
         sizes = [w.hidden_size for w in weights.tensors]
         self.weights, self.call = weights, _Call()
         new = weights.tensors[0].b.new_empty
-        self.hidden = [new(T, B, size) for size in sizes]
-        self.h, self.c = ([new(B, size) for size in sizes] for _ in range(2))
-        self.boundaries, self.probabilities = new(T, B, L - 1), new(T, B, L - 1)
-        self.z = new(B, L - 1)
-        self.pending = None if state.pending is None else new(B, L - 1)
+        hidden = [new(T, B, size) for size in sizes]
+        h, c = ([new(B, size) for size in sizes] for _ in range(2))
+        last = [] if state.pending is None else [new(B, L - 1)]
+        single = [new(T, B, L - 1), new(T, B, L - 1), new(B, L - 1), *last]
+        self.outputs = [*hidden, *single[:3], *h, *c, *last]
         read: dict[str, Tensor | None] = {
             "x": x, "indices": given.indices, "lengths": given.lengths, "forced": forced, "noise": given.noise,
             "z0": state.z, "pending0": state.pending,
@@ -341,12 +361,12 @@ class _Pass:
                 array = _addresses(many)
                 self.held += [many, array]
                 setattr(call, name, array)
-        for name, written in (("hidden", self.hidden), ("h", self.h), ("c", self.c)):
+        for name, written in (("hidden", hidden), ("h", h), ("c", c)):
             array = _addresses(written)
             self.held.append(array)
             setattr(call, name, array)
-        for name in ("boundaries", "probabilities", "z", "pending"):
-            setattr(call, name, _address(getattr(self, name)))
+        for name, a in zip(("boundaries", "probabilities", "z", "pending"), single):
+            setattr(call, name, _address(a))
         kept = _pointer()
         failed = weights.library.hm_forward(
             ctypes.byref(weights.network),
@@ -358,9 +378,11 @@ class _Pass:
             raise MemoryError("the native engine ran out of memory")
         self.log = _Held(kept.value, weights.library) if keep else None
 
-    def outputs(self) -> tuple[Tensor, ...]:
-        last = () if self.pending is None else (self.pending,)
-        return (*self.hidden, self.boundaries, self.probabilities, self.z, *self.h, *self.c, *last)
+    def give(self) -> tuple[Tensor, ...]:
+        """The outputs. Autograd's tensors hold this object, which therefore keeps not them but their memory."""
+        outputs = tuple(self.outputs)
+        self.outputs = [a.detach() for a in outputs]
+        return outputs
 
 
 def threads(T: int, B: int, weights: Sequence[LayerWeights]) -> int:
@@ -391,25 +413,31 @@ def hmlstm(
         state = state._replace(pending=state.z)
     dtype, L = weights[0].b.dtype, len(weights)
     x, indices = (inputs.embedding, inputs.indices) if isinstance(inputs, Symbols) else (inputs, None)
-    if indices is not None:
-        indices = indices.to(torch.int64)
-        if lengths is not None:
-            indices = indices.masked_fill(torch.arange(len(indices))[:, None] >= lengths, 0)
-    given = _Given(
-        options, indices, None if lengths is None else lengths.to(torch.int64), noise,
-        [] if kept is None else [a.to(dtype) for a in kept], [] if seen is None else [a.to(dtype) for a in seen],
-    )  # fmt: skip
-    _check(given, x, weights, state, boundaries)
+    if autocast_dtype(x.device) is not None:
+        x = x.to(dtype)
     slope = options.slope if isinstance(options.slope, Tensor) else None
     flat = [a for w in weights for a in w]
     tensors = [x, boundaries, slope, state.z, state.pending, *state.h, *state.c, *flat]
-    if torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors):
+    learn = torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in tensors)
+
+    def own(a: Any, dtype: torch.dtype = dtype) -> Any:  # a copy for the backward pass: the caller may refill ``a``
+        return None if a is None else a.to(dtype, copy=learn)
+
+    if indices is not None and lengths is not None:
+        indices = indices.masked_fill(torch.arange(len(indices))[:, None] >= lengths, 0)
+    tensors[1] = own(boundaries)
+    given = _Given(
+        options, own(indices, torch.int64), own(lengths, torch.int64), own(noise),
+        [own(a) for a in kept or ()], [own(a) for a in seen or ()],
+    )  # fmt: skip
+    _check(given, x, weights, state, boundaries)
+    if learn:
         outputs = _Native.apply(given, *tensors)
         made: type[State] = State
     else:
         if prepared is None or not prepared.fit(weights):
             prepared = _Weights(weights)
-        outputs = _Pass(prepared, given, x, boundaries, state, False, False).outputs()
+        outputs = _Pass(prepared, given, x, boundaries, state, False, False).give()
         made = Streamed
     hidden, (z, probabilities, last_z), rest = outputs[:L], outputs[L : L + 3], outputs[L + 3 :]
     new = made(rest[:L], rest[L : 2 * L], last_z, *rest[2 * L :])
@@ -420,9 +448,13 @@ def hmlstm(
 
 def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: State, forced: Tensor | None) -> None:
     """Refuse what the library could not read: other shapes, other dtypes, symbols that the embedding does not have."""
-    b, D = weights[0].b, len(weights) - 1
+    b, L, D = weights[0].b, len(weights), len(weights) - 1
     T, B = (x if given.indices is None else given.indices).shape[:2]
     below = [weights[0].W.shape[1], *(w.hidden_size for w in weights)]
+    several = {"state.h": (state.h, L), "state.c": (state.c, L), "kept": (given.kept, L), "seen": (given.seen, D)}
+    for name, (many, count) in several.items():
+        if len(many) != count and (many or name.startswith("state")):
+            raise InputError(f"{name} must hold {count} tensors; got {len(many)}")
     wanted: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
         ("x", x, (T, B, below[0]) if given.indices is None else (len(x), below[0])),
         ("boundaries", forced, (T, B, D)), ("noise", given.noise, (T, B, D)),
@@ -437,28 +469,29 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
             "gain_W": (4 * H,), "gain_V": (4 * H,), "gain_c": (H,), "bias_c": (H,), "D1": reads, "d1": reads[:1],
             "D2": (1, *reads[:1]), "d2": (1,),
         }  # fmt: skip
+        groups = [w.gain_U, w.gain_W, w.gain_c, w.bias_c, *([w.gain_V] * (w.V is not None))], [w.D1, w.d1, w.D2, w.d2]
+        if any(len({a is None for a in group}) > 1 for group in groups):
+            raise InputError(f"layer {l} must have all gains or none, and all of D1, d1, D2 and d2 or none of them")
         wanted += [(f"{name}.{l}", a, shapes[name]) for name, a in w._asdict().items()]
         wanted += [("state.h", state.h[l], (B, H)), ("state.c", state.c[l], (B, H))]
     wanted += [("kept", a, (T, B, w.hidden_size)) for a, w in zip(given.kept, weights)]
     wanted += [("seen", a, (B, w.hidden_size)) for a, w in zip(given.seen, weights)]
     for name, a, shape in wanted:
-        if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device != b.device):
-            raise InputError(
-                f"{name} must be {b.dtype} {shape} on {b.device}; got {a.dtype} {tuple(a.shape)} on {a.device}"
-            )
+        if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device.type != "cpu"):
+            raise InputError(f"{name} must be {b.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
     if given.indices is not None:
         low, high = (int(a) for a in given.indices.aminmax())
         if low < 0 or high >= len(x):
             raise InputError(f"symbols must lie between 0 and {len(x) - 1}; got {low if low < 0 else high}")
-    if given.lengths is not None and not bool(((given.lengths >= 0) & (given.lengths <= T)).all()):
-        raise InputError(f"lengths must lie between 0 and {T}")
+    if (n := given.lengths) is not None and (n.shape != (B,) or not bool(((n >= 0) & (n <= T)).all())):
+        raise InputError(f"lengths must hold {B} numbers between 0 and {T}; got shape {tuple(n.shape)}")
 
 
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: _Given, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         made = _Native.run(ctx, given, tensors)
-        outputs = made.outputs()
+        outputs = made.give()
         ctx.given = given
         ctx.set_materialize_grads(False)
         # the log lives as long as autograd keeps what was saved: until the backward pass, not as long as the graph
@@ -488,7 +521,7 @@ class _Native(torch.autograd.Function):
         made: _Pass | None = getattr(token, "made", None)
         if made is None:  # saved tensors were stored elsewhere and have come back, without the log
             made = _Native.run(ctx, ctx.given, tensors)
-        L = len(made.hidden)
+        L = len(made.weights.tensors)
         dtype = made.weights.dtype
         given = [None if a is None else a.to(dtype).contiguous() for a in grads]
         needed = ctx.needs_input_grad[1:]

@@ -31,6 +31,9 @@ def why_not() -> str | None:
     return loaded if isinstance(loaded, str) else None
 
 
+why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
+
+
 def library() -> ctypes.CDLL:
     """The library; to be called where :func:`why_not` returns None."""
     loaded = _load()
