@@ -39,7 +39,10 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
 from hmrnn.pretrained.load import load_text
 
-ENGINES = {"cpu": {"float32": "sparse", "bf16": "sparse"}, "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"}}
+ENGINES = {
+    "cpu": {"float32": "native", "bf16": "reference"},
+    "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"},
+}
 """By device: precisions, and the engine that runs them."""
 
 

@@ -39,6 +39,7 @@ class Case:
     hidden: int = 0  # units of the detectors' hidden layer
     zoneout: str = "no"  # "masks", or "share" of every unit
     dropout: bool = False  # gates see some units of the layer below, in each sequence others
+    learn_slope: bool = False
     gain: float = 1.0  # scale of the gains of contributions: at 1 a long sequence is chaotic, and no rounding is small
 
     def __str__(self) -> str:
@@ -122,6 +123,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
     state = State(*(tuple(map(leaf, part)) for part in given.state[:2]), *map(leaf, given.state[2:]))
     forced = leaf(given.forced)
     slope = torch.tensor(given.slope, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    slope.requires_grad_(gradients and case.learn_slope)
     result = engine(
         source if given.indices is None else Symbols(given.indices, source),
         weights,
@@ -158,6 +160,7 @@ def evaluate(engine: Engine, given: Inputs, dtype: torch.dtype, gradients: bool 
         loss = loss + (a.double() * torch.randn(a.shape, dtype=torch.float64).to(a.device)).sum()
     loss.backward()
     leaves = {"source": source, "z before": state.z, "forced": forced, "pending before": state.pending}
+    leaves |= {"slope": slope} if case.learn_slope else {}
     leaves |= {f"h before.{l}": a for l, a in enumerate(state.h)}
     leaves |= {f"c before.{l}": a for l, a in enumerate(state.c)}
     leaves |= {f"{name}.{l}": a for l, w in enumerate(weights) for name, a in w._asdict().items()}

@@ -102,7 +102,7 @@ def test_torch_layers_start_like_hmlstm(kind: Any) -> None:
                 torch.testing.assert_close(products, torch.eye(len(products)), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("engine", ["reference", "native"])
 @pytest.mark.parametrize(("zoneout", "training"), [(0.0, True), (0.3, True), (0.3, False)])
 def test_layer_norm_lstm_is_its_equations(zoneout: float, training: bool, engine: str) -> None:
     """With zoneout, units that are drawn at every step keep their c; else every unit keeps that share of it."""
@@ -294,10 +294,10 @@ def test_dropout_hides_units_from_the_layer_above(name: str, monkeypatch: pytest
 
 
 def test_engines() -> None:
-    assert [network(name).engine for name in NETWORKS] == ["torch", "torch", "sparse", "torch", "torch", "torch"]
+    assert [network(name).engine for name in NETWORKS] == ["torch", "torch", "native", "torch", "torch", "torch"]
     assert network("ln-lstm", engine="reference").engine == "reference"
-    with pytest.raises(InputError, match=r'^LSTM has no engines to choose from; got engine "sparse", leave it at'):
-        network("lstm", engine="sparse")
+    with pytest.raises(InputError, match=r'^LSTM has no engines to choose from; got engine "native", leave it at'):
+        network("lstm", engine="native")
     with pytest.raises(InputError, match=r"^engine must be one of " + ", ".join(ops.ENGINES)):
         network("ln-lstm", engine="quick")
 

@@ -51,7 +51,7 @@ def one_way(rnn: Bidirectional, name: str, **options: Any) -> HMLSTM:
     return alone
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
+@pytest.mark.parametrize("engine", ["native", "reference"])
 @pytest.mark.parametrize("options", [{}, {"layer_norm": True, "flush": False, "top_down": "pending"}])
 def test_each_direction_is_a_network_of_its_own(engine: str, options: dict[str, Any]) -> None:
     """Sequence by sequence, from a state, with some boundaries forced; the gradient, too."""
@@ -108,7 +108,7 @@ def test_packed_sequences_on_a_gpu_give_what_the_reference_gives(engine: str, op
     assert all(p.grad is not None and p.grad.isfinite().all() for p in rnn.parameters())
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
+@pytest.mark.parametrize("engine", ["native", "reference"])
 def test_batch_first_packed_symbols_and_one_sequence_are_the_same_pass(engine: str) -> None:
     rnn, embedding, symbols = network(engine=engine), inputs(7, INPUT), torch.randint(7, (T, B))
     x, forced = embedding[symbols], torch.randint(2, (T, B, 2, 2)).double()

@@ -22,8 +22,7 @@ from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.ops.single import forward as single
-from hmrnn.ops.sparse import forward as sparse
+from hmrnn.ops.native import engine as native
 
 ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "reference cuda", "step cuda")]
 ENDS = [(False, 1e30), *((norm, value) for norm in (False, True) for value in (1e15, 1e-38, 1e-45, 0.0))]
@@ -46,7 +45,7 @@ def extreme(value: float, batch: int = 1) -> Tensor:
 
 def read(rnn: hmrnn.HMLSTM, x: Tensor, way: str) -> list[Tensor]:
     """Everything that comes of x (T, B, size), by one of the ways in which it can be computed."""
-    engines: dict[str, Any] = {"reference": reference, "sparse": sparse, "single": single, "cuda": cuda}
+    engines: dict[str, Any] = {"reference": reference, "native": native, "cuda": cuda}
     if (name := way.split()[0]) in engines:
         with torch.no_grad():
             result = engines[name].hmlstm(x, rnn.layers(), rnn.initial_state(x.shape[1]), rnn.options())
@@ -59,7 +58,7 @@ def read(rnn: hmrnn.HMLSTM, x: Tensor, way: str) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("way", ["reference", "sparse", "single", "step", *ON_GPU])
+@pytest.mark.parametrize("way", ["reference", "native", "step", *ON_GPU])
 @pytest.mark.parametrize(("layer_norm", "value"), ENDS)
 def test_finite_in_finite_out(way: str, layer_norm: bool, value: float) -> None:
     device = "cuda" if "cuda" in way else "cpu"
@@ -77,7 +76,7 @@ def rule(layer_norm: bool, value: float) -> str:
 
 
 @on_every_device
-@pytest.mark.parametrize("engine", ["auto", "reference", "sparse"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(("layer_norm", "value"), REFUSED)
 def test_what_cannot_be_read_is_named(engine: str, layer_norm: bool, value: float, device: str) -> None:
     checked: dict[str, Any] = {"layer_norm": layer_norm, "check_values": device != "cpu"}
@@ -144,12 +143,12 @@ def test_boundaries_are_checked(value: float, device: str) -> None:
     assert finite(*rnn(x, boundaries=forced, lengths=[5, 2])[0].hidden)
 
 
-@pytest.mark.parametrize("way", ["reference", "sparse", "single", "step", *ON_GPU])
+@pytest.mark.parametrize("way", ["reference", "native", "step", *ON_GPU])
 def test_nan_that_nobody_looked_for_stays_visible(way: str) -> None:
     """h of the first layer is NaN from that step on, in that sequence."""
     device = "cuda" if "cuda" in way else "cpu"
     rnn = hmrnn.HMLSTM(6, 8, 3).to(device)
-    x = torch.randn(9, 1 if way == "single" else 2, 6, device=device)
+    x = torch.randn(9, 2, 6, device=device)
     x[4, 0, 1] = math.nan
     if way.startswith("step"):
         with pytest.MonkeyPatch.context() as patch:

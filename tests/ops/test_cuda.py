@@ -1,4 +1,4 @@
-"""The cuda engine on a GPU against the reference, in every type; and the sparse engine there.
+"""The cuda engine on a GPU against the reference, in every type.
 
 Most of the time Triton compiles: ``pytest -m gpu -n 8`` does so side by side.
 """
@@ -18,7 +18,6 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import Options, choose_engine, reference
 from hmrnn.ops.cuda import engine as cuda
 from hmrnn.ops.cuda import layer as cuda_layer
-from hmrnn.ops.sparse import forward as sparse
 
 pytestmark = [
     pytest.mark.gpu,
@@ -143,20 +142,6 @@ def test_more_numbers_in_a_log_than_32_bits_can_count() -> None:
         pairs += [(a[:-20], b), (a[-20:], c)]
     for a, b in pairs:
         assert (a.float() - b.float()).norm() < 0.05 * b.float().norm()
-
-
-SPARSE_CASES = [
-    Case(T=9, B=5, forced="some", on_copy="hold", lengths=True, straight_through=True),
-    Case(T=9, B=5, layer_norm=True, symbols=7, boundary="sample"),
-    Case(T=63, B=3, sizes=(6, 5, 7), zoneout="masks", layer_norm=True, lengths=True),
-]
-
-
-@pytest.mark.parametrize("case", SPARSE_CASES, ids=str)
-def test_the_sparse_engine_on_a_gpu(case: Case) -> None:
-    given = make(case, torch.float64, "cuda")
-    error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), expected(given))
-    assert error < 1e-10, f"{name}: {error}"
 
 
 def test_streaming_on_a_gpu() -> None:

@@ -1,37 +1,15 @@
-"""Dropout between layers: units that the gates of the layer above do not see, in every engine."""
+"""Dropout between layers: units that the gates of the layer above do not see."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
 
-from against_reference import Case, evaluate, expected, make, worst
+from against_reference import Case, expected, make
 from hmrnn import HMLSTM, InputError, ops
-from hmrnn.ops import LayerWeights, Options, reference
-from hmrnn.ops.sparse import forward as sparse
-
-CASES = [
-    Case(dropout=True, T=9, B=5),
-    Case(dropout=True, T=9, B=5, layer_norm=True),
-    Case(dropout=True, T=9, B=5, layer_norm=True, lengths=True, on_copy="hold", forced="some", straight_through=True),
-    Case(dropout=True, T=12, B=4, boundary="sample", symbols=6, sizes=(4, 5, 3, 2), zoneout="masks"),
-    Case(dropout=True, T=9, B=3, on_copy="hold", lengths=True, forced="all"),
-    Case(dropout=True, T=9, B=1, layer_norm=True, sizes=(6, 3)),
-    Case(dropout=True, T=9, B=3, sizes=(4,)),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_sparse_is_the_reference(case: Case) -> None:
-    given = make(case, torch.float64)
-    want = expected(given)
-    error, name = worst(evaluate(sparse.hmlstm, given, torch.float64), want)
-    assert error < 1e-10, name
-    given.seen = None
-    assert (worst(expected(given), want)[0] > 1e-3) is (len(case.sizes) > 1)
+from hmrnn.ops import LayerWeights, reference
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
@@ -53,9 +31,8 @@ def test_each_sequence_reads_by_columns_of_its_own(layer_norm: bool) -> None:
             torch.testing.assert_close(value, of_one, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["auto", "sparse", "reference"])
+@pytest.mark.parametrize("engine", ["native", "reference"])
 def test_the_module_draws_while_training(engine: str) -> None:
-    """For one sequence, too, without a gradient, which ``auto`` else reads in NumPy."""
     rnn = HMLSTM(4, (20, 15, 10), dropout=0.4, layer_norm=True, engine=engine).double()
     for B in (3, 1):
         x = torch.randn(6, B, 4).double()
@@ -75,36 +52,7 @@ def test_the_module_draws_while_training(engine: str) -> None:
             torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_under_autocast_detectors_see_all_as_precisely_as_before(layer_norm: bool) -> None:
-    """Where nothing is hidden, factors of one change nothing, in products of bfloat16 either."""
-    given = make(Case(T=9, B=5, layer_norm=layer_norm, sizes=(6, 5, 4)))
-    weights = [LayerWeights(*(None if a is None else a.float() for a in w)) for w in given.weights]
-    state = ops.State(*(tuple(a.float() for a in part) for part in given.state[:2]), given.state.z.float())
-    ones = [torch.ones(5, size) for size in (6, 5)]
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        for engine in (reference.hmlstm, sparse.hmlstm):
-            plain = engine(given.source.float(), weights, state, Options())
-            seen = engine(given.source.float(), weights, state, Options(), seen=ones)
-            assert torch.equal(plain.boundaries, seen.boundaries)
-            torch.testing.assert_close(seen.probabilities, plain.probabilities, rtol=0, atol=1e-6)
-
-
-def test_masks_may_be_filled_anew_and_have_no_gradient() -> None:
-    """Between the passes, as whoever draws into a buffer of his own does."""
-    given = make(Case(dropout=True, T=9, B=5, zoneout="masks"), torch.float64)
-    assert given.seen is not None
-    assert given.kept is not None
-    want, seen, kept = expected(given), [a.clone() for a in given.seen], [a.clone() for a in given.kept]
-
-    def refilled(*arguments: Any, **options: Any) -> ops.Result:
-        result = sparse.hmlstm(*arguments, **(options | {"seen": seen, "kept": kept}))
-        for mask in (*seen, *kept):
-            mask.fill_(0)
-        return result
-
-    error, name = worst(evaluate(refilled, given, torch.float64), want)
-    assert error < 1e-10, name
+def test_masks_have_no_gradient() -> None:
     rnn, ones = HMLSTM(3, 4, 2), [torch.ones(2, 4, requires_grad=True)]
     with pytest.raises(InputError, match="seen must not require a gradient"):
         ops.hmlstm(torch.randn(5, 2, 3), rnn.layers(), rnn.initial_state(2), rnn.options(), seen=ones)

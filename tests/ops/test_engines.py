@@ -12,6 +12,7 @@ from hmrnn import HMLSTM, InputError, ops
 from hmrnn.ops import Options, choose_engine, describe_auto, reference
 from hmrnn.ops.cuda import choice
 from hmrnn.ops.cuda import engine as cuda
+from hmrnn.ops.native import library
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -32,10 +33,17 @@ def test_auto_takes_the_fastest_that_can_run(h200: pytest.MonkeyPatch) -> None:
     assert choose_engine("auto", GPU, Options()) == "cuda"
     assert choose_engine("auto", GPU, soft, torch.bfloat16) == "cuda"
     assert choose_engine("auto", GPU, Options(), torch.float64) == "reference"
-    assert choose_engine("auto", CPU, Options(), torch.float64) == "sparse"
+    assert choose_engine("auto", CPU, Options(), torch.float64) == "native"
     assert choose_engine("auto", CPU, soft) == "reference"
     h200.setattr(cuda, "_triton_is_installed", lambda: False)
     assert choose_engine("auto", GPU, Options()) == "reference"
+
+
+def test_without_the_library_auto_is_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "why_not", lambda: "HMRNN_NATIVE is off")
+    assert choose_engine("auto", CPU, Options()) == "reference"
+    assert refusal(CPU, torch.float64, "native", "step") == "HMRNN_NATIVE is off"
+    assert "HMRNN_NATIVE is off" in repr(HMLSTM(3, 4, 2))
 
 
 def test_on_a_gpu_auto_leaves_out_rows_that_copy_where_that_was_measured_to_be_faster(h200: pytest.MonkeyPatch) -> None:
@@ -63,7 +71,7 @@ def test_what_auto_chooses_is_shown(h200: pytest.MonkeyPatch) -> None:
     assert describe_auto(GPU, Options(rates=(0.2, 0.05)), weights) == (
         "cuda; in training steps cuda-rows from 64 sequences on"
     )
-    assert describe_auto(CPU, Options(rates=(0.2, 0.05)), weights).startswith("sparse")
+    assert describe_auto(CPU, Options(rates=(0.2, 0.05)), weights).startswith("native")
 
 
 def test_rates_of_a_module_reach_the_choice_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +99,15 @@ def test_under_autocast_its_type_counts(h200: pytest.MonkeyPatch) -> None:
     h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.float16)
     assert choose_engine("auto", GPU, Options()) == "reference"
     assert refusal() == "it works in float32 or bfloat16, not in float16"
-    assert choose_engine("auto", CPU, Options()) == "sparse"
+    assert choose_engine("auto", CPU, Options()) == "native"
     h200.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
     assert choose_engine("auto", GPU, Options(), torch.float64) == "cuda"
 
 
-def refusal(device: torch.device = GPU, dtype: torch.dtype = torch.float32, engine: str = "cuda") -> str:
+def refusal(
+    device: torch.device = GPU, dtype: torch.dtype = torch.float32, engine: str = "cuda", boundary: str = "step"
+) -> str:
     """Why an engine that is asked for does not run; the frame around it is the same for all."""
-    boundary = "soft" if engine == "sparse" else "step"
     with pytest.raises(InputError) as info:
         choose_engine(engine, device, Options(boundary=boundary), dtype)  # type: ignore[arg-type]
     before, after = f'engine "{engine}" cannot run here: ', '; use engine="auto" or "reference"'
@@ -112,7 +121,9 @@ def test_one_that_is_asked_for_says_why_it_cannot_run(h200: pytest.MonkeyPatch) 
     assert choose_engine("cuda", GPU, Options()) == "cuda"
     assert refusal(CPU) == "it needs an NVIDIA GPU, and the tensors are on cpu"
     assert refusal(dtype=torch.float64) == "it works in float32 or bfloat16, not in float64"
-    assert refusal(CPU, engine="sparse") == "it takes boundaries of 0 and 1 only, not soft ones"
+    assert refusal(CPU, engine="native", boundary="soft") == "it takes boundaries of 0 and 1 only, not soft ones"
+    assert refusal(CPU, torch.bfloat16, "native") == "it computes in float32 and float64 only"
+    assert refusal(engine="native") == "it needs tensors on a CPU"
     h200.setenv("TRITON_INTERPRET", "1")
     assert refusal() == "TRITON_INTERPRET=1 makes Triton run kernels on the CPU"
     h200.delenv("TRITON_INTERPRET")
@@ -143,8 +154,8 @@ def test_auto_takes_the_reference_for_boundaries_between_0_and_1(B: int, gradien
         rnn.engine = "reference"
         want = rnn(x, state, boundaries=boundaries)[0]
         assert torch.equal(got.hidden[2], want.hidden[2])
-        rnn.engine = "sparse"
-        with pytest.raises(InputError, match=r'^\S+ must hold zeros and ones for engine "sparse"; got .*"reference"$'):
+        rnn.engine = "native"
+        with pytest.raises(InputError, match='engine "native"; use engine="reference"'):
             rnn(x, state, boundaries=boundaries)
 
 
@@ -156,11 +167,11 @@ def test_boundaries_in_the_padding_do_not_make_it_take_the_reference(monkeypatch
 
 def test_a_module_shows_what_it_takes_and_refuses_when_it_is_called() -> None:
     rnn, x = HMLSTM(3, 4, 2), torch.zeros(2, 1, 3)
-    assert repr(rnn).endswith("engine='auto' (sparse; dense products for up to 2048 sequences))")
-    for large_or_dropped in (HMLSTM(3, 129, 2), HMLSTM(3, 4, 2, dropout=0.1), HMLSTM(3, 4, 2, dtype=torch.bfloat16)):
-        assert repr(large_or_dropped).endswith("engine='auto' (sparse))")
-    assert repr(HMLSTM(3, 4, 2, boundary="soft")).endswith("engine='auto' (reference))")
-    assert repr(HMLSTM(3, 4, 2, engine="sparse")).endswith("engine='sparse')")
+    assert repr(rnn).endswith("engine='auto' (native))")
+    for slow in (HMLSTM(3, 4, 2, boundary="soft"), HMLSTM(3, 4, 2, dtype=torch.bfloat16)):
+        assert "engine='auto' (reference, as native cannot run: it " in repr(slow)
+    assert repr(HMLSTM(3, 4, 2, device="meta")).endswith("engine='auto' (reference))")
+    assert repr(HMLSTM(3, 4, 2, engine="native")).endswith("engine='native')")
     rnn = HMLSTM(3, 4, 2, engine="cuda")
     with pytest.raises(InputError, match=r'^engine "cuda" cannot run here: it needs an NVIDIA GPU, .* on cpu; use'):
         rnn(x)

@@ -1,215 +1,125 @@
-"""``rnn.step``: the forward pass one step at a time, without the work of layers that copy."""
+"""``rnn.step``: the forward pass one step at a time, and what a state remembers of the step that it comes from."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from hmrnn import HMLSTM, InputError, Operation
-from hmrnn.nn.output import operations
-from hmrnn.ops import Options, State, hmlstm, streaming
-from hmrnn.ops.single import layer as single_layer
-from literal import random_state, random_weights
-from pairs import grid
+from hmrnn import HMLSTM, InputError, Operation, State
+from hmrnn.nn.output import changes
+from hmrnn.ops import Step, hmlstm, reference
+from hmrnn.ops.estimators import BOUNDARIES, ON_COPY
+from hmrnn.ops.interface import TOP_DOWN
 
 T, INPUT, SIZES = 10, 4, (6, 5, 4)
 
 
-@pytest.mark.parametrize(
-    ("layer_norm", "on_copy", "boundary", "batch", "sizes"),
-    grid((False, True), ("hold", "evaluate"), ("step", "sample", "soft"), (1, 5), (SIZES, (4,))),
+def stream(rnn: HMLSTM, x: Tensor, forced: Tensor | None = None, state: State | None = None) -> list[Step]:
+    steps: list[Step] = []
+    for t, x_t in enumerate(x):
+        last = steps[-1].state if steps else state
+        steps.append(rnn.step(x_t, last, None if forced is None else forced[t]))
+    return steps
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "layer_norm": st.booleans(),
+            "boundary": st.sampled_from(BOUNDARIES),
+            "on_copy": st.sampled_from(ON_COPY),
+            "flush": st.booleans(),
+            "top_down": st.sampled_from(TOP_DOWN),
+            "copy": st.booleans(),
+            "detector_hidden": st.sampled_from([0, 3]),
+            "zoneout": st.sampled_from([0.0, 0.3]),
+        }
+    ),
+    st.sampled_from([SIZES, (4,), (4, 5, 3, 2)]),
+    st.sampled_from([1, 5]),
+    st.sampled_from([None, 0.0, 0.4]),
 )
-def test_steps_are_the_forward_pass(
-    layer_norm: bool, on_copy: str, boundary: str, batch: int, sizes: tuple[int, ...]
-) -> None:
-    weights, state = random_weights(INPUT, sizes, layer_norm), random_state(sizes, batch)
-    x = torch.randn(T, batch, INPUT, dtype=torch.float64)
-    options = Options(1.3, boundary, on_copy)
-    expected = hmlstm(x, weights, state, options)
-    done = operations(expected.boundaries, state.z)
-    for t in range(T):
-        step = streaming.step(x[t], weights, state, options)
-        state = step.state
-        close = {"rtol": 0, "atol": 1e-12}
-        for h, hidden in zip(state.h, expected.hidden):
-            torch.testing.assert_close(h, hidden[t], **close)
-        torch.testing.assert_close(state.z, expected.boundaries[t], **close)
-        torch.testing.assert_close(step.probabilities, expected.probabilities[t], **close)
-        if boundary != "soft":
-            assert torch.equal(step.changed, done[t] != Operation.COPY)
-    for got, want in zip(state.c, expected.state.c):
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+def test_steps_are_the_forward_pass(options: dict, sizes: tuple[int, ...], batch: int, free: float | None) -> None:
+    rnn = HMLSTM(INPUT, sizes, len(sizes), **options).double().eval()
+    rnn.slope = 1.6
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    x, forced = torch.randn(T, batch, INPUT).double(), None
+    if free is not None:
+        forced = (torch.rand(T, batch, len(sizes) - 1) < 0.4).double()
+        forced[torch.rand_like(forced) < free] = torch.nan
+    out, end = rnn(x, boundaries=forced)
+    exact = reference.hmlstm(x, rnn.layers(), rnn.initial_state(batch), rnn.options(), boundaries=forced)
+    steps = stream(rnn, x, forced)
+    for l in range(len(sizes)):
+        torch.testing.assert_close(torch.stack([step.state.h[l] for step in steps]), exact.hidden[l])
+        torch.testing.assert_close(out.hidden[l], exact.hidden[l])
+    torch.testing.assert_close(torch.stack([step.probabilities for step in steps]), exact.probabilities)
+    torch.testing.assert_close(torch.stack([step.state.z for step in steps]), exact.boundaries)
+    assert torch.equal(torch.stack([step.changed for step in steps]), changes(out, rnn))
+    for got, want in zip(steps[-1].state, end):
+        torch.testing.assert_close(got, want)
+    assert not any(a.requires_grad for a in (*steps[-1].state.h, *steps[-1].state.c, steps[-1].state.z))
 
 
-@pytest.mark.parametrize("boundary", ["step", "soft"])
-def test_zoneout_is_that_of_the_forward_pass(boundary: str) -> None:
-    weights, state = random_weights(INPUT, SIZES, True), random_state(SIZES, 5)
-    x, options = torch.randn(T, 5, INPUT, dtype=torch.float64), Options(1.3, boundary, zoneout=0.3)
-    expected = hmlstm(x, weights, state, options, engine="reference")
-    for t in range(T):
-        state = streaming.step(x[t], weights, state, options).state
-        torch.testing.assert_close(state.h[1], expected.hidden[1][t], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("boundary", ["step", "sample"])
-def test_module_step_is_module_forward(boundary: str) -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, boundary=boundary, batch_first=True, engine="reference").eval()
-    rnn.double().slope = 1.6
-    x = torch.randn(5, T, INPUT, dtype=torch.float64)
-    out, end = rnn(x)
-    state = None
-    for t in range(T):
-        state = rnn.step(x[:, t], state).state
-        assert torch.equal(state.z, out.boundaries[:, t])
-    assert state is not None
-    for got, want in zip((*state.h, *state.c), (*end.h, *end.c)):
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
-    assert not any(a.requires_grad for a in (*state.h, *state.c, state.z))
-
-
-def test_step_takes_forced_boundaries() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, engine="reference").double()
-    x = torch.randn(T, 5, INPUT, dtype=torch.float64)
-    forced = (torch.rand(T, 5, 2) < 0.4).double()
-    forced[::3, :, 1] = torch.nan
-    out, _ = rnn(x, boundaries=forced)
-    state = None
-    for t in range(T):
-        state = rnn.step(x[t], state, boundaries=forced[t]).state
-        assert torch.equal(state.z, out.boundaries[t])
-        torch.testing.assert_close(state.h[2], out.hidden[2][t], rtol=0, atol=1e-10)
-    with pytest.raises(InputError, match=r"\(B, detectors\) = \(5, 2\)"):
-        rnn.step(x[0], boundaries=forced[0, :, :1])
+def test_batch_first_changes_nothing_of_a_step() -> None:
+    rnn, x = HMLSTM(INPUT, SIZES, 3, batch_first=True), torch.randn(5, T, INPUT)
+    out, _ = rnn(x)
+    assert torch.equal(stream(rnn, x.transpose(0, 1))[-1].state.h[2], out.hidden[2][:, -1])
+    assert out.operations[:, :, 0].eq(Operation.COPY).sum() == 0
 
 
 def test_a_stream_may_go_on_from_a_pass_and_a_pass_from_a_stream() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3).double()
-    x = torch.randn(T, 2, INPUT, dtype=torch.float64)
+    rnn = HMLSTM(INPUT, SIZES, 3)
+    x = torch.randn(T, 2, INPUT)
     out, _ = rnn(x)
     _, state = rnn(x[:4])
-    for t in range(4, 8):
-        state = rnn.step(x[t], state).state
-    rest, _ = rnn(x[8:], state)
-    torch.testing.assert_close(rest.hidden[2], out.hidden[2][8:], rtol=0, atol=1e-12)
+    rest, _ = rnn(x[8:], stream(rnn, x[4:8], state=state)[-1].state)
+    assert torch.equal(rest.hidden[2], out.hidden[2][8:])
 
 
 def test_a_stream_draws_nothing() -> None:
     """While training, too, it is that of eval(): neither boundaries nor what is dropped."""
     rnn = HMLSTM(INPUT, 16, 3, boundary="sample", weight_drop=0.5, dropout=0.5, zoneout=0.3)
     x = torch.randn(9, 3, INPUT)
-
-    def stream() -> list[Tensor]:
-        state, seen = None, []
-        for x_t in x:
-            state = rnn.step(x_t, state).state
-            seen += [*state.h, *state.c, state.z]
-        return seen
-
-    drawn, again, whole = stream(), stream(), rnn.eval()(x)[1]
-    assert all(map(torch.equal, drawn, again))
-    assert all(map(torch.equal, drawn, stream()))
-    torch.testing.assert_close(drawn[-3:], [*whole.c[1:], whole.z])
-
-
-PRODUCTS = {getattr(torch.ops.aten, name) for name in ("mm", "addmm", "linear", "mv", "addmv", "dot")}
-
-
-class Touched(TorchDispatchMode):
-    """Which layers' parameters any operation reads, and how many matrix products run."""
-
-    def __init__(self, rnn: HMLSTM) -> None:
-        super().__init__()
-        self.layer_of = {a.data_ptr(): l for l, w in enumerate(rnn.layers()) for a in w if a is not None}
-        self.layers: set[int] = set()
-        self.products = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for a in tree_leaves((args, kwargs)):
-            if isinstance(a, Tensor) and a.untyped_storage().data_ptr() in self.layer_of:
-                self.layers.add(self.layer_of[a.untyped_storage().data_ptr()])
-        self.products += func.overloadpacket in PRODUCTS
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
-def test_a_layer_that_copies_does_no_work(layer_norm: bool, on_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)  # all products are torch's, and counted
-    rnn = HMLSTM(INPUT, (8, 8, 8, 8), 4, layer_norm=layer_norm, on_copy=on_copy)
-    state = rnn.step(torch.randn(1, INPUT)).state
-    copies = 0
-    for _ in range(40):
-        z_before = state.z[0].bool().tolist()
-        with Touched(rnn) as touched:
-            step = rnn.step(torch.randn(1, INPUT), state)
-        state = step.state
-        changed = step.changed[0].tolist()
-        copies += changed.count(False)
-        assert touched.layers == {l for l, moved in enumerate(changed) if moved}
-        # per layer that moves: U·h, V·h after a boundary, W·h at one below; its detector's U·h for a COPY to come is
-        # NumPy's
-        z_now = [True, *state.z[0].bool().tolist()]
-        assert touched.products == sum(changed) + sum(z_before) + sum(z_now)
-    assert copies > 20
-
-
-def test_a_step_that_only_the_first_layer_takes_costs_two_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_layer, "by_einsum", lambda _: False)  # all products are torch's, and counted
-    rnn = HMLSTM(INPUT, 8, 3)
-    with torch.no_grad():
-        for b in list(rnn.b)[:2]:
-            b[-1] = -100  # no detector ever fires
-    state = rnn.step(torch.randn(1, INPUT)).state
-    with Touched(rnn) as touched:
-        rnn.step(torch.randn(1, INPUT), state)
-    assert (touched.products, touched.layers) == (2, {0})
+    ends = [stream(rnn, x)[-1].state, stream(rnn, x)[-1].state, rnn.eval()(x)[1]]
+    for end in ends[1:]:
+        assert all(map(torch.equal, (*end.h, *end.c, end.z), (*ends[0].h, *ends[0].c, ends[0].z)))
 
 
 def test_bad_input_is_named() -> None:
     rnn = HMLSTM(INPUT, SIZES, 3)
-    with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(3, 2\)$"):
-        rnn.step(torch.zeros(3, 2))
-    with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(4,\); for one sequence, add"):
-        rnn.step(torch.zeros(4))
-    with pytest.raises(InputError, match=r"^state.z must have shape \(3, 2\); got \(2, 2\)$"):
+    later = stream(rnn, torch.randn(2, 3, INPUT))[-1].state
+    for state in (None, later):  # at the start of a stream and in it
+        with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(3, 2\)"):
+            rnn.step(torch.zeros(3, 2), state)
+        with pytest.raises(InputError, match=r"^x must have shape \(B, 4\); got \(4,\)"):
+            rnn.step(torch.zeros(4), state)
+        with pytest.raises(InputError, match=r"^x must be a tensor; got list"):
+            rnn.step([0.0] * 4, state)
+        with pytest.raises(InputError, match=r"^x .*nan"):
+            rnn.step(torch.full((3, 4), torch.nan), state)
+        with pytest.raises(InputError, match=r"^x .*1e\+?3[0-9]"):
+            rnn.step(torch.full((3, 4), 1e33), state)
+        with pytest.raises(InputError, match=r"^boundaries .*\(3, 2\)"):
+            rnn.step(torch.zeros(3, 4), state, torch.zeros(3, 1))
+        with pytest.raises(InputError, match=r"^boundaries .*7"):
+            rnn.step(torch.zeros(3, 4), state, torch.full((3, 2), 7.0))
+    with pytest.raises(InputError, match=r"^state.z must have shape \(3, 2\); got \(2, 2\)"):
         rnn.step(torch.zeros(3, 4), rnn.initial_state(3)._replace(z=torch.zeros(2, 2)))
-    with pytest.raises(InputError, match=r"^x must be a tensor; got list$"):
-        rnn.step([0.0] * 4)
-
-
-@pytest.mark.parametrize(
-    "change", ["another h", "h in place", "in inference mode", "weights in place", "other weights"]
-)
-def test_what_is_remembered_is_not_believed_after_a_change(change: str) -> None:
-    """A middle layer that copies: its detector reads h and weights as they are now."""
-    rnn = HMLSTM(INPUT, SIZES, 3, on_copy="evaluate").double().requires_grad_(False)
-    copying = torch.zeros(1, 2, dtype=torch.float64)
-    x = torch.randn(1, INPUT, dtype=torch.float64)
-    with torch.inference_mode(change == "in inference mode"):
-        state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
-        state = rnn.step(x, state, copying).state
-        if change == "in inference mode":
-            state.h[1].add_(0.3)
-    if change == "another h":
-        state = state._replace(h=(state.h[0], state.h[1] + 0.3, state.h[2]))
-    elif change == "h in place":
-        state.h[1].add_(0.3)
-    elif change == "weights in place":
-        rnn.U[1].add_(0.3)
-    elif change == "other weights":
-        rnn.U[1] = torch.nn.Parameter(rnn.U[1] + 0.3, requires_grad=False)
-    found = rnn.step(x, state, copying)
-    assert not found.changed[:, 1].any()
-    wanted = rnn.step(x, State(*state), copying)
-    torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=0)
+    with pytest.raises(InputError, match="state"):
+        rnn.step(torch.zeros(2, 4), later)
 
 
 class Scaled(torch.nn.Module):
@@ -217,45 +127,108 @@ class Scaled(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.k = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+        self.k = torch.nn.Parameter(torch.tensor(1.0))
 
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+    def forward(self, weight: Tensor) -> Tensor:
         return self.k * weight
 
 
-def test_what_is_remembered_of_a_computed_weight_is_not_believed() -> None:
-    """Its memory is used again, so that another one lies at the same place."""
-    copying = torch.zeros(1, 2, dtype=torch.float64)
-    x = torch.randn(1, INPUT, dtype=torch.float64)
-    for _ in range(20):
-        rnn = HMLSTM(INPUT, (6, 64, 4), 3).double().requires_grad_(False)
-        parametrize.register_parametrization(rnn.U, "1", Scaled())
-        state = rnn.step(x, None, torch.ones_like(copying)).state._replace(z=copying)
-        state = rnn.step(x, state, copying).state
-        with torch.no_grad():
-            rnn.U.parametrizations["1"][0].k.mul_(-50)  # type: ignore[index, union-attr, operator]
-        found, wanted = (rnn.step(x, given, copying) for given in (state, state.detach()))
-        torch.testing.assert_close(found.probabilities, wanted.probabilities, rtol=0, atol=0)
+def replace_a_weight(rnn: HMLSTM) -> None:
+    rnn.U[1] = torch.nn.Parameter(rnn.U[1] + 0.3, requires_grad=False)
 
 
-def test_a_copy_of_a_streamed_state() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3)
-    x = torch.randn(1, INPUT)
-    state = rnn.step(x).state
-    for copied in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
-        torch.testing.assert_close(tuple(rnn.step(x, copied).state), tuple(rnn.step(x, state).state))
+CHANGES: dict[str, Callable[[HMLSTM], object]] = {
+    "a weight": lambda rnn: rnn.U[0].neg_(),
+    "a gain": lambda rnn: rnn.gain_c[0].add_(0.3),
+    "the detector's hidden layer": lambda rnn: rnn.d2[0].sub_(0.3),
+    "another weight": replace_a_weight,
+    "a loaded weight": lambda rnn: rnn.load_state_dict({name: a + 0.3 for name, a in rnn.state_dict().items()}),
+    "the slope": lambda rnn: setattr(rnn, "slope", 3.0),
+    "what a weight is computed from": lambda rnn: rnn.U.parametrizations["0"][0].k.mul_(-3),  # type: ignore[union-attr]
+    "flush": lambda rnn: setattr(rnn, "flush", False),
+    "zoneout": lambda rnn: setattr(rnn, "zoneout", 0.5),
+    "the engine": lambda rnn: setattr(rnn, "engine", "reference"),
+}
 
 
-def test_a_streamed_state_has_the_parts_of_any_state() -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3)
-    h, c, z, pending = rnn.step(torch.randn(1, INPUT)).state
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_of_the_network_is_noticed(what: str) -> None:
+    rnn = HMLSTM(INPUT, SIZES, 3, layer_norm=True, detector_hidden=3).requires_grad_(False)
+    rnn.slope = 0.1  # in the linear range, where every change is seen
+    if what == "what a weight is computed from":
+        parametrize.register_parametrization(rnn.U, "0", Scaled())
+    x, ones = torch.randn(3, 2, INPUT), torch.ones(3, 2, 2)
+    state = stream(rnn, x, ones)[-1].state
+    before = rnn.step(x[0], state)
+    with torch.no_grad():
+        CHANGES[what](rnn)
+    found, wanted = rnn.step(x[0], state), rnn.step(x[0], state.detach())
+    pairs = [*zip(found.state.h, wanted.state.h), (found.probabilities, wanted.probabilities)]
+    torch.testing.assert_close(*zip(*pairs), rtol=0, atol=0 if what != "the engine" else 1e-6)
+    changed = not all(map(torch.equal, (*found.state.h, found.probabilities), (*before.state.h, before.probabilities)))
+    assert changed or what == "the engine"
+
+
+@pytest.mark.parametrize("what", ["h in place", "h in inference mode", "another h", "another z", "another network"])
+def test_a_change_of_the_state_is_noticed(what: str) -> None:
+    rnn, other = (HMLSTM(INPUT, SIZES, 3).requires_grad_(False) for _ in range(2))
+    x = torch.randn(3, 2, INPUT)
+    with torch.inference_mode(what == "h in inference mode"):
+        state = stream(rnn, x)[-1].state
+        if what.startswith("h in"):
+            state.h[1].add_(0.3)
+    if what.startswith("another h"):
+        state = state._replace(h=(state.h[0], state.h[1] + 0.3, state.h[2]))
+    elif what == "another z":
+        state = state._replace(z=1 - state.z)
+    elif what == "another network":
+        rnn = other
+    found, wanted = rnn.step(x[0], state), rnn.step(x[0], state.detach())
+    assert all(map(torch.equal, (*found.state.h, found.probabilities), (*wanted.state.h, wanted.probabilities)))
+
+
+def test_a_state_may_be_copied_pickled_saved_and_taken_apart() -> None:
+    rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(2, 1, INPUT)
+    state = stream(rnn, x)[-1].state
+    wanted = rnn.step(x[0], state).state
+    for copied in (copy.deepcopy(state), pickle.loads(pickle.dumps(state)), state.detach(), State(*state)):
+        assert type(copied) is State
+        assert all(map(torch.equal, rnn.step(x[0], copied).state.h, wanted.h))
+    h, c, z, pending = state
     assert (len(h), len(c), z.shape, pending) == (3, 3, (1, 2), None)
 
 
-@pytest.mark.parametrize("value", [0.4, 0.7])
-def test_real_boundaries_are_the_same_for_one_sequence_and_for_more(value: float) -> None:
-    rnn = HMLSTM(INPUT, SIZES, 3)
-    x = torch.randn(1, INPUT)
-    one, two = (rnn.step(x.repeat(B, 1), None, torch.full((B, 2), value)).state for B in (1, 2))
-    torch.testing.assert_close(one.z, two.z[:1])
-    torch.testing.assert_close(one.h, tuple(h[:1] for h in two.h))
+def test_threads_may_go_on_from_one_state() -> None:
+    rnn, x = HMLSTM(16, 64, 3), torch.randn(64, 1, 16)
+    state = stream(rnn, x[:2])[-1].state
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda x_t: rnn.step(x_t, state), x))
+    for step, x_t in zip(found, x):
+        assert torch.equal(step.state.h[2], rnn.step(x_t, state.detach()).state.h[2])
+
+
+def test_a_transformed_step_goes_on_from_a_plain_one() -> None:
+    rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(7, 2, INPUT)
+    state = stream(rnn, x[:2])[-1].state
+    mapped = torch.func.vmap(lambda x_t: rnn.step(x_t, state).state.h[2])(x)
+    torch.testing.assert_close(mapped, torch.stack([rnn.step(x_t, state).state.h[2] for x_t in x]))
+
+
+def test_real_boundaries_are_those_of_the_reference() -> None:
+    rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(3, 2, INPUT)
+    for value in (0.4, 0.7):
+        found = stream(rnn, x, torch.full((3, 2, 2), value))[-1].state
+        exact = reference.hmlstm(
+            x, rnn.layers(), rnn.initial_state(2), rnn.options(), boundaries=torch.full((3, 2, 2), value)
+        )
+        torch.testing.assert_close(found.h, exact.state.h)
+        torch.testing.assert_close(found.z, exact.state.z)
+
+
+def test_what_a_state_remembers_is_not_of_other_settings() -> None:
+    """A pass with other options, as analysis makes it, goes on from a step's state."""
+    rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(3, 2, INPUT)
+    state = stream(rnn, x)[-1].state
+    options = dataclasses.replace(rnn.options(), flush=False)
+    found, wanted = (hmlstm(x, rnn.layers(), given, options) for given in (state, state.detach()))
+    torch.testing.assert_close(found.hidden, wanted.hidden)

@@ -172,7 +172,7 @@ from hmrnn.cli import main as cli
 assert cli.run(["segment", "The river flows."]) == cli.run(["score", "The river flows."]) == 0
 assert cli.run(["generate", "The river", "--length", "5"]) == 0
 import hmrnn, hmrnn.plots.curves, hmrnn.plots.save, hmrnn.plots.text, torch
-for engine in ("auto", "sparse"):  # batches, with gradients and without
+for engine in ("auto", "reference"):  # with gradients and without
     rnn = hmrnn.HMLSTM(3, 4, engine=engine)
     rnn(torch.zeros(2, 2, 3))[0].hidden[2].sum().backward()
     rnn.requires_grad_(False)(torch.zeros(2, 2, 3))
