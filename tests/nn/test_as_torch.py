@@ -12,7 +12,6 @@ import torch
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
@@ -21,7 +20,7 @@ from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 
 LATER = [PeepholeLSTM, SkipRNN, EchoStateNetwork, TimeDelayNetwork, OutputRNN]
-NETWORKS = [HMLSTM, LSTM, GRU, LayerNormLSTM, ClockworkRNN, LeakyRNN, *LATER]
+NETWORKS = [HMLSTM, LSTM, GRU, ClockworkRNN, LeakyRNN, *LATER]
 every_network = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.__name__)
 
 

@@ -17,7 +17,6 @@ import hmrnn
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops import reference
@@ -162,7 +161,7 @@ def test_nan_that_nobody_looked_for_stays_visible(way: str) -> None:
 
 @on_every_device
 def test_symbols_are_rows_of_the_embedding(device: str) -> None:
-    for rnn in (hmrnn.HMLSTM(3, 4, 3), LayerNormLSTM(3, 4, 2), LSTM(3, 4, 2)):
+    for rnn in (hmrnn.HMLSTM(3, 4, 3), LSTM(3, 4, 2, layer_norm=True), LSTM(3, 4, 2)):
         rnn.to(device).check_values = device != "cpu"
         table = torch.randn(7, 3, device=device)
         for wrong in (-1, 7, 2**40):
@@ -206,7 +205,7 @@ def test_a_cell_names_what_it_cannot_read(layer_norm: bool, value: float, device
 BASELINES: dict[str, Callable[[], Baseline]] = {
     "lstm": lambda: LSTM(6, 8, 2),
     "gru": lambda: GRU(6, 8, 2),
-    "ln-lstm": lambda: LayerNormLSTM(6, 8, 2),
+    "ln-lstm": lambda: LSTM(6, 8, 2, layer_norm=True),
     "cw-rnn": lambda: ClockworkRNN(6, 8, 2),
     "ln-cw-rnn": lambda: ClockworkRNN(6, 8, 2, layer_norm=True),
     "leaky": lambda: LeakyRNN(6, 8, 2),

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from hmrnn import HMLSTM, HMLSTMCell, InputError, State
+from hmrnn import HMLSTM, HMLSTMCell, InputError, State, nn
 from hmrnn.nn import ReadOut, SequenceReadOut
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.ops import ENGINES
@@ -131,7 +130,7 @@ def test_bad_construction_is_named(arguments: dict[str, Any], message: str) -> N
 
 WITH_SWITCHES: dict[type, tuple[Any, ...]] = {
     HMLSTM: (5, 4), HMLSTMCell: (5, 4), ClockworkRNN: (5, 4), PeepholeLSTM: (5, 4),
-    LayerNormLSTM: (5, 4), ReadOut: ([4], 2), SequenceReadOut: ([4], 2),
+    LSTM: (5, 4), nn.LSTM: (5, 4), ReadOut: ([4], 2), SequenceReadOut: ([4], 2),
 }  # fmt: skip
 
 

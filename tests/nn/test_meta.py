@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
@@ -47,7 +46,7 @@ def test_a_cell() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [LSTM, GRU, LayerNormLSTM, LeakyRNN, SkipRNN, TimeDelayNetwork, PeepholeLSTM, OutputRNN, EchoStateNetwork]
+    "kind", [LSTM, GRU, LeakyRNN, SkipRNN, TimeDelayNetwork, PeepholeLSTM, OutputRNN, EchoStateNetwork]
 )
 def test_baselines(kind: Any) -> None:
     rnn = kind(INPUT, SIZES, 2).to("meta")

@@ -21,7 +21,6 @@ from hmrnn.inference.read import Reader
 from hmrnn.inference.segment import segment_many
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
@@ -36,7 +35,7 @@ from hmrnn.training.trainer import Trainer
 KINDS = {
     "hm-lstm": hmrnn.HMLSTM,
     "lstm": LSTM,
-    "ln-lstm": LayerNormLSTM,
+    "ln-lstm": LSTM,
     "gru": GRU,
     "cw-rnn": ClockworkRNN,
     "leaky": LeakyRNN,

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import hmrnn
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.bidirectional import Bidirectional
@@ -92,10 +93,9 @@ def test_two_way_baseline_is_torchs_bidirectional_lstm() -> None:
     torch.manual_seed(0)
     one = Bidirectional(LSTM(4, 5, 1), LSTM(4, 5, 1))
     torch_lstm = nn.LSTM(4, 5, bidirectional=True)
-    with torch.no_grad():
-        for mine, suffix in ((one.ahead, "_l0"), (one.back, "_l0_reverse")):
-            for name, weight in mine.layers[0].named_parameters():  # type: ignore[union-attr, operator]
-                weight.copy_(getattr(torch_lstm, name.replace("_l0", suffix)))
+    weights = hmrnn.nn.LSTM.from_torch(torch_lstm).state_dict()
+    for k, mine in enumerate((one.ahead, one.back)):
+        mine.load_state_dict({f"layers.0.{name}.0": weights[f"{name}.{k}"] for name in ("U", "W", "b")})
     x = torch.randn(7, 3, 4)
     out, _ = one(x, None, LENGTHS)
     packed = nn.utils.rnn.pack_padded_sequence(x, LENGTHS)

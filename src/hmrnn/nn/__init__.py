@@ -10,6 +10,7 @@ from hmrnn.nn.bidirectional import Bidirectional as Bidirectional
 from hmrnn.nn.bidirectional import Stack as Stack
 from hmrnn.nn.bidirectional import States as States
 from hmrnn.nn.heads import ReadOut as ReadOut
+from hmrnn.nn.lstm import LSTM as LSTM
 from hmrnn.nn.rates import rate_loss as rate_loss
 from hmrnn.nn.rates import start_at_rates as start_at_rates
 from hmrnn.nn.readouts import SegmentStates as SegmentStates

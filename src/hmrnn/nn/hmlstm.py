@@ -16,7 +16,7 @@ from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
-from hmrnn.nn.weights import RECURRENT_GAIN, Sloped, gate_blocks, new_weights, reset, shown_options
+from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
@@ -116,8 +116,6 @@ class HMLSTM(Sloped):
         ([(50, 4, 20), (50, 4, 20), (50, 4, 20)], (50, 4, 2))
     """
 
-    _recurrent_gain = RECURRENT_GAIN
-
     def __init__(
         self,
         input_size: int,
@@ -199,7 +197,7 @@ class HMLSTM(Sloped):
         """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
         self._reset_schedules()
         for w in self.layers():
-            reset(w, self._recurrent_gain)
+            reset(w)
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:

@@ -10,7 +10,6 @@ from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
 from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
@@ -24,7 +23,7 @@ from hmrnn.nn.hmlstm import HMLSTM
 RNN: TypeAlias = HMLSTM | Baseline
 BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
     "lstm": (LSTM, ()),
-    "ln-lstm": (LayerNormLSTM, ()),
+    "ln-lstm": (partial(LSTM, layer_norm=True), ()),
     "gru": (GRU, ()),
     "cw-rnn": (ClockworkRNN, ("modules", "layer_norm")),
     "leaky": (LeakyRNN, ("time_constant",)),

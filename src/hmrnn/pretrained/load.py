@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.layer_norm_lstm import LayerNormLSTM
+from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.pretrained import bundled
@@ -110,7 +110,7 @@ def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | Handwri
     """The network that a checkpoint describes, without its weights."""
     network = make_model(saved.config, saved.reads, engine)
     for rnn in getattr(network.rnn, "directions", (network.rnn,)):
-        if isinstance(rnn, HMLSTM | LayerNormLSTM):
+        if isinstance(rnn, HMLSTM | LSTM):
             rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
     return network
 

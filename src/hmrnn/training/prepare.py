@@ -9,7 +9,8 @@ from torch import nn
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import hmlstms
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.lstm import LSTM
 from hmrnn.training import detectors
 
 
@@ -39,7 +40,7 @@ def prepare(model: Any, config: Config) -> None:
 @torch.no_grad()
 def start_gains(model: nn.Module, gain: float) -> None:
     """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
-    for module in hmlstms(model):
-        if module.layer_norm:
-            for parameter in (*module.gain_U, *module.gain_V):
+    for module in model.modules():
+        if isinstance(module, HMLSTM | LSTM):
+            for parameter in (*getattr(module, "gain_U", ()), *getattr(module, "gain_V", ())):
                 parameter.fill_(gain)

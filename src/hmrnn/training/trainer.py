@@ -16,7 +16,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.data.conditions import fitted
 from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import hmlstms
+from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
@@ -88,9 +88,10 @@ class Trainer:
 
     def _chosen_engine(self) -> str:
         batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)
-        for rnn in hmlstms(self.model):
+        rnn = getattr(self.model.rnn, "directions", (self.model.rnn,))[0]
+        if isinstance(rnn, HMLSTM):
             return choose_engine(rnn.engine, self.device, rnn.options(), batch=batch, sizes=rnn.hidden_sizes)
-        return "torch"
+        return str(rnn.engine)
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         """That of the settings; on a GPU its step can be captured and does nothing while ``found_inf`` is 1."""
