@@ -1,7 +1,7 @@
 """Figures of the documents that belong to no table of results, measured again on this machine, on one CPU core.
 
     python benchmarks/claims.py                # all of them, in about two minutes
-    python benchmarks/claims.py small-layers   # one
+    python benchmarks/claims.py sixteen-bits   # one
 
 Each becomes a line of ``results/claims.jsonl`` with hardware, versions, commit and date.
 """
@@ -10,65 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 import hmrnn
-from hmrnn.cli.measure import environment, without_onednn
+from hmrnn.cli.bench import environment
 
 ROOT = Path(__file__).parents[1]
 INTO = ROOT / "results" / "claims.jsonl"
 LAYERS = 3
-
-
-def small_layers() -> list[dict[str, Any]]:
-    """Forward and backward over 100 steps with fresh weights, as times the time of nn.LSTM; medians of ten turns."""
-    rows = []
-    for batch, hidden in ((16, 64), (16, 128), (32, 256)):
-        for layer_norm in (False, True):
-            torch.manual_seed(0)
-            x = torch.randn(100, batch, hidden)
-            ours = hmrnn.HMLSTM(hidden, hidden, num_layers=LAYERS, layer_norm=layer_norm)
-            theirs = nn.LSTM(hidden, hidden, num_layers=LAYERS)
-
-            def plain(theirs: nn.LSTM = theirs, x: Tensor = x) -> None:
-                theirs(x)[0].sum().backward()
-
-            subjects: dict[str, Callable[[], Any]] = {
-                "hmrnn": lambda ours=ours, x=x: ours(x)[0].hidden[-1].sum().backward(),
-                "nn.LSTM": plain,
-                "nn.LSTM without oneDNN": without_onednn(plain),
-            }
-            times = in_turn(subjects, 10)
-            rows.append(
-                {
-                    "batch": batch,
-                    "units": hidden,
-                    "layer norm": layer_norm,
-                    "rates": ours(x)[0].boundaries.mean((0, 1)).tolist(),
-                    "times nn.LSTM": times["hmrnn"] / times["nn.LSTM"],
-                    "times nn.LSTM without oneDNN": times["hmrnn"] / times["nn.LSTM without oneDNN"],
-                    "milliseconds": {name: 1000 * seconds for name, seconds in times.items()},
-                }
-            )
-    return rows
-
-
-def in_turn(subjects: dict[str, Callable[[], Any]], turns: int) -> dict[str, float]:
-    """The median of the seconds that each takes; the first turn does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in subjects}
-    for _ in range(turns + 1):
-        for name, work in subjects.items():
-            began = time.perf_counter()
-            work()
-            taken[name].append(time.perf_counter() - began)
-    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
 
 
 def sixteen_bits() -> list[dict[str, Any]]:
@@ -110,7 +62,6 @@ def gradient_norms() -> list[dict[str, Any]]:
 
 
 CLAIMS = {
-    "small-layers": small_layers,
     "sixteen-bits": sixteen_bits,
     "gradient-norms": gradient_norms,
 }

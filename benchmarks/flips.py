@@ -32,7 +32,7 @@ from rich.console import Console
 from torch import Tensor
 
 from hmrnn import InputError, ops
-from hmrnn.cli import measure as bench
+from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
 from hmrnn.data.text.corpus import load_corpus
 from hmrnn.nn.hmlstm import HMLSTM
@@ -44,6 +44,7 @@ ENGINES = {
     "cuda": {"float32": "cuda", "tf32": "cuda", "bf16": "cuda"},
 }
 """By device: precisions, and the engine that runs them."""
+INPUT = 128
 
 
 @dataclasses.dataclass
@@ -114,8 +115,8 @@ def problems(args: argparse.Namespace) -> Iterator[Problem]:
     for norm in (False, True):
         for draw in range(args.draws):
             torch.manual_seed(draw)
-            fresh = HMLSTM(bench.INPUT, args.hidden, bench.LAYERS, layer_norm=norm)
-            x = torch.randn(args.steps, args.batch, bench.INPUT)
+            fresh = HMLSTM(INPUT, args.hidden, bench.LAYERS, layer_norm=norm)
+            x = torch.randn(args.steps, args.batch, INPUT)
             yield Problem("fresh, layer norm" if norm else "fresh", fresh.to(args.device), x.to(args.device))
     for directory, model in zip(args.model, models):
         rnn, valid, size = model.network.rnn, load_corpus(model.config.data).valid, args.steps * args.batch

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from hmrnn.cli import measure as bench
+from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
 from hmrnn.config import ModelConfig
 from hmrnn.inference.evaluate import evaluate

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from hmrnn.cli.measure import commit
+from hmrnn.cli.bench import commit
 from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
 from hmrnn.data import load_corpus
 from hmrnn.errors import InputError

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hmrnn.cli import measure as bench
+from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
 
 TEXT = Path(__file__).parents[1] / "tests" / "held_out.txt"

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import torch
 
-from hmrnn.cli import measure as bench
+from hmrnn.cli import bench
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State
 
 RATES = (0.19, 0.045)
+INPUT = 128
 LSTMS = [256, 384, 512, 768, 1024]
 HIERARCHIES = [(384, 512, 512), (576, 768, 768), (768, 1024, 1024), (960, 1280, 1280)]
 
@@ -34,14 +35,14 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(bench.SEED)
-    x = torch.randn(args.steps, 1, bench.INPUT)
-    z = bench.forced_boundaries(bench.Case(1, 1, args.steps), RATES)
+    x = torch.randn(args.steps, 1, INPUT)
+    z = bench.forced_boundaries(bench.Size(1, 1, args.steps, INPUT), RATES)
     # a layer of an LN-LSTM is an HM-LSTM of one layer: both networks run the same code
     networks: dict[str, list[HMLSTM]] = {}
     for H in LSTMS:
-        networks[f"LN-LSTM 3x{H}"] = [HMLSTM(size, H, 1, layer_norm=True) for size in (bench.INPUT, H, H)]
+        networks[f"LN-LSTM 3x{H}"] = [HMLSTM(size, H, 1, layer_norm=True) for size in (INPUT, H, H)]
     for sizes in HIERARCHIES:
-        whole = HMLSTM(bench.INPUT, sizes, 3, layer_norm=True, flush=False, top_down="pending")
+        whole = HMLSTM(INPUT, sizes, 3, layer_norm=True, flush=False, top_down="pending")
         networks[f"LN-HM-LSTM {'/'.join(map(str, sizes))}"] = [whole]
 
     def stream(name: str, steps: int) -> float:

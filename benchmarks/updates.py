@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
 from reproduce import command  # the rows that results/ has are trained with these flags
 from table_rows import TABLES
 
+from hmrnn.cli.bench import commit, hardware
 from hmrnn.cli.main import run as hmrnn
-from hmrnn.cli.measure import commit, hardware
 
 LSTMS = [("enwik8-frontier", f"ln-lstm-{size}") for size in (256, 384, 512, 768, 1024)]
 HIERARCHIES = [("enwik8-frontier", "hm-384"), ("enwik8-frontier", "hm-576"), ("enwik8-cell", "pending")]

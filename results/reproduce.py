@@ -30,7 +30,7 @@ import torch
 from table import Run, figure
 from table_rows import TABLES, Row, Table
 
-from hmrnn.cli.measure import commit, hardware
+from hmrnn.cli.bench import commit, hardware
 
 HERE = Path(__file__).parent
 LOCK = threading.Lock()

@@ -51,7 +51,7 @@ wrong = ("nonsense", "train no", "train ptb --bogus", "train ptb --train.epochs 
          "segment -m no abc", "segment two words", "score --file no", "generate -m no",
          "evaluate -m english-small --plain", "evaluate -m english-small --file no", "segment --stream no --out found",
          "plot abc --file no", "explore -m no", "explore --port 99999", "export -m no --out new", "data no",
-         "bench --sizes 3")
+         "bench --threads 0")
 for arguments in (*right, *map(str.split, wrong)):
     try:
         main(arguments)

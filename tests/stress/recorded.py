@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hmrnn.cli import measure as bench
+from hmrnn.cli import bench
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,94 +1,277 @@
-"""``hmrnn bench``: measure, print a table per case and mode, and write the tables, a JSON file and a plot."""
+"""``hmrnn bench``: how fast the networks train and step on this machine, beside ``torch.nn.LSTM``.
+
+Boundaries are forced at given rates, so that the results do not depend on what a random network detects; their gradient
+still reaches the detectors, as in training.
+"""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import dataclasses
 import json
+import os
+import platform
+import subprocess
 import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
+from torch import Tensor, nn
 
-from hmrnn.cli import measure
+from hmrnn import __version__, ops
 from hmrnn.cli.arguments import BenchArguments
 from hmrnn.cli.display import print_table
-from hmrnn.cli.measure import Case, Measurement
-from hmrnn.plots.curves import bars
-from hmrnn.plots.save import save_figure
+from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.lstm import LSTM, engine_of
+from hmrnn.ops.cuda.captures import capturing
 from hmrnn.utils.devices import choose_device
 
-SIZES = {"cpu": [(32, 64), (32, 128), (64, 512)], "cuda": [(64, 512), (128, 1024), (512, 1024)]}
-STREAMED = [128, 512, 1024]
-"""Hidden sizes of the mode stream, if no sizes are given."""
-UNITS = {"train": "training step, ms", "forward": "forward, ms", "stream": "one symbol, batch 1, ms"}
+RATES = (0.21, 0.036)
+"""Boundary rates of z¹ and z²; every boundary of level 2 is also one of level 1."""
+LAYERS, SEED = 3, 0
+HELD: dict[str, Any] = {"flush": False, "top_down": "pending", "on_copy": "hold"}
+Work = Callable[[], object]
+
+
+class Size(NamedTuple):
+    """The sizes of a measurement; with T steps and an input of E numbers."""
+
+    hidden: int
+    batch: int
+    steps: int
+    input: int
+
+    def __str__(self) -> str:
+        return f"{LAYERS}×{self.hidden}, {self.batch}×{self.steps}"
+
+
+SIZES = {
+    "cpu": [Size(64, 32, 100, 64), Size(128, 64, 50, 64), Size(256, 32, 100, 128), Size(512, 64, 50, 128)],
+    "cuda": [Size(512, 64, 100, 128), Size(1024, 128, 100, 128), Size(1024, 512, 100, 128)],
+}
+STREAMED = Size(512, 1, 100, 128)
+
+
+class Subject(NamedTuple):
+    """One way to do the work of a column."""
+
+    column: str
+    engine: str
+    work: Work
 
 
 def run(arguments: BenchArguments) -> int:
-    device, out = arguments.device, Path(arguments.out)
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
+    device, before = arguments.device, torch.get_num_threads()
     choose_device(device)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    given = [(int(b), int(h)) for b, h in (size.split("x") for size in arguments.sizes)]
-    norms = [False, True] if arguments.layer_norm else [False]
-    engines = [*(("cuda", "cuda-rows") if device == "cuda" else ("auto",)), "reference"]
-    console = Console(highlight=False, markup=False, record=True, width=None if sys.stdout.isatty() else 100)
-    environment = measure.environment(device)
-    console.print(", ".join(f"{key} {value}" for key, value in environment.items()), soft_wrap=True)
-    found: list[Measurement] = []
-    for mode in arguments.modes:
-        for (batch, hidden), norm in itertools.product(_sizes(given, device, mode), norms):
-            case = Case(batch, hidden, device=device, precision=arguments.precision, layer_norm=norm)
-            part = measure.run(case, mode, arguments.repeats, engines, lambda line: console.print(line, soft_wrap=True))
-            found += part
-            _table(part, console)
-    written = [out.with_name(f"{out.name}{end}") for end in (".txt", ".json", ".png")]
-    written[0].write_text(console.export_text())
-    record: dict[str, Any] = {"environment": environment, "measurements": [m.to_dict() for m in found]}
-    written[1].write_text(json.dumps(record, indent=1) + "\n")
-    save_figure(bars(_ratios(found), "times as fast as the fastest nn.LSTM"), written[2])
-    print(f"wrote {', '.join(map(str, written))}")
+    torch.set_num_threads(arguments.threads)
+    try:
+        about = environment(device) | {"precision": arguments.precision}
+        print(", ".join(f"{name} {value}" for name, value in about.items()))
+        with torch.autocast(device, torch.bfloat16, enabled=arguments.precision == "bf16"):
+            found = {str(size): in_turn(training(size, device), arguments.repeats, device) for size in SIZES[device]}
+            streamed = in_turn(streaming(STREAMED, device), arguments.repeats, device, STREAMED.steps)
+    finally:
+        torch.set_num_threads(before)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 110)
+    print_table("\nms of a training step (times as fast as nn.LSTM)", *_cells(found), console)
+    print_table("\nms of a symbol, one after the other", *_cells({str(STREAMED): streamed}), console)
+    if arguments.out is not None:
+        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
+        record = {"environment": about, "training step": found, "symbol": streamed}
+        Path(arguments.out).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
 
 
-def _sizes(given: list[tuple[int, int]], device: str, mode: str) -> list[tuple[int, int]]:
-    """(B, H) to measure: those given, or the usual ones; the mode stream has a batch of 1."""
-    if mode == "stream":
-        return [(1, hidden) for hidden in dict.fromkeys(h for _, h in given) or STREAMED]
-    return given or SIZES[device]
+def in_turn(subjects: Iterator[Subject], repeats: int, device: str, steps: int = 1) -> dict[str, dict[str, Any]]:
+    """For each column the best of ``repeats`` times, taken in turn, of its fastest subject: ms and engine."""
+    made = list(subjects)
+    for subject in made * (3 if device == "cuda" else 1):  # where a first call compiles, and a second one captures
+        subject.work()
+    times = [[_time(subject.work, device) for subject in made] for _ in range(repeats)]
+    best: dict[str, dict[str, Any]] = {}
+    for subject, taken in zip(made, zip(*times)):
+        found = {"ms": min(taken) / steps, "engine": subject.engine}
+        best[subject.column] = min(found, best.get(subject.column, found), key=lambda one: one["ms"])
+    return {column: one | {"speed": best["nn.LSTM"]["ms"] / one["ms"]} for column, one in best.items()}
 
 
-def _table(part: list[Measurement], console: Console) -> None:
-    lstm = _best_lstm({m.subject: m.median for m in part})
-    rows = [
-        (
-            m.subject,
-            f"{m.median:.2f}",
-            f"{lstm / m.median:.2f}",
-            f"{m.floor_milliseconds:.2f}",
-            f"{m.median / m.floor_milliseconds:.1f}",
-            "-" if m.peak_bytes is None else f"{m.peak_bytes / 2**20:,.0f}",
-        )
-        for m in part
-    ]
-    header = (UNITS[part[0].mode], "median", "x best nn.LSTM", "floor", "x floor", "peak MiB")
-    print_table(f"\n{part[0].case}", header, rows, console)
+def _cells(found: dict[str, dict[str, dict[str, Any]]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows of a table: a row for each network, a column for each size, and which engines ran."""
+    rows = []
+    for name in next(iter(found.values())):
+        cells = [columns[name] for columns in found.values()]
+        ran = dict.fromkeys(cell["engine"] for cell in cells)
+        rows.append((name, *(_shown(**cell) for cell in cells), ", ".join(ran)))
+    return ("layers×units\nsequences×steps", *(size.replace(", ", "\n") for size in found), "engine"), rows
 
 
-def _best_lstm(medians: dict[str, float]) -> float:
-    """The time of the fastest way to run nn.LSTM."""
-    return min(median for subject, median in medians.items() if subject.startswith("nn.LSTM"))
+def _shown(ms: float, speed: float, engine: str) -> str:
+    return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2}f} ({speed:.2f})"
 
 
-def _ratios(found: list[Measurement]) -> dict[str, dict[str, float]]:
-    """Speed relative to the fastest nn.LSTM by case and mode, then by subject."""
-    groups: dict[str, dict[str, float]] = {}
-    for m in found:
-        group = groups.setdefault(f"{UNITS[m.mode].removesuffix(', ms')}\n{m.case}", {})
-        group[m.subject] = m.median
+def training(size: Size, device: str) -> Iterator[Subject]:
+    """A forward and a backward pass of each network."""
+    torch.manual_seed(SEED)
+    x = torch.randn(size.steps, size.batch, size.input, device=device)
+    sizes = (size.input, size.hidden, LAYERS)
+    theirs = nn.LSTM(*sizes, device=device)
+    for engine, way in _ways(device).items():
+        yield Subject("nn.LSTM", engine, way(_step(theirs, partial(_top, theirs, x))))
+    for layer_norm in (False, True):
+        lstm = LSTM(*sizes, layer_norm=layer_norm, device=device)
+        name = f"hmrnn.nn.LSTM{', layer norm' if layer_norm else ''}"
+        yield Subject(name, engine_of("auto", lstm.cells()[0]), _step(lstm, partial(_top, lstm, x)))
+    z = forced_boundaries(size).to(device)
+    cells: dict[str, dict[str, Any]] = {
+        "HM-LSTM": HELD, "HM-LSTM, layer norm": HELD | {"layer_norm": True}, "the paper's cell": {},
+    }  # fmt: skip
+    for name, options in cells.items():
+        rnn = HMLSTM(*sizes, **options, device=device)
+        rnn.rates = RATES
+        chosen = ops.choose_engine("auto", x.device, rnn.options(), x.dtype, size.batch, rnn.hidden_sizes)
+        yield Subject(name, chosen, _step(rnn, partial(_hidden, rnn, x, z)))
+
+
+def _top(lstm: nn.Module, x: Tensor) -> Sequence[Tensor]:
+    return [lstm(x)[0]]
+
+
+def _hidden(rnn: HMLSTM, x: Tensor, z: Tensor) -> Sequence[Tensor]:
+    """h of all layers with forced boundaries, whose gradient goes to the detectors."""
+    options = dataclasses.replace(rnn.options(), straight_through=True)
+    return ops.hmlstm(x, rnn.layers(), rnn.initial_state(x.shape[1]), options, boundaries=z).hidden
+
+
+def _step(network: nn.Module, outputs: Callable[[], Sequence[Tensor]]) -> Work:
+    gradients: list[Tensor] = []
+
+    def work() -> None:
+        for p in network.parameters():
+            p.grad = None
+        made = outputs()
+        gradients[:] = gradients or [torch.randn_like(h) for h in made]
+        torch.autograd.backward(made, gradients)
+
+    return work
+
+
+def streaming(size: Size, device: str) -> Iterator[Subject]:
+    """One symbol after the other, batch 1: nn.LSTM as called, and ``rnn.step``."""
+    torch.manual_seed(SEED)
+    x = torch.randn(size.steps, size.batch, size.input, device=device)
+    lstm = nn.LSTM(size.input, size.hidden, LAYERS, device=device)
+
+    before: list[Any] = [None, None]  # where the next call goes on
+
+    @torch.no_grad()
+    def theirs() -> None:
+        for x_t in x:
+            _, before[0] = lstm(x_t[None], before[0])
+
+    for engine, way in _ways(device, graphs=False).items():
+        yield Subject("nn.LSTM", engine, way(theirs))
+    rnn = HMLSTM(size.input, size.hidden, LAYERS, **HELD, device=device)
+    z = forced_boundaries(size).to(device)
+
+    def ours() -> None:
+        for x_t, z_t in zip(x, z):
+            before[1] = rnn.step(x_t, before[1], boundaries=z_t).state
+
+    yield Subject("rnn.step", ops.choose_engine("auto", x.device, rnn.options(), x.dtype), ours)
+
+
+def forced_boundaries(size: Size, rates: tuple[float, ...] = RATES) -> Tensor:
+    """(T, B, 2): z¹ at its rate, as exactly as whole numbers allow, and z² at its own among the boundaries of z¹."""
+    generator = torch.Generator().manual_seed(SEED)
+    rank = torch.randperm(size.steps * size.batch, generator=generator).view(size.steps, size.batch, 1)
+    counts = torch.tensor([round(rate * rank.numel()) for rate in rates])
+    return (rank < counts).float()
+
+
+def _ways(device: str, graphs: bool = True) -> dict[str, Callable[[Work], Work]]:
+    """The ways to run nn.LSTM, of which the fastest counts: oneDNN is slow on some CPUs."""
+    if device == "cpu":
+        return {"oneDNN": lambda work: work, "no oneDNN": without_onednn}
+    return {"cuDNN": lambda work: work, **({"cuDNN, CUDA graph": captured} if graphs else {})}
+
+
+def without_onednn(work: Work) -> Work:
+    """``work`` with oneDNN switched off."""
+    warnings.filterwarnings("ignore", message="TF32 acceleration")  # a warning of torch about the switch
+
+    def run() -> None:
+        with torch.backends.mkldnn.flags(enabled=False):
+            work()
+
+    return run
+
+
+def captured(work: Work) -> Work:
+    """``work`` as a CUDA graph, captured by the first call and replayed by all others."""
+    graphs: list[torch.cuda.CUDAGraph] = []
+
+    def replay() -> None:
+        if graphs:
+            graphs[0].replay()
+            return
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with capturing(graph):
+            work()
+        graphs.append(graph)
+
+    return replay
+
+
+def _time(work: Work, device: str) -> float:
+    """Milliseconds of one call; with one thread, of the processor's time, which other programs disturb less."""
+    if device == "cuda":
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end)
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    began = clock()
+    work()
+    return 1e3 * (clock() - began)
+
+
+def hardware(device: str) -> str:
+    """The name of this machine in a table."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)"
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Hardware, versions and conditions to record beside a result."""
     return {
-        name: {subject: _best_lstm(group) / median for subject, median in group.items()}
-        for name, group in groups.items()
-    }
+        "hardware": hardware(device), "torch": torch.__version__, "hmrnn": __version__,
+        "python": platform.python_version(), "commit": commit(), "date": time.strftime("%Y-%m-%d"),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }  # fmt: skip
+
+
+def commit() -> str:
+    """The commit of the source: HMRNN_COMMIT if it is set, or that of the git checkout."""
+    if "HMRNN_COMMIT" in os.environ:
+        return os.environ["HMRNN_COMMIT"]
+    here = Path(__file__).parent
+    with contextlib.suppress(FileNotFoundError):  # git is not installed
+        done = subprocess.run(["git", "-C", here, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+        tracked = subprocess.run(["git", "-C", here, "ls-files", "--error-unmatch", __file__], capture_output=True)
+        if done.returncode == tracked.returncode == 0:
+            return done.stdout.strip()
+    return "unknown"

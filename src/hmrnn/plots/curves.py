@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.plots.style import BLUE, GREEN, GREY, ORANGE, PINK, RED, SMALL, new_figure, styled, superscript
+from hmrnn.plots.style import BLUE, GREEN, ORANGE, PINK, RED, new_figure, styled, superscript
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,22 +84,3 @@ def _measure_range(train: list[float], valid: list[float]) -> tuple[float, float
     high = max([float(np.quantile(values, 0.95)), *(value for value in valid if math.isfinite(value))])
     margin = 0.12 * (high - low) or 0.1
     return low - margin, high + margin
-
-
-def bars(groups: dict[str, dict[str, float]], label: str) -> Figure:
-    """Ratios as horizontal bars, one panel per group, with a line at 1."""
-    with styled():
-        figure = new_figure(6.4, 0.5 + sum(0.5 + 0.24 * len(group) for group in groups.values()), layout="constrained")
-        heights = [2 + len(group) for group in groups.values()]
-        panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, (name, group) in zip(panels, groups.items()):
-            names = list(group)
-            colours = [GREY if names[k].startswith("nn.") else BLUE for k in range(len(names))]
-            drawn = axes.barh(names, list(group.values()), color=colours, height=0.7)
-            axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=SMALL)
-            axes.axvline(1, color="black", linewidth=0.6, linestyle=":")
-            axes.invert_yaxis()
-            axes.margins(x=0.12)
-            axes.set_title(name, fontsize=SMALL, loc="left")
-        panels[-1].set_xlabel(label)
-        return figure

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from pathlib import Path
 from typing import Literal
 
 from hmrnn.cli.arguments.base import Arguments
@@ -46,43 +44,32 @@ class DataArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class BenchArguments(Arguments):
-    """Measure this package beside torch.nn.LSTM, interleaved in one run; writes tables, JSON and a plot.
+    """How fast the networks train and step on this machine, beside torch.nn.LSTM, in turn.
 
-    hmrnn bench --modes train --sizes 32x128
+    hmrnn bench
+    hmrnn bench --device cuda --precision bf16 --out runs/bench.json
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to measure."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Arithmetic of the matrix products, in both."""
-    modes: tuple[Literal["train", "forward", "stream"], ...] = ("train", "forward", "stream")
-    """train: forward and backward pass. forward: without a gradient. stream: symbol by symbol, batch 1."""
-    sizes: tuple[str, ...] = option((), "SIZE")
-    """Batch size x hidden size, such as 64x512; if not given, 32x64, 32x128 and 64x512 on a CPU, 64x512, 128x1024 and
-    512x1024 on a GPU. The mode stream uses the hidden sizes alone, 128, 512 and 1024 if not given."""
+    """Arithmetic of the matrix products: bf16 on a GPU, by autocast."""
     repeats: int = 5
-    """Measurements of each, taken in turn; the median is reported."""
-    layer_norm: bool = False
-    """Measure with layer normalisation, too."""
-    threads: int = 0
-    """CPU threads; 0 leaves the choice to PyTorch."""
-    out: str = option("runs/bench", "PATH")
-    """Path of the files to write, without their endings."""
+    """Measurements of each, taken in turn; the best counts."""
+    threads: int = 1
+    """CPU threads. With one the processor's time is measured, with more the time that passes."""
+    out: str | None = option(None, "FILE")
+    """File for the results as JSON."""
 
     def check(self) -> None:
         super().check()
-        for name, least in (("repeats", 1), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{flag(name)} must be at least {least}; got {getattr(self, name)}")
+        for name in ("repeats", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{flag(name)} must be at least 1; got {getattr(self, name)}")
         if self.threads > MOST_THREADS:
             raise InputError(f"--threads must be at most {MOST_THREADS}; got {self.threads}")
-        if not self.modes:
-            raise InputError("--modes needs one or more of train, forward and stream")
-        if not Path(self.out).name:
-            raise InputError(f"--out must be the path of files, without their endings; got {self.out!r}")
-        for size in self.sizes:
-            if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", size):
-                raise InputError(f"--sizes must look like 64x512 (batch size x hidden size); got {size!r}")
+        if self.precision == "bf16" and self.device == "cpu":
+            raise InputError("--precision bf16 is for --device cuda; give both")
 
 
 @dataclasses.dataclass(frozen=True)
