@@ -20,7 +20,7 @@ from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_opti
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
 from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
 from hmrnn.ops.interface import TOP_DOWN, TopDown
-from hmrnn.ops.native import engine as native
+from hmrnn.ops.native import stream
 
 
 class HMLSTM(Sloped):
@@ -334,7 +334,7 @@ class HMLSTM(Sloped):
         settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout, self.engine)
         tensors = self._tensors()
         if state is not None and not self.check_values:
-            found = native.go_on(x, state, boundaries, tensors, settings)
+            found = stream.go_on(x, state, boundaries, tensors, settings)
             if found is not None:
                 return found
         checks.check_input(self, x, None, sequence=False)
@@ -344,7 +344,7 @@ class HMLSTM(Sloped):
         checks.check_values(self, x, state, forced)
         options = self.options()
         made = ops.step(x, self.layers(), state, options, forced, self.engine)
-        return native.flowing(made, tensors, options, settings)
+        return stream.flowing(made, tensors, options, settings)
 
     def extra_repr(self) -> str:
         sizes = self.hidden_sizes
