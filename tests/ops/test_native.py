@@ -26,6 +26,7 @@ from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm, reference
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY
 from hmrnn.ops.interface import TOP_DOWN
 from hmrnn.ops.native import engine as native
+from hmrnn.ops.native import structs
 from hmrnn.ops.native import library
 from literal import random_state, random_weights
 from pairs import FULL
@@ -407,7 +408,7 @@ def test_passes_do_not_add_up_in_memory() -> None:
 
 
 def threaded(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(native, "threads", lambda *given: number)
+    monkeypatch.setattr(structs, "threads", lambda *given: number)
 
 
 @KINDS
@@ -429,8 +430,8 @@ def test_threads_change_nothing_but_the_order_of_sums(case: Case, monkeypatch: p
 def test_how_many_threads_a_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     large = HMLSTM(64, 512, 3, device="meta").layers()
-    assert [native.threads(50, B, large) for B in (1, 7, 8, 16, 64)] == [1, 1, 2, 4, 8]
-    assert native.threads(50, 64, HMLSTM(4, 8, 2).layers()) == 1
+    assert [structs.threads(50, B, large) for B in (1, 7, 8, 16, 64)] == [1, 1, 2, 4, 8]
+    assert structs.threads(50, 64, HMLSTM(4, 8, 2).layers()) == 1
 
 
 def test_passes_at_once_are_those_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
