@@ -68,6 +68,16 @@ def test_finite_in_finite_out(way: str, layer_norm: bool, value: float) -> None:
     assert finite(*out.hidden, *state.h, *state.c)
 
 
+@pytest.mark.parametrize("engine", ["reference", "native"])
+def test_weights_beyond_all_bounds_are_not_hidden(engine: str) -> None:
+    """A training that diverged shows: layer norm of numbers whose squares overflow is NaN."""
+    rnn = hmrnn.HMLSTM(6, 8, 3, layer_norm=True, engine=engine)
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.mul_(1e25)
+    assert rnn(torch.randn(9, 2, 6))[0].hidden[0].isnan().any()
+
+
 def rule(layer_norm: bool, value: float) -> str:
     """What is said of a number that is refused, as a regular expression."""
     limit = r"1e\+15 in size with layer_norm, which squares it" if layer_norm else r"1e\+31 in size"

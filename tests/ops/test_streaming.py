@@ -134,7 +134,7 @@ class Scaled(torch.nn.Module):
 
 
 def replace_a_weight(rnn: HMLSTM) -> None:
-    rnn.U[1] = torch.nn.Parameter(rnn.U[1] + 0.3, requires_grad=False)
+    rnn.U[1] = torch.nn.Parameter(-rnn.U[1], requires_grad=False)
 
 
 CHANGES: dict[str, Callable[[HMLSTM], object]] = {
