@@ -26,8 +26,7 @@ from hmrnn.ops import LayerWeights, Options, Result, Symbols, hmlstm, reference
 from hmrnn.ops.estimators import BOUNDARIES, ON_COPY
 from hmrnn.ops.interface import TOP_DOWN
 from hmrnn.ops.native import engine as native
-from hmrnn.ops.native import structs
-from hmrnn.ops.native import library
+from hmrnn.ops.native import library, structs
 from literal import random_state, random_weights
 from pairs import FULL
 
