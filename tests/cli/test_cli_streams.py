@@ -72,3 +72,14 @@ def test_a_name_that_begins_as_a_home(tmp_path: Path, monkeypatch: pytest.Monkey
     assert tiny.hmrnn("segment", "-m", "model", "--file", "~nobody.txt") == 0
     assert tiny.hmrnn("segment", "-m", "model", "--stream", "~nobody.txt", "--out", "found") == 0
     assert tiny.hmrnn("segment", "-m", "~nobody", "abc") == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_of_torch_wait_without_work_unless_told(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if before is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", before)
+    assert tiny.hmrnn("--version") == 0
+    assert os.environ["OMP_WAIT_POLICY"] == after

@@ -78,6 +78,8 @@ SYSTEM_ERRORS = {
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: status 0, 2 for an error that the user can correct, 130 or 143 after a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # before torch is loaded: its threads would wait for work at full speed, and take the time of those that have some
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     atexit.register(gc.freeze)  # or Python would spend half a second, as it ends, on looking for garbage in torch
     _open_streams()
     try:
