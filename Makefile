@@ -19,7 +19,7 @@ define install
 		echo "the demo will read the Python manual, as its novel could not be installed"; }
 endef
 
-.PHONY: demo test pytest docs stress fuzz lint clean
+.PHONY: demo test pytest sanitize docs stress fuzz lint clean
 
 demo: $(VENV)/installed
 	$(BIN)/hmrnn demo
@@ -29,6 +29,10 @@ test: $(VENV)/installed-test
 
 pytest: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal
+
+# The native library under sanitizers, with cases that the reference agrees with.
+sanitize: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python tests/native/sanitize.py
 
 # The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
 docs: $(VENV)/installed-docs
@@ -52,7 +56,7 @@ fuzz: $(VENV)/installed-test
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check src tests benchmarks hatch_build.py
-	$(BIN)/clang-format --dry-run --Werror $(wildcard src/hmrnn/ops/native/*.h src/hmrnn/ops/native/*.cpp)
+	$(BIN)/clang-format --dry-run --Werror $(wildcard src/hmrnn/ops/native/*.h src/hmrnn/ops/native/*.cpp tests/native/*.cpp)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 

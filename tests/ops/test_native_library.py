@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from hmrnn.errors import Note
+from hmrnn.errors import InputError, Note
+from hmrnn.ops import Options, choose_engine
 from hmrnn.ops.native import build, library
 
 X86 = pytest.mark.skipif(build.MACHINE != "x86_64", reason="only x86-64 has several levels")
@@ -195,3 +197,11 @@ def test_a_compiler_is_required_only_where_there_is_none(
 
 def test_no_compiler_is_required_where_there_is_one(sources: Path) -> None:
     assert build.requirements() == []
+
+
+def test_without_it_the_reference_runs(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HMRNN_NATIVE", "off")
+    reload()
+    assert choose_engine("auto", torch.device("cpu"), Options()) == "reference"
+    with pytest.raises(InputError, match="HMRNN_NATIVE"):
+        choose_engine("native", torch.device("cpu"), Options())

@@ -26,7 +26,8 @@ Moments<T> moments(const T *s, int n) {
             for (int i = 0; i < lanes; i++) variance += d[i] * d[i];
     });
     variance += sum<T>(squares);
-    result.scale = 1 / std::sqrt(variance / n + T(1e-5)) + (variance - variance);  // NaN if a square overflowed
+    result.scale = 1 / std::sqrt(variance / n + T(1e-5)) +
+                   (variance - variance);  // NaN if a square overflowed
     return result;
 }
 

@@ -77,21 +77,6 @@ int guarded(F f) {
 
 EXPORT int hm_version() { return 1; }
 
-// 0: any machine; 1: AVX2; 2: AVX-512.
-EXPORT int hm_level() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512cd"))
-        return 2;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi2"))
-        return 1;
-#endif
-    return 0;
-}
-
 // Room for the packed matrices of a network whose weights stay as they are.
 EXPORT Held *hm_weights(int doubles) {
     Held *made = nullptr;

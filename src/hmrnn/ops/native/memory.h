@@ -9,7 +9,10 @@
 
 namespace hm {
 
-constexpr size_t SLAB = size_t(1) << 20;
+#ifndef SLAB_BYTES  // make sanitize has small ones, to find reads past their ends
+#define SLAB_BYTES (1 << 20)
+#endif
+constexpr size_t SLAB = SLAB_BYTES;
 constexpr size_t KEPT = 384;  // slabs that are kept for later calls
 
 class Slabs {

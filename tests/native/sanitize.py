@@ -1,0 +1,228 @@
+"""Replays calls of the native library under AddressSanitizer, UBSan and ThreadSanitizer: ``make sanitize``.
+
+Each case runs in the native engine and in the reference, which must agree. The calls of the library are recorded with
+all memory that they read and write, and ``replay.cpp``, compiled together with the library, makes them again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from against_reference import Case, Values, evaluate, make, worst  # noqa: E402
+from hmrnn import HMLSTM  # noqa: E402
+from hmrnn.ops import reference  # noqa: E402
+from hmrnn.ops.native import build, engine, library, structs  # noqa: E402
+
+CASES = 40
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "sizes": ((5,), (17, 8, 33), (40, 16), (3, 20, 6, 9)), "T": (1, 2, 13, 30), "B": (1, 4, 9, 17),
+    "input_size": (3, 19), "symbols": (0, 4, 200), "layer_norm": (False, True), "boundary": tuple(structs.ESTIMATORS),
+    "on_copy": ("evaluate", "hold"), "flush": (False, True), "top_down": tuple(structs.GATES),
+    "copy": (True, True, False), "forced": ("no", "no", "some", "all"), "straight_through": (False, True),
+    "lengths": (False, True), "hidden": (0, 0, 5), "zoneout": ("no", "share", "masks"), "dropout": (False, True),
+}  # fmt: skip
+LARGEST_ERROR = {torch.float64: 1e-10, torch.float32: 1e-2}
+SANITIZERS = {"address": "address,undefined", "thread": "thread"}
+FLAGS = ["-std=c++17", "-pthread", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all"]
+SHORTER = {"seen": 1}
+"""Lists of pointers in the library's structures have one for each layer; these have so many fewer."""
+_address = Tensor.data_ptr
+
+
+class Recorder:
+    """Stands in for the library: passes calls on, and writes down what replay.cpp needs to make them again."""
+
+    def __init__(self, file: BinaryIO, largest_error: float) -> None:
+        self.file, self.largest_error, self.library, self.layers = file, largest_error, library.library(), 0
+        self.storages: dict[int, tuple[int, object, type | None]] = {}  # by address: bytes, what keeps them, their kind
+        self.blocks: dict[tuple[int, int], int] = {}  # numbers by address and size
+        self.contents: dict[int, bytes] = {}  # of blocks, after the last call that was given them
+        self.made: dict[int, int] = {}  # numbers of what calls made, by address
+        self.numbers = itertools.count(1)
+        # of the call that is being written down: blocks with address and size; and where floating-point numbers are
+        self.given: dict[int, tuple[int, int]] = {}
+        self.floats: list[tuple[int, int, int, int, type]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def function(*given: Any) -> Any:
+            return self.call(function, name, given)
+
+        function.restype = getattr(self.library, name).restype  # type: ignore[attr-defined]
+        setattr(self, name, function)
+        return function
+
+    def data_ptr(self, a: Tensor) -> int:
+        """Replaces ``Tensor.data_ptr``: the library may be given this address."""
+        storage = a.untyped_storage()
+        kind = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}.get(a.dtype)
+        self.storages[storage.data_ptr()] = (storage.nbytes(), storage, kind)
+        return _address(a)
+
+    def write(self, *words: object, content: bytes = b"") -> None:
+        self.file.write(" ".join(map(str, words)).encode() + b"\n" + content)
+
+    def call(self, asked: Any, name: str, values: tuple[Any, ...]) -> Any:
+        function = getattr(self.library, name)
+        function.restype = asked.restype
+        self.given, self.floats = {}, []
+        words, outputs = [], []
+        for value in values:
+            if value is None or isinstance(value, int):
+                words.append(str(value or 0))
+            elif isinstance(value, ctypes.c_void_p):
+                words.append(f"@{self.made[value.value]}")
+            else:
+                pointed = value._obj  # of ctypes.byref
+                block = self.block(type(pointed), ctypes.addressof(pointed), type(pointed).__name__)
+                words.append(f"&{block}")
+                outputs += [(block, pointed)] if isinstance(pointed, ctypes.c_void_p) else []
+        result = function(*values)
+        number = 0
+        if function.restype is ctypes.c_void_p:
+            number = self.made[result] = next(self.numbers)
+        self.write("call", name, len(words), *words, number)
+        for block, pointed in outputs:
+            if pointed.value:
+                self.made[pointed.value] = next(self.numbers)
+                self.write("take", block, self.made[pointed.value])
+        for block, at, address, size, kind in self.floats:
+            expected = (block, at, size, ctypes.sizeof(kind), self.largest_error)
+            self.write("expect", *expected, content=ctypes.string_at(address, size))
+        for block, (address, size) in self.given.items():
+            self.contents[block] = ctypes.string_at(address, size)
+        return result
+
+    def block(self, kind: Any, address: int, name: str) -> int:
+        """Write down memory of a type of ctypes, and all that it points to."""
+        number = self.memory(address, ctypes.sizeof(kind), name)
+        self.follow(kind, address, name, number, address)
+        return number
+
+    def memory(self, address: int, size: int, name: str) -> int:
+        content = ctypes.string_at(address, size)
+        number = self.blocks.get((address, size), 0)
+        if not number:
+            number = self.blocks[address, size] = next(self.numbers)
+            self.write("block", number, size, name, content=content)
+        elif number not in self.given and self.contents[number] != content:
+            self.write("fill", number, size, content=content)
+        self.contents[number] = content
+        self.given[number] = (address, size)
+        return number
+
+    def follow(self, kind: Any, address: int, name: str, block: int, start: int) -> None:
+        """Write down what a part of a block, which starts at ``start``, points to."""
+        if issubclass(kind, ctypes.Structure):
+            self.layers = getattr(kind.from_address(address), "layers", self.layers)
+            for field, of in kind._fields_:
+                self.follow(of, address + getattr(kind, field).offset, f"{name}.{field}", block, start)
+        elif issubclass(kind, ctypes.Array):
+            for i in range(kind._length_):
+                self.follow(kind._type_, address + i * ctypes.sizeof(kind._type_), f"{name}[{i}]", block, start)
+        elif kind is ctypes.c_double:
+            self.floats.append((block, address - start, address, 8, kind))
+        elif issubclass(kind, ctypes.c_void_p | ctypes._Pointer):
+            self.pointer(kind, address, name, block, start)
+
+    def pointer(self, kind: Any, address: int, name: str, block: int, start: int) -> None:
+        to = ctypes.c_void_p.from_address(address).value
+        if to is None:
+            return
+        if kind is ctypes.c_void_p:  # to numbers of a tensor
+            base = max(base for base, (size, *_) in self.storages.items() if base <= to <= base + size)
+            size, _, number = self.storages[base]
+            target = self.memory(base, size, name)
+            if number is not None:
+                self.floats.append((target, 0, base, size, number))
+        else:  # to one structure or pointer for each layer
+            base, count = to, self.layers - SHORTER.get(name.rpartition(".")[2], 0)
+            target = self.block(kind._type_ * count, to, name)
+        self.write("point", block, address - start, target, to - base)
+
+
+def at_once(case: Case, dtype: torch.dtype, seed: int, name: str) -> Values:
+    """Forwards and backwards."""
+    return evaluate({"native": engine, "reference": reference}[name].hmlstm, make(case, dtype, seed=seed), dtype)
+
+
+def stepwise(case: Case, dtype: torch.dtype, seed: int, engine: str) -> Values:
+    torch.manual_seed(seed)
+    rnn = HMLSTM(
+        case.input_size, case.sizes, len(case.sizes), layer_norm=case.layer_norm, on_copy=case.on_copy,
+        flush=case.flush, top_down=case.top_down, copy=case.copy, detector_hidden=case.hidden, engine=engine,
+        dtype=dtype,
+    )  # fmt: skip
+    state, values = None, {}
+    for t, x in enumerate(torch.randn(case.T, case.B, case.input_size, dtype=dtype)):
+        state = rnn.step(x, state).state
+        parts = {"h": state.h, "c": state.c, "z": (state.z,)}
+        values |= {f"{name}.{l} at {t}": a for name, part in parts.items() for l, a in enumerate(part)}
+    return values
+
+
+def record(path: Path, seed: int) -> None:
+    """Run a random case in both engines, and write the calls of the native one into a file."""
+    chance = random.Random(seed)
+    case = Case(**{name: chance.choice(values) for name, values in OPTIONS.items()})
+    dtype, threads = chance.choice(list(LARGEST_ERROR)), chance.choice((1, 2, 3, 4))
+    run = stepwise if seed % 4 == 0 else at_once
+    with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(file, LARGEST_ERROR[dtype])
+        patch.setattr(Tensor, "data_ptr", lambda a: recorder.data_ptr(a))
+        patch.setattr(library, "library", lambda: recorder)
+        patch.setattr(structs, "threads", lambda *_: threads)
+        got = run(case, dtype, seed, "native")
+        gc.collect()  # what the library made is freed, which is recorded, too
+    error, where = worst(got, run(case, dtype, seed, "reference"))
+    assert error <= LARGEST_ERROR[dtype], f"case {seed}, {case}: {where} differs from the reference by {error}"
+
+
+def replay(compiler: list[str], kind: str, level: str, recordings: list[Path]) -> str:
+    """Compile the library with a sanitizer and make the recorded calls; what is wrong, or nothing."""
+    began = time.monotonic()
+    program = recordings[0].with_name(kind)
+    sanitizer = f"-fsanitize={SANITIZERS[kind]}"
+    compiled = [*compiler, *FLAGS, sanitizer, *build.LEVELS[level], HERE / "replay.cpp", "-o", program]
+    for command in (compiled, ["setarch", "--addr-no-randomize", program, *recordings]):
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        if ended.returncode:
+            return f"{sanitizer}, {level}: exit status {ended.returncode}\n{ended.stderr[:10_000]}"
+    print(f"{sanitizer}, {level}: {ended.stdout.strip()} in {time.monotonic() - began:.0f} s", flush=True)
+    return ""
+
+
+def main() -> None:
+    compiler = build._system_compiler()
+    if not compiler:
+        sys.exit("make sanitize needs g++ or clang++")
+    if reason := library.why_not():
+        sys.exit(reason)
+    folder = HERE.parents[1] / "build" / "sanitize"
+    folder.mkdir(parents=True, exist_ok=True)
+    recordings = [folder / f"case-{seed}" for seed in range(CASES)]
+    for seed, path in enumerate(recordings):
+        record(path, seed)
+    levels = library._levels()
+    with ThreadPoolExecutor() as pool:
+        wrong = list(pool.map(replay, [compiler] * 2, SANITIZERS, (levels[0], levels[-1]), [recordings] * 2))
+    sys.exit("\n".join(filter(None, wrong)) or 0)
+
+
+if __name__ == "__main__":
+    main()
