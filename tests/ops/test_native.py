@@ -235,20 +235,6 @@ def test_one_layer_with_forced_boundaries_that_want_a_gradient() -> None:
     assert rnn.U[0].grad.abs().max() > 0
 
 
-@pytest.mark.parametrize("case", [PLAIN, NORM], ids=["plain", "norm"])
-def test_what_the_padding_holds_changes_nothing(case: Case) -> None:
-    given = make(case)
-    assert given.lengths is not None
-    want = evaluate(native.hmlstm, given, torch.float32)
-    padding = torch.arange(case.T)[:, None] >= given.lengths
-    for a in (given.source, given.forced, *(given.kept or [])):
-        if a is not None and a.is_floating_point() and a.dim() == 3:
-            a[padding] = torch.nan
-    if given.indices is not None:
-        given.indices[padding] = -7
-    same(evaluate(native.hmlstm, given, torch.float32), want)
-
-
 def test_two_forwards_before_two_backwards_and_the_same_backward_twice() -> None:
     p = Problem(norm=True).learn()
     want = gradients(loss_of(p.run()), p.parameters)

@@ -207,6 +207,14 @@ def test_threads_may_go_on_from_one_state() -> None:
         assert torch.equal(step.state.h[2], rnn.step(x_t, state.detach()).state.h[2])
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error:Dynamo does not know")
+def test_a_compiled_stream() -> None:
+    rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(3, 2, INPUT)
+    found = torch.compile(lambda: stream(rnn, x)[-1].state, backend="eager")()
+    assert all(map(torch.equal, found.h, stream(rnn, x)[-1].state.h))
+
+
 def test_a_transformed_step_goes_on_from_a_plain_one() -> None:
     rnn, x = HMLSTM(INPUT, SIZES, 3), torch.randn(7, 2, INPUT)
     state = stream(rnn, x[:2])[-1].state

@@ -96,6 +96,8 @@ class _Flow:
 def flowing(made: Step, tensors: list[Tensor], options: Options, settings: object) -> Step:
     """A first step, ready to be followed by :func:`go_on`; ``tensors`` and ``settings`` are all that its network is."""
     state = made.state
+    if torch.compiler.is_compiling():
+        return made
     if not isinstance(state, Streamed) or state.cache is None or any(a.is_inference() for a in (*tensors, state.z)):
         return made
     if not {*map(id, state.cache.given)} <= {*map(id, tensors)}:  # some are computed anew for each step
