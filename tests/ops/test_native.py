@@ -51,7 +51,7 @@ CASES = st.builds(
     zoneout=st.sampled_from(["no", "share", "masks"]),
     dropout=st.booleans(),
     learn_slope=st.booleans(),
-)
+).filter(lambda case: not case.layer_norm or min(case.sizes) > 1)  # the norm of one number is 0, its gradient rounding
 PLAIN = Case((6, 5, 7), T=9, B=9, straight_through=True, forced="some", lengths=True)
 NORM = dataclasses.replace(PLAIN, layer_norm=True, forced="no", dropout=True, zoneout="masks", symbols=6, hidden=3)
 PENDING = dataclasses.replace(PLAIN, flush=False, top_down="pending", on_copy="hold", zoneout="share", layer_norm=True)
