@@ -79,7 +79,7 @@ def same(got: Values, want: Values) -> None:
         assert torch.equal(got[name], a), name
 
 
-@settings(max_examples=3000 if FULL else 150)
+@settings(max_examples=3000 if FULL else 100)
 @given(CASES, st.integers(0, 2**16))
 def test_any_network_is_the_reference(case: Case, seed: int) -> None:
     close(case, seed=seed)
@@ -94,8 +94,8 @@ def test_batches_of_every_size(B: int) -> None:
 @pytest.mark.parametrize(("T", "rates"), [(63, (1.0, 1.0)), (63, (0.4, 0.1)), (63, (0.0, 0.0)), (500, (0.3, 0.2))])
 def test_long_sequences(T: int, rates: tuple[float, float]) -> None:
     """With layer norm the gain is small: at 1 the gradient of so many steps explodes."""
-    for norm in (False, True):
-        B = 3 if T < 100 else 1
+    B, norms = (3, (False, True)) if T < 100 else (1, (False,))
+    for norm in norms:
         case = Case((6, 4, 5), T, B, layer_norm=norm, gain=0.2 if norm else 1.0, straight_through=True, lengths=B > 1)
         given = make(case, torch.float64)
         given.forced = (torch.rand(T, B, 2) < torch.tensor(rates)).double()
@@ -306,7 +306,7 @@ def test_buffers_may_be_filled_anew_before_the_backward_pass() -> None:
 def test_arguments_may_lie_in_memory_in_any_order() -> None:
     p = Problem()
     want = p.run(lengths=torch.tensor([3, 6, 1, 2, 5]))
-    p.x = p.x.transpose(0, 1).contiguous().transpose(0, 1)
+    p.x = torch._neg_view(-p.x.transpose(0, 1).contiguous()).transpose(0, 1)  # as the imaginary part of a conjugate
     p.weights = [LayerWeights(*(None if a is None else _strided(a) for a in w)) for w in p.weights]
     p.state = State(tuple(map(_strided, p.state.h)), tuple(map(_strided, p.state.c)), _strided(p.state.z))
     p.learn()

@@ -29,6 +29,7 @@ from hmrnn.ops.native.structs import (
     by_layer,
     layers_of,
     new_call,
+    plain,
 )
 
 
@@ -92,12 +93,12 @@ class _Pass:
         self.held: list[object] = []  # what the library reads, also in the backward pass
         for name, a in read.items():
             if a is not None:
-                a = a.detach().contiguous()
+                a = plain(a)
                 self.held.append(a)
                 setattr(call, name, a.data_ptr())
         for name, many in lists.items():
             if many:
-                many = [a.detach().contiguous() for a in many]
+                many = [plain(a) for a in many]
                 array = addresses(many)
                 self.held += [many, array]
                 setattr(call, name, array)
@@ -250,7 +251,7 @@ class _Native(torch.autograd.Function):
             made = _Native.run(ctx, ctx.given, tensors)
         L = len(made.weights.tensors)
         dtype = made.weights.dtype
-        given = [None if a is None else a.to(dtype).contiguous() for a in grads]
+        given = [None if a is None else plain(a.to(dtype)) for a in grads]
         needed = ctx.needs_input_grad[1:]
         found = [
             torch.zeros_like(a, memory_format=torch.contiguous_format) if want else None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hmrnn.ops.interface import Options, State, Step, why_plain_torch
-from hmrnn.ops.native.structs import ESTIMATORS, LIST, POINTER, Weights, new_call
+from hmrnn.ops.native.structs import ESTIMATORS, LIST, POINTER, Weights, new_call, plain
 
 ORDINARY = 1e18  # sum of squares below which the values of x need no further check
 
@@ -125,14 +125,14 @@ def go_on(x: Tensor, state: State, forced: Tensor | None, tensors: list[Tensor],
         or torch.is_inference_mode_enabled()
     ):
         return None
-    x = x.detach().contiguous()
+    x = plain(x)
     values = x.numpy().ravel()
     if not np.vdot(values, values) < ORDINARY:
         return None
     if forced is not None:
         if forced.shape != state.z.shape or forced.dtype != x.dtype or not forced.is_cpu:
             return None
-        forced = forced.detach().contiguous()
+        forced = plain(forced)
         if not all(v in (0, 1) or v != v for v in forced.flatten().tolist()):
             return None
     if not flow.busy.acquire(blocking=False):  # another thread goes on from the same step

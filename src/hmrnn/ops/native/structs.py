@@ -68,7 +68,7 @@ class Weights:
         # changes of tensors that were made in inference mode are not counted, so that these cannot be used again
         self.reusable = not any(a.is_inference() for a in self.given)
         self.versions = [(a.data_ptr(), a._version) for a in self.given] if self.reusable else []
-        self.tensors = [by_layer([None if a is None else a.detach().contiguous() for a in w])[0] for w in weights]
+        self.tensors = [by_layer([None if a is None else plain(a) for a in w])[0] for w in weights]
         self.dtype = weights[0].b.dtype
         self.layers = layers_of(self.tensors, self.tensors)
         self.network = Network(self.dtype == torch.float64, len(weights), self.layers)
@@ -132,6 +132,11 @@ def layers_of(weights: Sequence[LayerWeights], shapes: Sequence[LayerWeights]) -
 def by_layer(flat: Sequence[Tensor | None]) -> list[LayerWeights]:
     """The fields of one layer after the other, as layers; of gradients some are None."""
     return [LayerWeights(*flat[i : i + len(FIELDS)]) for i in range(0, len(flat), len(FIELDS))]  # type: ignore[arg-type]
+
+
+def plain(a: Tensor) -> Tensor:
+    """The numbers of ``a``, one after the other in memory, as they are."""
+    return a.detach().resolve_neg().contiguous()
 
 
 def address(a: Tensor | None) -> int | None:
