@@ -142,6 +142,7 @@ CHANGES: dict[str, Callable[[HMLSTM], object]] = {
     "a gain": lambda rnn: rnn.gain_c[0].add_(0.3),
     "the detector's hidden layer": lambda rnn: rnn.d2[0].sub_(0.3),
     "another weight": replace_a_weight,
+    "the memory of a weight": lambda rnn: setattr(rnn.U[0], "data", -rnn.U[0].data),
     "a loaded weight": lambda rnn: rnn.load_state_dict({name: a + 0.3 for name, a in rnn.state_dict().items()}),
     "the slope": lambda rnn: setattr(rnn, "slope", 3.0),
     "what a weight is computed from": lambda rnn: rnn.U.parametrizations["0"][0].k.mul_(-3),  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ class _Flow:
     def __init__(self, weights: Weights, tensors: list[Tensor], options: Options, settings: object, B: int) -> None:
         self.weights, self.tensors, self.settings, self.B = weights, tensors, settings, B
         self.busy = threading.Lock()  # of the call, which a step fills in
-        self.versions = [a._version for a in tensors]
+        self.versions = [(a.data_ptr(), a._version) for a in tensors]
         self.input_shape = (B, weights.tensors[0].W.shape[1])
         sizes = [w.hidden_size for w in weights.tensors]
         self.L, D = len(sizes), len(sizes) - 1
@@ -67,7 +67,7 @@ class _Flow:
         return (
             len(tensors) == len(self.tensors)
             and all(map(operator.is_, tensors, self.tensors))
-            and [a._version for a in tensors] == self.versions
+            and [(a.data_ptr(), a._version) for a in tensors] == self.versions
             and settings == self.settings
         )
 
