@@ -1,6 +1,7 @@
-"""Draw docs/frontier.svg: bits per byte against multiply-adds and GPU time per byte, from the runs on enwik8.
+"""Draw two figures of the runs on enwik8: docs/frontier.svg and docs/optimizers.svg.
 
-A point is the mean of its seeds.
+The first has bits per byte against multiply-adds and GPU time per byte, a point being the mean of its seeds; the second
+has bits per byte against the learning rate, for each network and optimizer.
 
 python results/frontier.py
 """
@@ -12,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
-from table import runs
+from table import NETWORKS_OF_OPTIMIZERS, OPTIMIZERS, runs
 
 from hmrnn.plots.style import BLACK, BLUE, GREY, ORANGE, SMALL, new_figure, styled
 
@@ -28,6 +29,8 @@ NETWORKS = (
     ("LN-LSTM", "LN-LSTM", GREY, "s", 1),
     ("LN-HM-LSTM", "HM-LSTM at word rates, no FLUSH, pending gate", BLUE, "o", -1),
 )
+TOP = 1.5
+"""Bits per byte where docs/optimizers.svg ends; of a run that has more an arrow is drawn."""
 Points = dict[str, dict[str, tuple[float, float]]]
 """For both networks, by their sizes: work per byte and validation bits."""
 
@@ -72,8 +75,35 @@ def draw(axes: Axes, found: Points, side: int) -> None:
             )  # fmt: skip
 
 
+def draw_optimizers() -> None:
+    """docs/optimizers.svg: a line for each network and optimizer, through the runs that were finished."""
+    figure = new_figure(7, 2.6, layout="constrained")
+    axes = figure.subplots()
+    found = [run for run in runs("optimizers").values() if run["end"] == "done"]
+    for (network, said), colour in zip(NETWORKS_OF_OPTIMIZERS.items(), (ORANGE, GREY, BLUE), strict=True):
+        for (optimizer, title), (marker, style) in zip(OPTIMIZERS.items(), ("o-", "x:", "s-", "D:"), strict=True):
+            kind = [run for run in found if (run["network"], run["optimizer"]) == (network, optimizer)]
+            points = sorted((run["rate"], min(run["validation"]["2"], TOP)) for run in kind)
+            if points:
+                look = {"color": colour, "marker": marker, "markersize": 4, "linestyle": style}
+                axes.plot(*zip(*points), label=f"{said}, {title}", clip_on=False, **look)
+            for run in kind:
+                if (bits := run["validation"]["2"]) > TOP:
+                    axes.annotate(
+                        f"↑ {bits:.3f}", (run["rate"], TOP), (6, -3), textcoords="offset points", fontsize=SMALL,
+                        color=colour,
+                    )  # fmt: skip
+    axes.set(xscale="log", xlim=(0.0018, 0.009), ylim=(1.445, TOP), xlabel="learning rate")
+    axes.set_ylabel("validation, bits per byte")
+    axes.set_xticks((0.002, 0.004, 0.008), ("0.002", "0.004", "0.008"), color=BLACK)
+    axes.minorticks_off()
+    figure.legend(frameon=False, fontsize=SMALL, loc="outside right center")
+    figure.savefig(HERE.parent / "docs" / "optimizers.svg", metadata={"Date": None})
+
+
 def main() -> None:
     with styled():
+        draw_optimizers()
         figure = new_figure(8, 3.2, layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         multiplied, timed = points()

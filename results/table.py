@@ -1,4 +1,4 @@
-"""Make tables of README.md, docs/hierarchy.md and the pages beside this from the recorded runs; ``make docs`` does so.
+"""Make tables of README.md, pages of docs and the pages beside this from the recorded runs; ``make docs`` does so.
 
 python results/table.py            # writes them
 python results/table.py --check    # exit status 1 if they are out of date
@@ -299,10 +299,33 @@ def cells_of_ptb(_: str) -> str:
     return lines("network | validation | test | multiply-adds | F1", rows)
 
 
+NETWORKS_OF_OPTIMIZERS = {"lstm": "LSTM 3×512", "ln-lstm": "LN-LSTM 3×512", "hm-lstm": "HM-LSTM 768/1024/1024"}
+OPTIMIZERS = {"adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normuon": "Muon, rows alike"}
+
+
+def optimizers(name: str) -> str:
+    """Validation bits after both epochs, or after the first where a run was stopped in the second."""
+    found = runs(name).values()
+    columns = sorted({(list(OPTIMIZERS).index(run["optimizer"]), run["rate"]) for run in found})
+    rows = []
+    for network, said in NETWORKS_OF_OPTIMIZERS.items():
+        bits = {
+            (list(OPTIMIZERS).index(run["optimizer"]), run["rate"]): f"{run['validation']['2']:.4f}"
+            if run["end"] == "done"
+            else f"({run['validation']['1']:.3f})"
+            for run in found
+            if run["network"] == network
+        }
+        rows.append([said, *(bits.get(column, "") for column in columns)])
+    titles = list(OPTIMIZERS.values())
+    return lines(" | ".join(["network", *(f"{titles[k]} {rate:g}" for k, rate in columns)]), rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "measured": measured,
     "cells": cells,
     "cells of ptb": cells_of_ptb,
+    "optimizers": optimizers,
     **dict.fromkeys(("ptb", "ptb-baselines", "ptb-long", "ptb-large", "enwik8", "text8"), table),
     **dict.fromkeys(("ptb-gains", "ptb-search", "ptb-regularisers"), table_of_search),
     **dict.fromkeys(("iamondb", "iamondb-dropout", "iamondb-weight-drop", "iamondb-official"), table_of_strokes),
@@ -313,7 +336,8 @@ TABLES: dict[str, Callable[[str], str]] = {
     "ptb-cell": table_of_cost,
     "enwik8-cell": lambda name: table_of_cost(name, "enwik8-frontier"),
 }
-PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "hierarchy.md", HERE / "README.md", HERE / "rows.md")
+DOCS = HERE.parent / "docs"
+PAGES = (HERE.parent / "README.md", DOCS / "hierarchy.md", DOCS / "optimizer.md", HERE / "README.md", HERE / "rows.md")
 
 
 def filled(text: str) -> str:

@@ -36,7 +36,8 @@ class Muon(torch.optim.Optimizer):
         betas, eps: of Adam.
 
     The step never waits for a GPU. If the attribute ``found_inf`` is set, a scalar tensor, a step changes nothing where
-    it is 1. Products are computed in bfloat16 on a GPU. Processes that have the same gradients make the same step.
+    it is 1. Products are computed in bfloat16 on a GPU and on a CPU with AMX. Processes that have the same gradients
+    make the same step.
 
     Example::
 
@@ -132,13 +133,12 @@ class Muon(torch.optim.Optimizer):
         weights, gradients, states = map(list, zip(*rest))
         lr = group["lr"] * group["adam_rate"]
         on_gpu = weights[0].is_cuda
-        fused = on_gpu or self.found_inf is not None
         kept: Any = {name: [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")}
         beta1, beta2 = group["betas"]
         adam(
             weights, gradients, kept["exp_avg"], kept["exp_avg_sq"], [], kept["step"], amsgrad=False, beta1=beta1,
             beta2=beta2, lr=lr, weight_decay=0.0, eps=group["eps"], maximize=False, found_inf=self.found_inf,
-            fused=fused, foreach=not fused and not isinstance(lr, Tensor), capturable=on_gpu,
+            fused=True, capturable=on_gpu,
         )  # fmt: skip
 
 
@@ -162,16 +162,24 @@ def _wide(blocks: Tensor) -> Tensor:
     return blocks.mT if blocks.shape[1] > blocks.shape[2] else blocks
 
 
-def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
-    """(N, rows, columns), rows <= columns: each matrix with all singular values near 1, in a new tensor.
+# Coefficients a, b, c of the steps x -> a x + b x^3 + c x^5 on singular values. In 5 steps, of Jordan et al. (2024),
+# those above 0.002 come into 0.68 to 1.21. The 3 steps are the odd polynomials of fifth degree that deviate least from
+# 1 where the step before them left the singular values, beginning with 0.02 to 1: these come into 0.91 to 1.09.
+_FIVE = ((3.4445, -4.7750, 2.0315),) * 5
+_THREE = ((7.7110, -22.1138, 16.2487), (3.2153, -2.4112, 0.5013), (2.2183, -1.5940, 0.4107))
 
-    By the Newton-Schulz iteration of Jordan et al. (2024), whose coefficients bring the singular values into 0.7 to 1.2
-    in few steps. On a GPU in bfloat16.
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """(N, rows, columns), rows <= columns: each matrix with its larger singular values near 1, in a new tensor.
+
+    By the Newton-Schulz iteration: on a GPU in 5 steps, in bfloat16; on a CPU in 3, and in bfloat16 if the processor
+    has AMX.
     """
-    a, b, c = 3.4445, -4.7750, 2.0315
+    on_gpu = matrices.is_cuda
     x = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(min=1e-12)
-    x = x.to(torch.bfloat16) if matrices.is_cuda else x
-    for _ in range(steps):
+    if on_gpu or (x.dtype == torch.float32 and torch.cpu._is_amx_tile_supported()):
+        x = x.to(torch.bfloat16)
+    for a, b, c in _FIVE if on_gpu else _THREE:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x.to(matrices.dtype)

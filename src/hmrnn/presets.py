@@ -58,10 +58,11 @@ PRESETS: dict[str, Config] = {
         DataConfig(format="novel"),
         ModelConfig(embedding_size=32, hidden_size=(128,), output_size=128, flush=False, top_down="pending"),
         TrainConfig(
-            epochs=3,
+            epochs=5,
             batch_size=64,
             length=50,
-            learning_rate=0.006,
+            learning_rate=0.012,
+            optimizer="muon",
             cool_down=0.6,
             patience=3,
             threads=1,

@@ -124,7 +124,7 @@ def test_help_holds_every_docstring_and_default(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("words", "epochs"), [("train ptb --help", 50), ("train demo --help", 3), ("train demo -h", 3)]
+    ("words", "epochs"), [("train ptb --help", 50), ("train demo --help", 5), ("train demo -h", 5)]
 )
 def test_help_of_train_has_the_defaults_of_the_preset(
     words: str, epochs: int, capsys: pytest.CaptureFixture[str]

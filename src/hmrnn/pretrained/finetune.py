@@ -43,7 +43,7 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     old, t, d = start.config, start.config.train, start.config.detectors
     train = dataclasses.replace(
         FINETUNE, learning_rate=FINETUNE_RATE * t.learning_rate, length=t.length, clip_norm=t.clip_norm,
-        skip_nonfinite=t.skip_nonfinite, start_from=name,
+        skip_nonfinite=t.skip_nonfinite, start_from=name, optimizer=t.optimizer, adam_rate=t.adam_rate, beta1=t.beta1,
     )  # fmt: skip
     detectors = dataclasses.replace(
         d, start_at_rates=False, bias=(), slope=(0.0, d.slope[1]), temperature=(d.temperature[1], d.temperature[1])
