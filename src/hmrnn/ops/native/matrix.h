@@ -22,15 +22,15 @@ constexpr int PANEL = WIDE * LANES<T>;  // columns of a tile
 template <class T>
 struct Packed {
     int depth = 0, columns = 0;
-    Buffer<T> data;
+    const T *data = nullptr;
 
     int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
 
     // The transpose of a (columns, depth) matrix by rows.
     void transposed(const T *a, int n, int k) {
-        reserve(k, n);
+        T *data = reserve(k, n);
         for (int p = 0; p < panels(); p++) {
-            T *to = &data[size_t(p) * PANEL<T> * k];
+            T *to = data + size_t(p) * PANEL<T> * k;
             int width = std::min(PANEL<T>, n - p * PANEL<T>);
             for (int j = 0; j < width; j++) {
                 const T *from = a + size_t(p * PANEL<T> + j) * k;
@@ -43,9 +43,9 @@ struct Packed {
 
     // A (depth, columns) matrix by rows.
     void as_is(const T *a, int k, int n) {
-        reserve(k, n);
+        T *data = reserve(k, n);
         for (int p = 0; p < panels(); p++) {
-            T *to = &data[size_t(p) * PANEL<T> * k];
+            T *to = data + size_t(p) * PANEL<T> * k;
             int width = std::min(PANEL<T>, n - p * PANEL<T>);
             for (int i = 0; i < k; i++, to += PANEL<T>) {
                 memcpy(to, a + size_t(i) * n + p * PANEL<T>, width * sizeof(T));
@@ -55,9 +55,13 @@ struct Packed {
     }
 
   private:
-    void reserve(int k, int n) {
+    Rows<T> memory;
+
+    T *reserve(int k, int n) {
         depth = k, columns = n;
-        data.reserve(size_t(panels()) * PANEL<T> * k);
+        T *made = memory.only(size_t(panels()) * PANEL<T> * k);
+        data = made;
+        return made;
     }
 };
 
@@ -107,7 +111,7 @@ template <class T>
 void multiply(int n, const T *const *a, const Packed<T> &matrix, T *const *c) {
     int tiles = (n + TALL - 1) / TALL, panels = matrix.panels();
     for (int p = 0, taken = 1; p < panels && n > 0; p += taken) {
-        const T *panel = &matrix.data[size_t(p) * PANEL<T> * matrix.depth];
+        const T *panel = matrix.data + size_t(p) * PANEL<T> * matrix.depth;
         for (int i = 0; i < tiles; i++) {  // of nearly equal heights
             int from = int(int64_t(n) * i / tiles), to = int(int64_t(n) * (i + 1) / tiles);
             taken = tile_of<T, TALL>(to - from, tiles > 1 ? 1 : panels - p, matrix.depth, a + from,
@@ -154,9 +158,8 @@ void add_outer(int n, const T *const *left, const T *const *right, int from, int
                T *c) {
     constexpr int DEPTH = 256, ROWS = 16 * TALL;
     int panels = (columns + PANEL<T> - 1) / PANEL<T>;
-    Buffer<T> a, b;
-    a.reserve(DEPTH * ROWS);
-    b.reserve(size_t(DEPTH) * panels * PANEL<T>);
+    Rows<T> of_a, of_b;
+    T *a = of_a.only(DEPTH * ROWS), *b = of_b.only(size_t(DEPTH) * panels * PANEL<T>);
     for (int start = 0; start < n; start += DEPTH) {
         int depth = std::min(DEPTH, n - start);
         for (int k = 0; k < depth; k++)

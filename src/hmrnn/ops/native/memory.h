@@ -50,50 +50,8 @@ class Slabs {
   private:
     std::mutex lock;
     std::vector<void *> free;
-};
 
-// A block of numbers that are not initialised.
-template <class T>
-class Buffer {
-  public:
-    Buffer() = default;
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-    Buffer(Buffer &&other) noexcept : data(other.data), size(other.size) {
-        other.data = nullptr, other.size = 0;
-    }
-    ~Buffer() { release(); }
-
-    void reserve(size_t n) {
-        if (n <= size) return;
-        release();
-        size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-        data =
-            static_cast<T *>(bytes <= SLAB ? Slabs::all().take() : std::aligned_alloc(64, bytes));
-        if (data == nullptr) throw std::bad_alloc();
-        size = bytes <= SLAB ? SLAB / sizeof(T) : bytes / sizeof(T);
-    }
-
-    void zeros(size_t n) {
-        reserve(n);
-        std::fill(data, data + n, T(0));
-    }
-
-    T &operator[](size_t i) { return data[i]; }
-    const T &operator[](size_t i) const { return data[i]; }
-
-  private:
-    T *data = nullptr;
-    size_t size = 0;
-
-    void release() {
-        if (data == nullptr) return;
-        if (size * sizeof(T) == SLAB)
-            Slabs::all().give(data);
-        else
-            std::free(data);
-        data = nullptr;
-    }
+    Slabs() { free.reserve(KEPT); }  // giving a slab back must not take memory
 };
 
 // A growing list of rows of equal width; a row never moves.
@@ -107,7 +65,7 @@ class Rows {
         for (T *slab : slabs) give(slab);
     }
 
-    void set_width(int n) {
+    void set_width(size_t n) {
         width = (n * sizeof(T) + 63) / 64 * 64 / sizeof(T);  // rows start at multiples of 64 bytes
         shift = 0;
         while ((size_t(2) << shift) * width * sizeof(T) <= SLAB) shift++;
@@ -115,6 +73,12 @@ class Rows {
 
     T *operator[](size_t i) const {
         return slabs[i >> shift] + (i & ((size_t(1) << shift) - 1)) * width;
+    }
+
+    // One row of n numbers, which are not initialised.
+    T *only(size_t n) {
+        set_width(n), grow(1);
+        return slabs[0];
     }
 
     // Makes room for rows below n.
