@@ -6,6 +6,8 @@ import ctypes
 import dataclasses
 import gc
 import os
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -321,6 +323,31 @@ def _strided(a: Tensor) -> Tensor:
     return torch.stack([a, a + 1], dim=-1)[..., 0]
 
 
+def test_views_that_negate_are_read_negated() -> None:
+    p, negated = Problem(), Problem()
+    negated.x = torch._neg_view(-p.x)
+    negated.weights = [LayerWeights(*(None if a is None else torch._neg_view(-a) for a in w)) for w in p.weights]
+    negated.state = p.state.apply(lambda a: torch._neg_view(-a))
+    assert all(map(torch.equal, outputs(negated.run()), outputs(p.run())))
+    h = p.learn().run().hidden[1]
+    d = torch.randn_like(h)
+    got, want = (gradients(h, [p.weights[0].U], grad_outputs=a, retain_graph=True) for a in (torch._neg_view(-d), d))
+    assert torch.equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("symbols", [False, True])
+def test_a_batch_of_no_sequences(symbols: bool, grad: bool) -> None:
+    p = Problem().learn()
+    x = Symbols(torch.zeros(6, 0).long(), torch.zeros(9, 4).double()) if symbols else p.x[:, :0]
+    with torch.set_grad_enabled(grad):
+        r = hmlstm(x, p.weights, p.state.apply(lambda a: a[:0]), p.options, engine="native")
+    assert r.hidden[1].shape == (6, 0, 5)
+    assert r.boundaries.shape == (6, 0, 2)
+    if grad:
+        assert not gradients(loss_of(r), [p.weights[0].U])[0].any()
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_there_is_no_log(mode: Callable[[], Any], passes: weakref.WeakSet[Any]) -> None:
     rnn, x = HMLSTM(4, 6, 3, engine="native", layer_norm=True), torch.randn(7, 3, 4)
@@ -429,6 +456,19 @@ def test_passes_at_once_are_those_one_after_the_other(monkeypatch: pytest.Monkey
         assert all(map(torch.equal, got, forward(one)))
 
 
+def test_backward_passes_at_once_through_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    threaded(monkeypatch, 1)
+    rnn, x = HMLSTM(16, 48, 3, engine="native", layer_norm=True), torch.randn(40, 16, 16, requires_grad=True)
+    loss = rnn(x)[0].hidden[2].sum()
+
+    def backward(_: int = 0) -> Tensor:
+        return torch.autograd.grad(loss, x, retain_graph=True)[0]
+
+    want = backward()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(got, want) for got in pool.map(backward, range(24)))
+
+
 def forward(given: Any) -> list[Tensor]:
     """Outputs and the gradients of the weights; unlike ``evaluate`` it draws nothing."""
     weights = [LayerWeights(*(None if a is None else a.clone().requires_grad_() for a in w)) for w in given.weights]
@@ -448,6 +488,36 @@ def test_a_child_that_was_forked_computes_the_same(monkeypatch: pytest.MonkeyPat
         os._exit(0 if all(map(torch.equal, forward(given), want)) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert all(map(torch.equal, forward(given), want))
+
+
+WITHOUT_MEMORY = """
+import os, resource, torch
+from hmrnn import HMLSTM
+from hmrnn.ops.native import structs
+
+structs.threads = lambda *given: 3
+rnn, x = HMLSTM(32, [128, 96, 128], 3, engine="native", layer_norm=True), torch.randn(80, 32, 32)
+train = lambda rnn, x: rnn(x)[0].hidden[1].sum().backward()
+train(HMLSTM(4, 4, 2, engine="native"), torch.randn(6, 12, 4))
+for megabytes in range(4, 100, 6):
+    if (child := os.fork()) == 0:
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), resource.RLIM_INFINITY))
+        try:
+            train(rnn, x)
+        except (MemoryError, RuntimeError):
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            train(rnn, x)
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_where_memory_runs_out_it_is_an_exception_and_the_process_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, check=True)
+    assert {*done.stdout.split()} == {"0", "1"}, done.stderr
 
 
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
@@ -552,6 +622,9 @@ def test_under_autocast_it_computes_in_the_precision_of_its_parameters(given: to
 
 WRONG: dict[str, Callable[[Problem], dict[str, Any]]] = {
     "x": lambda p: {"x": torch.zeros(6, 5, 3).double()},
+    "x, too large": lambda p: {"x": torch.zeros(1, 1, 4).double().expand(2**29, 5, 4)},
+    "embedding, too large": lambda p: {"x": Symbols(torch.zeros(6, 5).long(), torch.zeros(1, 4).expand(2**31, 4))},
+    "x of no size": lambda p: {"x": p.x[..., :0], "weights": [p.weights[0]._replace(W=p.weights[0].W[:, :0])]},
     "x of another type": lambda p: {"x": p.x.float()},
     "boundaries": lambda p: {"boundaries": torch.zeros(6, 5, 3).double()},
     "boundaries between 0 and 1": lambda p: {"boundaries": torch.full((6, 5, 2), 0.5).double()},

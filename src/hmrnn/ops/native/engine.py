@@ -179,6 +179,9 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
     b, L, D = weights[0].b, len(weights), len(weights) - 1
     T, B = (x if given.indices is None else given.indices).shape[:2]
     below = [weights[0].W.shape[1], *(w.hidden_size for w in weights)]
+    most = max((T + 2) * B, len(x), *below)
+    if min(below) < 1 or most >= 2**31:
+        raise InputError(f"sizes must lie between 1 and 2**31 - 1, also (T + 2) * B; got {min(below)} and {most}")
     several = {"state.h": (state.h, L), "state.c": (state.c, L), "kept": (given.kept, L), "seen": (given.seen, D)}
     for name, (many, count) in several.items():
         if len(many) != count and (many or name.startswith("state")):
@@ -207,7 +210,7 @@ def _check(given: _Given, x: Tensor, weights: Sequence[LayerWeights], state: Sta
     for name, a, shape in wanted:
         if a is not None and (a.shape != shape or a.dtype != b.dtype or a.device.type != "cpu"):
             raise InputError(f"{name} must be {b.dtype} {shape} on cpu; got {a.dtype} {tuple(a.shape)} on {a.device}")
-    if given.indices is not None:
+    if given.indices is not None and T * B > 0:
         low, high = (int(a) for a in given.indices.aminmax())
         if low < 0 or high >= len(x):
             raise InputError(f"symbols must lie between 0 and {len(x) - 1}; got {low if low < 0 else high}")

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "backward.h"
@@ -14,6 +14,9 @@ template <class F>
 void parallel(int n, F f) {
     std::atomic<bool> failed{false};
     auto run = [&](int i) {
+        // this call also takes the memory that a throw needs; taking it when none is left would
+        // abort
+        if (std::uncaught_exceptions() > 0) failed = true;
         try {
             f(i);
         } catch (...) {
@@ -21,10 +24,11 @@ void parallel(int n, F f) {
         }
     };
     std::vector<std::thread> threads;
+    threads.reserve(n);
     for (int i = 1; i < n; i++) {
         try {
             threads.emplace_back(run, i);
-        } catch (const std::system_error &) {  // no more threads are to be had
+        } catch (...) {  // no more threads, or no memory for them
             run(i);
         }
     }
@@ -60,6 +64,7 @@ void Pass<T>::forward() {
 
 template <class T>
 void Pass<T>::backward(Gradients &g) {
+    std::lock_guard<std::mutex> alone(busy);
     Matrices<T>::pack(net, matrices.backward, false);
     parallel(int(parts.size()), [&](int i) { parts[i]->backward(g); });
     for (auto &part : parts) g.slope += part->slope;

@@ -35,15 +35,16 @@ struct Matrices {
 
     static void pack(const Network &net, std::vector<OfLayer> &to, bool transposed) {
         if (!to.empty()) return;
-        to = std::vector<OfLayer>(net.layers);
+        std::vector<OfLayer> made(net.layers);
         for (int l = 0; l < net.layers; l++) {
             const Layer &w = net.layer[l];
             auto put = [&](Packed<T> &p, const void *a, int k) {
                 if (a == nullptr || k == 0) return;
                 transposed ? p.transposed(as<T>(a), 4 * w.H, k) : p.as_is(as<T>(a), 4 * w.H, k);
             };
-            put(to[l].U, w.U, w.H), put(to[l].W, w.W, w.below), put(to[l].V, w.V, w.above);
+            put(made[l].U, w.U, w.H), put(made[l].W, w.W, w.below), put(made[l].V, w.V, w.above);
         }
+        to = std::move(made);  // all of them, or none if memory runs out
     }
 };
 
@@ -123,7 +124,7 @@ class Slice {
         void multiply(const Packed<T> &m) { hm::multiply<T>(int(a.size()), a.data(), m, c.data()); }
     } lists;
 
-    int chunk() const { return std::max(1, 64 / n); }
+    int chunk() const { return std::max(1, 64 / std::max(1, n)); }
     // Does the backward pass need the products with h and with the layer below? Otherwise those of
     // a step overwrite them.
     bool keeps_u(int l) const {
@@ -189,6 +190,8 @@ class Pass {
     std::vector<std::unique_ptr<Slice<T>>> parts;
 
   private:
+    std::mutex busy;  // threads may go backwards through one graph at the same time
+
     void add_weights(Gradients &g, int l);
     void add_input(Gradients &g);
 };
