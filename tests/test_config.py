@@ -277,6 +277,13 @@ def test_rates_of_a_preset_follow_the_network(model: dict[str, Any], rates: tupl
     assert detectors.start_at_rates == (detectors.rate_control > 0) == (detectors.pull_weight > 0) == (rates != ())
 
 
+def test_adam_trains_the_output_of_a_reservoir() -> None:
+    preset = tiny.changed(PRESETS["text"], optimizer="muon", adam_rate=0.5)
+    fitted = fit(tiny.changed(preset, rnn="echo-state"), preset)
+    fitted.check()
+    assert (fitted.train.optimizer, fit(preset, preset).train.optimizer) == ("adam", "muon")
+
+
 def test_rates_that_were_asked_for_stay() -> None:
     preset = PRESETS["text"]
     asked = tiny.changed(preset, rates=(0.4, 0.1))

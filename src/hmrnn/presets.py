@@ -75,8 +75,17 @@ PRESETS: dict[str, Config] = {
     "text": Config(
         DataConfig(format="text"),
         ModelConfig(embedding_size=64, hidden_size=(256,), output_size=256, flush=False, top_down="pending"),
-        TrainConfig(epochs=20, batch_size=32),
-        detectors=_words,
+        TrainConfig(
+            epochs=5,
+            batch_size=32,
+            learning_rate=0.008,
+            optimizer="muon",
+            cool_down=0.9,
+            patience=_no_plateau,
+            skip_nonfinite=True,
+        ),
+        RegulariseConfig(dropout_output=0.2, dropout_between=0.1, shift=True),
+        _words,
     ),
     "words": Config(
         DataConfig(format="text", remove_spaces=True),

@@ -101,7 +101,8 @@ def fit(config: C, preset: Config) -> C:
 
     Of the sizes of a preset, fewer layers take the first, and more repeat the last. Its rates are for the two detectors
     of three layers: fewer layers take the first of them, more continue in the ratio of the last two, and a network that
-    finds no boundaries has neither rates nor pulls. InputError if a flag sets detectors of a network that has none.
+    finds no boundaries has neither rates nor pulls. A reservoir has no matrices of gates to train, so Adam takes the
+    place of a preset's Muon. InputError if a flag sets detectors of a network that has none.
     """
     if config.model.num_layers > MOST_LAYERS:
         config.model.check()  # raises
@@ -110,6 +111,8 @@ def fit(config: C, preset: Config) -> C:
         sizes = (*sizes, *sizes[-1:] * config.model.num_layers)[: max(config.model.num_layers, 1)]
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=sizes))
     model, detectors, given = config.model, config.detectors, preset.detectors
+    if model.rnn == "echo-state" and config.train.optimizer == preset.train.optimizer:
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, optimizer="adam", adam_rate=1.0))
     if model.ridge:
         config = _in_one_pass(config, preset)
     if model.detectors == 0:
