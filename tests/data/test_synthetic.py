@@ -96,5 +96,5 @@ def test_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
 
 
 def test_too_few_lines() -> None:
-    with pytest.raises(InputError, match=r"data\.lines must be at least 3"):
+    with pytest.raises(InputError, match=r"data\.lines .*\b3\b"):
         load_strokes(DataConfig(format="handwritten", lines=2))

@@ -36,7 +36,7 @@ def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -
     return rnn
 
 
-@pytest.mark.parametrize("engine", ["reference", "sparse"])
+@pytest.mark.parametrize("engine", ["reference", "native"])
 @pytest.mark.parametrize("slope", [1.0, 1.5])
 def test_the_rate_priors_gradient_by_hand(engine: str, slope: float) -> None:
     """Weights at zero: s_z is the bias alone, z̃ = (a·b + 1) / 2, and dz̃/db = a / 2 reaches b through every z."""

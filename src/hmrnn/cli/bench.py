@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from hmrnn import __version__, ops
 from hmrnn.cli.arguments import BenchArguments
 from hmrnn.cli.display import print_table
+from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.lstm import LSTM, engine_of
 from hmrnn.ops.cuda.captures import capturing
@@ -69,12 +70,17 @@ class Subject(NamedTuple):
 def run(arguments: BenchArguments) -> int:
     device, before = arguments.device, torch.get_num_threads()
     choose_device(device)
+    if arguments.out is not None:  # before the minutes that measuring takes
+        _check_writable(Path(arguments.out))
     torch.set_num_threads(arguments.threads)
     try:
         about = environment(device) | {"precision": arguments.precision}
         print(", ".join(f"{name} {value}" for name, value in about.items()))
         with torch.autocast(device, torch.bfloat16, enabled=arguments.precision == "bf16"):
-            found = {str(size): in_turn(training(size, device), arguments.repeats, device) for size in SIZES[device]}
+            found = {}
+            for size in SIZES[device]:
+                found[str(size)] = in_turn(training(size, device), arguments.repeats, device)
+                print(f"measured {size}", file=sys.stderr, flush=True)
             streamed = in_turn(streaming(STREAMED, device), arguments.repeats, device, STREAMED.steps)
     finally:
         torch.set_num_threads(before)
@@ -82,10 +88,17 @@ def run(arguments: BenchArguments) -> int:
     print_table("\nms of a training step (times as fast as nn.LSTM)", *_cells(found), console)
     print_table("\nms of a symbol, one after the other", *_cells({str(STREAMED): streamed}), console)
     if arguments.out is not None:
-        Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
         record = {"environment": about, "training step": found, "symbol": streamed}
         Path(arguments.out).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written: {error.strerror}") from error
 
 
 def in_turn(subjects: Iterator[Subject], repeats: int, device: str, steps: int = 1) -> dict[str, dict[str, Any]]:
