@@ -49,7 +49,7 @@ class Recorder:
     """Stands in for the library: passes calls on, and writes down what replay.cpp needs to make them again."""
 
     def __init__(self, file: BinaryIO, largest_error: float) -> None:
-        self.file, self.largest_error, self.library, self.layers = file, largest_error, library.library(), 0
+        self.file, self.largest_error, self.code, self.layers = file, largest_error, library.loaded(), 0
         self.storages: dict[int, tuple[int, object, type | None]] = {}  # by address: bytes, what keeps them, their kind
         self.blocks: dict[tuple[int, int], int] = {}  # numbers by address and size
         self.contents: dict[int, bytes] = {}  # of blocks, after the last call that was given them
@@ -63,7 +63,7 @@ class Recorder:
         def function(*given: Any) -> Any:
             return self.call(function, name, given)
 
-        function.restype = getattr(self.library, name).restype  # type: ignore[attr-defined]
+        function.restype = getattr(self.code, name).restype  # type: ignore[attr-defined]
         setattr(self, name, function)
         return function
 
@@ -78,7 +78,7 @@ class Recorder:
         self.file.write(" ".join(map(str, words)).encode() + b"\n" + content)
 
     def call(self, asked: Any, name: str, values: tuple[Any, ...]) -> Any:
-        function = getattr(self.library, name)
+        function = getattr(self.code, name)
         function.restype = asked.restype
         self.given, self.floats = {}, []
         words, outputs = [], []

@@ -110,7 +110,7 @@ class _Pass:
             setattr(call, name, address(a))
         kept = POINTER()
         weights.run(call, ctypes.byref(kept))
-        self.log = Held(kept.value, weights.library) if keep else None
+        self.log = Held(kept.value, weights.code) if keep else None
 
     def give(self) -> tuple[Tensor, ...]:
         """The outputs. Autograd's tensors hold this object, which therefore keeps not them but their memory."""
@@ -276,7 +276,7 @@ class _Native(torch.autograd.Function):
         structures = layers_of(layers, made.weights.tensors)
         g.layer = structures
         assert made.log is not None
-        failed = made.weights.library.hm_backward(
+        failed = made.weights.code.hm_backward(
             made.weights.network.doubles, ctypes.c_void_p(made.log.pointer), ctypes.byref(g)
         )
         if failed:

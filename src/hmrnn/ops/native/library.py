@@ -27,18 +27,18 @@ _CPU = Path("/proc/cpuinfo")
 
 def why_not() -> str | None:
     """Why there is no library, in one line; None if there is one. The first call loads it, and warns if that fails."""
-    loaded = _load()
-    return loaded if isinstance(loaded, str) else None
+    found = _load()
+    return found if isinstance(found, str) else None
 
 
 why_not._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it
 
 
-def library() -> ctypes.CDLL:
+def loaded() -> ctypes.CDLL:
     """The library; to be called where :func:`why_not` returns None."""
-    loaded = _load()
-    assert not isinstance(loaded, str), loaded
-    return loaded
+    found = _load()
+    assert not isinstance(found, str), found
+    return found
 
 
 @functools.cache

@@ -72,14 +72,14 @@ class Weights:
         self.dtype = weights[0].b.dtype
         self.layers = layers_of(self.tensors, self.tensors)
         self.network = Network(self.dtype == torch.float64, len(weights), self.layers)
-        self.library = library.library()
-        self.library.hm_weights.restype = POINTER
-        self.packed = Held(self.library.hm_weights(self.network.doubles), self.library)
+        self.code = library.loaded()
+        self.code.hm_weights.restype = POINTER
+        self.packed = Held(self.code.hm_weights(self.network.doubles), self.code)
         self.at_packed = POINTER(self.packed.pointer)
 
     def run(self, call: Call, kept: Any = None) -> None:
         """The forward pass; ``kept`` is where the library leaves what it needs for a backward pass."""
-        if self.library.hm_forward(ctypes.byref(self.network), ctypes.byref(call), self.at_packed, kept):
+        if self.code.hm_forward(ctypes.byref(self.network), ctypes.byref(call), self.at_packed, kept):
             raise MemoryError("the native engine ran out of memory")
 
     def fit(self, weights: Sequence[LayerWeights]) -> bool:
