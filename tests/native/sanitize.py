@@ -185,7 +185,7 @@ def record(path: Path, seed: int) -> None:
     with open(path, "wb") as file, pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(file, LARGEST_ERROR[dtype])
         patch.setattr(Tensor, "data_ptr", lambda a: recorder.data_ptr(a))
-        patch.setattr(library, "library", lambda: recorder)
+        patch.setattr(library, "loaded", lambda: recorder)
         patch.setattr(structs, "threads", lambda *_: threads)
         got = run(case, dtype, seed, "native")
         gc.collect()  # what the library made is freed, which is recorded, too
