@@ -34,7 +34,7 @@ from torch import Tensor
 from hmrnn import InputError, ops
 from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
-from hmrnn.data.text.corpus import load_corpus
+from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
 from hmrnn.pretrained.load import load_text

@@ -13,8 +13,8 @@ import json
 import numpy as np
 
 import hmrnn
-from hmrnn.data.strokes import synthetic as handwritten
-from hmrnn.pretrained.strokes import StrokeModel
+from hmrnn.kinds.strokes import synthetic as handwritten
+from hmrnn.kinds.strokes.model import StrokeModel
 
 
 def letter_ends(text: str, lifted: np.ndarray) -> np.ndarray | None:

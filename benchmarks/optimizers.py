@@ -30,8 +30,8 @@ import torch
 
 from hmrnn.cli.bench import commit
 from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
-from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.optim import Muon
 from hmrnn.training import trainer
 from hmrnn.training.loop import train

@@ -24,13 +24,13 @@ import torch
 
 import hmrnn
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
-from hmrnn.data.text.corpus import load_corpus
-from hmrnn.data.text.sources import manual
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.novel import novel, novel_file
+from hmrnn.kinds.text.sources import manual
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
-from hmrnn.utils.novel import novel, novel_file
 
 Rows = Iterator[tuple[str, dict[str, Any]]]
 """The name of a setting, and what was measured."""

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import DataConfig, ModelConfig
-from hmrnn.data.strokes.corpus import load_strokes
-from hmrnn.data.strokes.strokes import Scale, Strokes
-from hmrnn.inference.sample import write
+from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.nn.models import HandwritingModel, evaluating
+from hmrnn.reading.sample import write
 
 POINTS, BATCH = 80, 16
 

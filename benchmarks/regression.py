@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import hmrnn
-from hmrnn.analysis.numbers import NumberScores
-from hmrnn.data.text.sources import manual
+from hmrnn.kinds.labels.number_scores import NumberScores
+from hmrnn.kinds.text.sources import manual
 
 Data = tuple[list[Any], np.ndarray]
 COUNT = 500

@@ -26,9 +26,9 @@ import torch
 import hmrnn
 from hmrnn.analysis.edits import edit_distance, span_f1
 from hmrnn.config import TrainConfig
-from hmrnn.data.text.sources import manual
+from hmrnn.kinds.text.novel import novel, novel_file
+from hmrnn.kinds.text.sources import manual
 from hmrnn.training.progress import Progress
-from hmrnn.utils.novel import novel, novel_file
 
 Runs = Iterator[tuple[str, tuple[str, ...], Callable[..., dict[str, Any]]]]
 """Data, networks to train, and a function from a network to its scores."""

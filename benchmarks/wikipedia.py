@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmrnn.cli.display import show_progress
-from hmrnn.data.archives import Progress, Report, count_progress, read_blocks
-from hmrnn.data.text.plain import plain
 from hmrnn.errors import InputError
+from hmrnn.reading.plain import plain
 from hmrnn.utils import files
+from hmrnn.utils.archives import Progress, Report, count_progress, read_blocks
 
 _LONGEST = 1 << 26  # bytes without a ">", well above the longest article of enwik9
 

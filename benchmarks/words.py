@@ -21,11 +21,11 @@ import torch
 
 from hmrnn.analysis.gold import against_removed_spaces
 from hmrnn.config import Config, DetectorConfig, SegmentConfig
-from hmrnn.data import load_corpus
-from hmrnn.inference.evaluate import evaluate, find
+from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.task import settled
 from hmrnn.nn.models import LanguageModel
 from hmrnn.presets import PRESETS
-from hmrnn.tasks.text import settled
+from hmrnn.reading.evaluate import evaluate, find
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 

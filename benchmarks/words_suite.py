@@ -28,11 +28,10 @@ import torch
 
 from hmrnn.analysis.scores import pooled, score, score_words
 from hmrnn.config import Config
-from hmrnn.data import load_corpus
-from hmrnn.data.text.corpus import Corpus
-from hmrnn.inference.evaluate import find
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.task import settled
 from hmrnn.nn.models import LanguageModel
-from hmrnn.tasks.text import settled
+from hmrnn.reading.evaluate import find
 from words import configured, lexicon_alone, prepared, scores
 
 LANGUAGES = {"german": "de", "vietnamese": "vi", "russian": "ru", "greek": "el", "korean": "ko", "arabic": "ar"}

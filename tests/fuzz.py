@@ -39,12 +39,13 @@ import tiny_strokes
 from hmrnn import checkpoint, load
 from hmrnn.cli.parse import flag, settings_of
 from hmrnn.config import Config, DataConfig
-from hmrnn.config_io import from_json, to_json
-from hmrnn.data import load_corpus, load_strokes, read_strokes
-from hmrnn.data.strokes.files import save_archive, save_strokes
-from hmrnn.data.strokes.iamondb import read_line
-from hmrnn.data.strokes.strokes import StrokeFile, Strokes
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
+from hmrnn.kinds.strokes.iamondb import read_line
+from hmrnn.kinds.strokes.strokes import StrokeFile, Strokes
+from hmrnn.kinds.text.corpus import load_corpus
 
 SECONDS = 20
 """For one input."""

@@ -15,8 +15,8 @@ from typing import Any
 import tiny
 from hmrnn import checkpoint
 from hmrnn.config import Config
-from hmrnn.data import Corpus
-from hmrnn.tasks.text import TextTask
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.task import TextTask
 from hmrnn.training.trainer import Trainer
 
 BEGINNING, UPDATE, EVALUATION, WRITING, BETWEEN, FIRST = range(6)

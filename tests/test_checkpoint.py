@@ -18,7 +18,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config_io import to_json
+from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
 from hmrnn.nn.models import LanguageModel
 from hmrnn.training.rundir import RunDirectory

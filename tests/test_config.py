@@ -13,7 +13,7 @@ import pytest
 import tiny
 from hmrnn.cli.settings import fit
 from hmrnn.config import SECTIONS, Config, DataConfig, DetectorConfig, ModelConfig, RegulariseConfig, TrainConfig
-from hmrnn.config_io import from_json, to_json
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.presets import PRESETS
 

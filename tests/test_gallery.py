@@ -14,8 +14,10 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.data import Strokes, Vocabulary, save_strokes
+from hmrnn.kinds.strokes.files import save_strokes
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.nn.models import LanguageModel
+from hmrnn.reading.vocabulary import Vocabulary
 
 DOCS = Path(__file__).parents[1] / "docs"
 SHOWN = re.findall(r"!\[[^\]]+\]\(gallery/([^)]+)\)", (DOCS / "gallery.md").read_text())

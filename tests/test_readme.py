@@ -15,7 +15,7 @@ import pytest
 import tiny
 import tiny_strokes
 from hmrnn.cli import main as cli
-from hmrnn.data import save_strokes
+from hmrnn.kinds.strokes.files import save_strokes
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

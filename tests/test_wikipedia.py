@@ -8,7 +8,7 @@ import pytest
 
 import tiny
 from hmrnn import InputError
-from hmrnn.data import archives
+from hmrnn.utils import archives
 
 # What stands between <text ...> and </text> of one article, and what is left of it.
 RULES = {

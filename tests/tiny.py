@@ -21,10 +21,11 @@ import torch
 
 from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
-from hmrnn.config_io import from_json
-from hmrnn.data import Corpus, Vocabulary
+from hmrnn.config.json import from_json
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.pretrained.load import load_text
-from hmrnn.pretrained.text import TextModel
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory

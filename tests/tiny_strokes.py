@@ -12,9 +12,9 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
-from hmrnn.data import Scale, StrokeCorpus, Strokes
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
 from hmrnn.nn.models import HandwritingModel
-from hmrnn.pretrained.strokes import StrokeModel
 
 
 def strokes(count: int, seed: int = 0) -> Strokes:

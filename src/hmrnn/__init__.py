@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from hmrnn import optim as optim
     from hmrnn.analysis.segmentation import Segmentation as Segmentation
     from hmrnn.errors import InputError as InputError
-    from hmrnn.estimators.classifier import HMClassifier as HMClassifier
-    from hmrnn.estimators.forecaster import HMForecaster as HMForecaster
-    from hmrnn.estimators.regressor import HMRegressor as HMRegressor
-    from hmrnn.estimators.tagger import HMTagger as HMTagger
-    from hmrnn.estimators.transducer import HMTransducer as HMTransducer
+    from hmrnn.kinds.labels.estimators.classifier import HMClassifier as HMClassifier
+    from hmrnn.kinds.labels.estimators.forecaster import HMForecaster as HMForecaster
+    from hmrnn.kinds.labels.estimators.regressor import HMRegressor as HMRegressor
+    from hmrnn.kinds.labels.estimators.tagger import HMTagger as HMTagger
+    from hmrnn.kinds.labels.estimators.transducer import HMTransducer as HMTransducer
+    from hmrnn.kinds.strokes.model import StrokeModel as StrokeModel
+    from hmrnn.kinds.text.model import TextModel as TextModel
     from hmrnn.nn.cell import HMLSTMCell as HMLSTMCell
     from hmrnn.nn.hmlstm import HMLSTM as HMLSTM
     from hmrnn.nn.models import HandwritingModel as HandwritingModel
@@ -26,18 +28,16 @@ if TYPE_CHECKING:
     from hmrnn.nn.output import Output as Output
     from hmrnn.ops import State as State
     from hmrnn.pretrained.load import load as load
-    from hmrnn.pretrained.strokes import StrokeModel as StrokeModel
-    from hmrnn.pretrained.text import TextModel as TextModel
 
 __version__ = "0.1.0"
 _HOME = {
-    "HMClassifier": "hmrnn.estimators.classifier",
-    "HMForecaster": "hmrnn.estimators.forecaster",
+    "HMClassifier": "hmrnn.kinds.labels.estimators.classifier",
+    "HMForecaster": "hmrnn.kinds.labels.estimators.forecaster",
     "HMLSTM": "hmrnn.nn.hmlstm",
     "HMLSTMCell": "hmrnn.nn.cell",
-    "HMRegressor": "hmrnn.estimators.regressor",
-    "HMTagger": "hmrnn.estimators.tagger",
-    "HMTransducer": "hmrnn.estimators.transducer",
+    "HMRegressor": "hmrnn.kinds.labels.estimators.regressor",
+    "HMTagger": "hmrnn.kinds.labels.estimators.tagger",
+    "HMTransducer": "hmrnn.kinds.labels.estimators.transducer",
     "HandwritingModel": "hmrnn.nn.models",
     "InputError": "hmrnn.errors",
     "LanguageModel": "hmrnn.nn.models",
@@ -45,8 +45,8 @@ _HOME = {
     "Output": "hmrnn.nn.output",
     "Segmentation": "hmrnn.analysis.segmentation",
     "State": "hmrnn.ops",
-    "StrokeModel": "hmrnn.pretrained.strokes",
-    "TextModel": "hmrnn.pretrained.text",
+    "StrokeModel": "hmrnn.kinds.strokes.model",
+    "TextModel": "hmrnn.kinds.text.model",
     "load": "hmrnn.pretrained.load",
 }
 __all__ = [*_HOME, "__version__"]

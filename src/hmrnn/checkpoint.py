@@ -30,11 +30,11 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from hmrnn.config import Config
-from hmrnn.config_io import from_json, to_json
-from hmrnn.data.labels.labelling import Labelling
-from hmrnn.data.strokes.strokes import Scale
-from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.kinds.labels.labelling import Labelling
+from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils.files import content
 
 FORMAT = 1

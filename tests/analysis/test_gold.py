@@ -14,9 +14,9 @@ import hmrnn
 import tiny
 from hmrnn.analysis import gold
 from hmrnn.analysis.scores import Row
-from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import find
+from hmrnn.reading.evaluate import find
+from hmrnn.reading.vocabulary import Vocabulary
 
 WORDS = Vocabulary("characters", tuple("\n abc"))
 

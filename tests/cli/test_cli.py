@@ -22,6 +22,7 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.config import DataConfig
+from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -229,7 +230,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     epochs = step // 5 + 1
     assert tiny.hmrnn(*arguments, "--train.epochs", epochs) == 0
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
-    tiny.run(tmp_path / "whole", config, text=hmrnn.data.load_corpus(DataConfig(path=("story.txt",))))
+    tiny.run(tmp_path / "whole", config, text=load_corpus(DataConfig(path=("story.txt",))))
     whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(out)
     assert whole["metrics"] == parts["metrics"]
     name = f"last-{5 * epochs:08d}/model.safetensors"

@@ -10,7 +10,7 @@ import pytest
 
 import tiny
 from hmrnn.cli import demo
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
 
@@ -18,7 +18,7 @@ from hmrnn.training.trainer import Trainer
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("hmrnn.utils.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
+    monkeypatch.setattr("hmrnn.kinds.text.novel.PACKAGE", "no_such_package")  # so that it reads the manual everywhere
     monkeypatch.setattr("hmrnn.cli.train.write_report", lambda run, metrics, corpus: run / f"{len(metrics)}.html")
     run = tmp_path / "runs" / "demo-quick"
 

@@ -14,7 +14,7 @@ import tiny
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import main as cli
 from hmrnn.cli import parse
-from hmrnn.config_io import to_json
+from hmrnn.config.json import to_json
 from hmrnn.presets import PRESETS
 
 COMMANDS = tuple(flags.ARGUMENTS)

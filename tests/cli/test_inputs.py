@@ -26,9 +26,9 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import arguments as flags
 from hmrnn.cli import inputs
 from hmrnn.config import Config, DataConfig
-from hmrnn.config_io import from_json
-from hmrnn.data import Vocabulary
+from hmrnn.config.json import from_json
 from hmrnn.nn.models import LanguageModel
+from hmrnn.reading.vocabulary import Vocabulary
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import tiny
 from hmrnn.cli import display, progress, terminal
 from hmrnn.cli.train import next_command
 from hmrnn.config import DataConfig
-from hmrnn.data import Corpus
-from hmrnn.data.text.vocabulary import Vocabulary
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory

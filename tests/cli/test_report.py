@@ -13,8 +13,8 @@ import pytest
 import tiny
 import tiny_strokes
 from hmrnn.cli import report
-from hmrnn.data import Strokes
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.plots.lengths import timescales
 
 

@@ -17,11 +17,12 @@ from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import demo
-from hmrnn.data import Strokes, read_strokes, save_strokes
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.figures import COLOURS, figure5
+from hmrnn.kinds.strokes.files import read_strokes, save_strokes
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.nn.models import LanguageModel
-from hmrnn.plots.strokes import COLOURS, figure5
-from hmrnn.pretrained.strokes import StrokeModel
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +228,7 @@ def test_what_does_not_fit_is_said_in_one_line(command: str, run: Path, capsys: 
 
 def test_a_damaged_scale_is_said(tmp_path: Path) -> None:
     model = tiny_strokes.model()
-    scale = hmrnn.data.strokes.strokes.Scale((0.0, 0.0), (1.0, -1.0))
+    scale = hmrnn.kinds.strokes.strokes.Scale((0.0, 0.0), (1.0, -1.0))
     tiny_strokes.save(tmp_path / "bad", StrokeModel(model.network, scale, model.config))
     with pytest.raises(InputError, match="deviation of a scale must be two positive numbers"):
         hmrnn.load(tmp_path / "bad")

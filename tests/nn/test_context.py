@@ -11,10 +11,10 @@ import torch
 
 from hmrnn import HandwritingModel, InputError, LanguageModel
 from hmrnn.config import ModelConfig
-from hmrnn.inference.read import Reader, read
 from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Halting
 from hmrnn.nn.models import telling
+from hmrnn.reading.read import Reader, read
 
 T, B, SYMBOLS = 7, 3, 5
 SMALL = ModelConfig(embedding_size=3, hidden_size=(6, 5), num_layers=2, output_size=4, mixtures=2, condition_size=2)

@@ -15,10 +15,8 @@ import hmrnn
 import literal
 import tiny
 from hmrnn.config import ModelConfig
-from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.inference.read import Reader
-from hmrnn.inference.segment import segment_many
+from hmrnn.kinds.registry import make_model
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.leaky import LeakyRNN
@@ -29,7 +27,9 @@ from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import make_rnn
-from hmrnn.tasks.registry import make_model
+from hmrnn.reading.read import Reader
+from hmrnn.reading.segment import segment_many
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.trainer import Trainer
 
 KINDS = {

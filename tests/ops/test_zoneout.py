@@ -11,7 +11,7 @@ import tiny
 import tiny_strokes
 from against_reference import Case, make
 from hmrnn import HMLSTM, InputError
-from hmrnn.data import save_strokes
+from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.ops import Options, reference
 from hmrnn.ops.reference import layer_step
 from hmrnn.training.metrics import read_metrics

@@ -23,9 +23,9 @@ from hmrnn.analysis import scores as boundary_scores
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import HELP
 from hmrnn.errors import TextNote
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.pretrained import bundled
 from hmrnn.pretrained.load import load
-from hmrnn.pretrained.text import TextModel
 
 TEXTS = ("english-small", "novel-small")
 HELD_OUT = Path(__file__).parents[1] / "held_out.txt"
@@ -177,9 +177,9 @@ for engine in ("auto", "reference"):  # with gradients and without
     rnn(torch.zeros(2, 2, 3))[0].hidden[2].sum().backward()
     rnn.requires_grad_(False)(torch.zeros(2, 2, 3))
 spared = (
-    "torch._dynamo", "matplotlib", "triton", "starlette", "hmrnn.training", "hmrnn.estimators",
-    "hmrnn.web", "hmrnn.pretrained.strokes", "hmrnn.pretrained.labelled",
-    "hmrnn.nn.crf", "hmrnn.nn.transducer", "hmrnn.tasks.strokes", "hmrnn.tasks.labelled",
+    "torch._dynamo", "matplotlib", "triton", "starlette", "hmrnn.training.trainer", "hmrnn.kinds.labels.estimators",
+    "hmrnn.web", "hmrnn.kinds.strokes.model", "hmrnn.kinds.labels.model",
+    "hmrnn.nn.crf", "hmrnn.kinds.labels.transducer", "hmrnn.kinds.strokes.task", "hmrnn.kinds.labels.task",
 )
 found = [name for name in spared if name in sys.modules]
 hmrnn.HMClassifier()

@@ -12,8 +12,8 @@ import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import InputError
-from hmrnn.data import save_strokes
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.strokes.files import save_strokes
+from hmrnn.kinds.text.model import TextModel
 
 TEXT = tiny.text(900, seed=1).replace("cab", "xé")
 

@@ -14,7 +14,7 @@ from recorded import Record
 from starlette.testclient import TestClient
 
 import fuzz
-from hmrnn.data.strokes.strokes import Scale
+from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf

@@ -19,7 +19,7 @@ from pages import CHARACTERS, explored, save
 from recorded import Record
 
 import tiny
-from hmrnn.data.strokes.strokes import Scale
+from hmrnn.kinds.strokes.strokes import Scale
 
 CLIENTS = 200
 SECONDS = float(os.environ.get("HMRNN_LOAD_SECONDS", "60"))

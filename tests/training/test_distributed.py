@@ -17,8 +17,8 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.cli import train as commands
 from hmrnn.config import DataConfig
-from hmrnn.data import load_corpus
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer

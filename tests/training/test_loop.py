@@ -17,12 +17,12 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.task import Streams, TextTask
 from hmrnn.nn.models import LanguageModel
-from hmrnn.tasks.base import Validation
-from hmrnn.tasks.text import Streams, TextTask
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.task import Validation
 from hmrnn.training.trainer import Trainer
 
 CPU = torch.device("cpu")

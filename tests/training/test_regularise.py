@@ -19,12 +19,12 @@ import tiny
 from hmrnn import checkpoint, ops
 from hmrnn.cli import train as commands
 from hmrnn.config import Config, ModelConfig, RegulariseConfig
-from hmrnn.config_io import from_json, to_json
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
+from hmrnn.kinds.labels.networks import ClassifierModel
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
-from hmrnn.nn.sequences import ClassifierModel
 from hmrnn.ops import LayerWeights
 from hmrnn.training.averaging import Average, decay
 from hmrnn.training.metrics import read_metrics

@@ -15,8 +15,8 @@ import tiny
 import tiny_strokes
 from hmrnn.config import DetectorConfig
 from hmrnn.ops import State
-from hmrnn.tasks.base import Loss
 from hmrnn.training.reinforce import Baseline
+from hmrnn.training.task import Loss
 from hmrnn.training.trainer import Trainer
 
 SETTINGS = DetectorConfig(estimator="reinforce", discount=0.8, entropy=0.1)

@@ -15,10 +15,10 @@ from unittest import mock
 import pytest
 import torch
 
-import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -152,7 +152,7 @@ def test_resume_wants_the_same_text(tmp_path: Path) -> None:
     assert len(other.train) == len(tiny.corpus().train)
     with pytest.raises(InputError, match="not those this run began with"):
         tiny.run(tmp_path, tiny.config(), resume=True, text=other)
-    renamed = dataclasses.replace(tiny.corpus(), vocabulary=hmrnn.data.Vocabulary("characters", tuple("ABCDEFGHI")))
+    renamed = dataclasses.replace(tiny.corpus(), vocabulary=Vocabulary("characters", tuple("ABCDEFGHI")))
     with pytest.raises(InputError, match="not those this run began with"):
         tiny.run(tmp_path, tiny.config(), resume=True, text=renamed)
 

@@ -13,7 +13,7 @@ import tiny
 import tiny_strokes
 from hmrnn import InputError
 from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture
-from hmrnn.tasks.sampling import draw, with_own_inputs
+from hmrnn.training.sampling import draw, with_own_inputs
 from hmrnn.training.trainer import Trainer
 
 

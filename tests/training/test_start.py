@@ -10,8 +10,8 @@ import torch
 
 import tiny
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.data import Vocabulary
 from hmrnn.errors import InputError
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.start import ROWS, extended, start_from
 
 

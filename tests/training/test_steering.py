@@ -15,17 +15,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tiny
 from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
-from hmrnn.data import Corpus
-from hmrnn.inference.evaluate import find
+from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.tasks.base import Loss, chances
+from hmrnn.reading.evaluate import find
 from hmrnn.training.averaging import decay
 from hmrnn.training.detectors import bound_feedback, control_rates, lacking_bias, surprise_pull
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.task import Loss, chances
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from pages import BYTES, CHARACTERS, Server, save
 from starlette.testclient import TestClient
 
-from hmrnn.data.strokes.strokes import Scale
+from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import Shelf, open_shelf

@@ -18,17 +18,17 @@ from starlette.testclient import TestClient
 from hmrnn.analysis.record import SegmentationJSON
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig
-from hmrnn.data.strokes.strokes import Scale
 from hmrnn.errors import InputError, TextNote
-from hmrnn.inference.sample import scribble
+from hmrnn.kinds.strokes.page import fit
+from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.output import Operation
-from hmrnn.pretrained.text import TextModel
+from hmrnn.reading.sample import scribble
 from hmrnn.web import bodies
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.parts import CHUNK, Memory, read
 from hmrnn.web.shelf import Shelf, open_shelf
-from hmrnn.web.strokes import fit
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
 STEPS = [[0, 0, 0], [3.5, 1, 0], [2, -4, 0], [1, 1, 1], [9, 2, 0], [1, 5, 0], [-2, 3, 1]] * 20
@@ -213,7 +213,7 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmrnn.inference.sample.MOST_LIFTS", 0.01)
+    monkeypatch.setattr("hmrnn.reading.sample.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
     assert "which is scribble: it is untrained" in end["warning"]
 
@@ -224,7 +224,7 @@ def test_a_pen_that_the_library_refuses_is_refused(
 ) -> None:
     model = shelf[3].model
     if wrong == "it jumps":
-        monkeypatch.setattr("hmrnn.inference.sample.LARGEST_STEP", 0.01)
+        monkeypatch.setattr("hmrnn.reading.sample.LARGEST_STEP", 0.01)
     else:
         broken = torch.full_like(model.network.density.bias, math.nan)
         monkeypatch.setitem(model.network.density._parameters, "bias", torch.nn.Parameter(broken))

@@ -23,9 +23,9 @@ import tiny
 from hmrnn.cli import explore
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import run
-from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.reading import Reading
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module
 from hmrnn.web.limits import Limits

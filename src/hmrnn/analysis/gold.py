@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hmrnn.analysis.render import LINE_ENDS
 from hmrnn.analysis.scores import TOLERANCES, BoundaryScores, Row, compare, ends_of, score
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.data.text.vocabulary import LINE_ENDS, Vocabulary
 from hmrnn.errors import InputError
+from hmrnn.reading.vocabulary import Vocabulary
 
 BEFORE, AFTER = "before the space", "after the space"
 """Conventions for text: a segment ends with the last letter of a word, or with the space after it."""

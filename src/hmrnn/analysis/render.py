@@ -6,13 +6,13 @@ import html
 import itertools
 from collections.abc import Sequence
 
-from hmrnn.data.text.vocabulary import LINE_ENDS
-
 COLOURS = ("#87d7ff", "#ffd787")
 """Backgrounds of segments in turn: blue and orange, which colour-blind readers tell apart, light under black text."""
 _ANSI = ("\x1b[38;5;16;48;5;117m", "\x1b[38;5;16;48;5;222m")  # the same two of the 256 colours, with black text
 _ANSI_RESET = "\x1b[0m"
 _SIGNS = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 _JOINERS = "\u200c\u200d"  # invisible, but parts of words and emoji
 _STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; line-height: 1.5"
 

@@ -9,9 +9,10 @@ from hmrnn.cli.arguments import DataArguments
 from hmrnn.cli.target import preset_for
 from hmrnn.cli.terminal import say
 from hmrnn.config import STROKE_FORMATS
-from hmrnn.data import load_corpus, load_strokes, write_archive
-from hmrnn.data.labels.load import load_labelled
 from hmrnn.errors import InputError
+from hmrnn.kinds.labels.load import load_labelled
+from hmrnn.kinds.strokes.corpus import load_strokes, write_archive
+from hmrnn.kinds.text.corpus import load_corpus
 
 
 def run(arguments: DataArguments) -> int:

@@ -14,15 +14,16 @@ from hmrnn.cli.report import passage
 from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config, ModelConfig
-from hmrnn.data import Corpus, StrokeCorpus
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import evaluate, find
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.strokes import StrokeCorpus
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
-from hmrnn.pretrained.strokes import StrokeModel
-from hmrnn.pretrained.text import TextModel
+from hmrnn.reading.evaluate import evaluate, find
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 

@@ -16,13 +16,13 @@ from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli import terminal
-from hmrnn.data.strokes.strokes import counted
-from hmrnn.data.text.corpus import Corpus
+from hmrnn.kinds.strokes.strokes import counted
+from hmrnn.kinds.text.corpus import Corpus
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hmrnn.inference.evaluate import Evaluation, StrokeEvaluation
+    from hmrnn.reading.evaluate import Evaluation, StrokeEvaluation
 
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""

@@ -14,16 +14,17 @@ from hmrnn.analysis import gold, scores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import EvaluateArguments
 from hmrnn.cli.terminal import say, warn
-from hmrnn.data import Strokes, read_strokes, read_symbols_and_spaces
-from hmrnn.data.strokes.corpus import leave_out_short
-from hmrnn.data.strokes.strokes import counted
-from hmrnn.data.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.errors import InputError
-from hmrnn.inference.dynamic import Dynamic, evaluate_dynamic
-from hmrnn.inference.evaluate import cut, evaluate_lines, evaluate_strokes, find, finite
-from hmrnn.inference.evaluate import evaluate as evaluate_text
-from hmrnn.pretrained.strokes import StrokeModel
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.strokes.corpus import leave_out_short
+from hmrnn.kinds.strokes.files import read_strokes
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.strokes import Strokes, counted
+from hmrnn.kinds.text.corpus import read_symbols_and_spaces
+from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
+from hmrnn.kinds.text.lines import all_lines, end_symbol, split_lines
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.reading.evaluate import cut, evaluate_lines, evaluate_strokes, find, finite
+from hmrnn.reading.evaluate import evaluate as evaluate_text
 from hmrnn.utils.files import shown
 
 

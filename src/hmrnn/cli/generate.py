@@ -12,16 +12,15 @@ from hmrnn.cli import inputs
 from hmrnn.cli.arguments import GenerateArguments
 from hmrnn.cli.display import show_progress
 from hmrnn.cli.terminal import for_output, say
-from hmrnn.data import Strokes, read_strokes, save_strokes
-from hmrnn.data.strokes.files import ENDINGS
-from hmrnn.data.strokes.strokes import counted
 from hmrnn.errors import InputError
-from hmrnn.inference.sample import check_room, scribble
+from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
+from hmrnn.kinds.strokes.strokes import Strokes, counted
 from hmrnn.plots.save import check_drawing_path, save_drawing
+from hmrnn.reading.sample import check_room, scribble
 
 if TYPE_CHECKING:
-    from hmrnn.pretrained.strokes import StrokeModel
-    from hmrnn.pretrained.text import TextModel
+    from hmrnn.kinds.strokes.model import StrokeModel
+    from hmrnn.kinds.text.model import TextModel
 
 LONGEST = 86_400
 """Seconds of the longest animation: a day."""

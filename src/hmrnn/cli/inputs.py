@@ -13,9 +13,11 @@ import numpy as np
 
 from hmrnn.cli.arguments.base import ModelArguments, TextArguments
 from hmrnn.config import LABEL_FORMATS
-from hmrnn.data import Strokes, archives, read_strokes
 from hmrnn.errors import InputError, convert
+from hmrnn.kinds.strokes.files import read_strokes
+from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.pretrained.load import load
+from hmrnn.utils import archives
 from hmrnn.utils.devices import choose_device
 
 LINE_END = re.compile("\r\n|\r|\n")

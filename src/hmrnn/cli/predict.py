@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hmrnn.analysis.decision import shown_answer, shown_numbers, shown_right
-from hmrnn.analysis.numbers import NumberScores
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import PredictArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.config import LABEL_FORMATS
-from hmrnn.data.labels.corpus import check_labels, check_pairs, check_tags
-from hmrnn.data.labels.files import Labelled, check_no_header, decoded, parse, parse_series
-from hmrnn.data.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.errors import InputError
-from hmrnn.pretrained.forecast import ForecastModel
-from hmrnn.pretrained.labelled import LabelledModel, LabelModel, NumberModel, PairModel
+from hmrnn.kinds.labels.corpus import check_labels, check_pairs, check_tags
+from hmrnn.kinds.labels.decision import shown_answer, shown_numbers, shown_right
+from hmrnn.kinds.labels.files import Labelled, check_no_header, decoded, parse, parse_series
+from hmrnn.kinds.labels.forecast import ForecastModel
+from hmrnn.kinds.labels.model import LabelledModel, LabelModel, NumberModel, PairModel
+from hmrnn.kinds.labels.number_scores import NumberScores
+from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
 from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 

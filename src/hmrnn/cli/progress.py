@@ -20,8 +20,8 @@ from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.nn.models import MANY, shown_sizes
-from hmrnn.tasks.base import ERRORS, Task
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.task import ERRORS, Task
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import discard_stdout
 

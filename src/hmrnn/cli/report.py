@@ -15,26 +15,27 @@ from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.render import as_html
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.cli import report_labelled as labelled
 from hmrnn.cli.display import duration
-from hmrnn.config_io import to_json
-from hmrnn.data import Corpus, StrokeCorpus
-from hmrnn.data.labels.corpus import LabelCorpus
-from hmrnn.data.text.lines import split_lines
+from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
-from hmrnn.inference.evaluate import find
-from hmrnn.inference.segment import segment_many
+from hmrnn.kinds.labels import report as labelled
+from hmrnn.kinds.labels.corpus import LabelCorpus
+from hmrnn.kinds.labels.task import PER
+from hmrnn.kinds.strokes.figures import writing
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.strokes import StrokeCorpus
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.lines import split_lines
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.models import shown_sizes
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
-from hmrnn.plots.strokes import writing
 from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
-from hmrnn.pretrained.strokes import StrokeModel
-from hmrnn.pretrained.text import TextModel
-from hmrnn.tasks.base import ERRORS
-from hmrnn.tasks.labelled import PER
+from hmrnn.reading.evaluate import find
+from hmrnn.reading.segment import segment_many
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.task import ERRORS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:

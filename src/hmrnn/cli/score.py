@@ -12,8 +12,8 @@ import msgspec
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import ScoreArguments
 from hmrnn.cli.terminal import say
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.pretrained.load import load_text
-from hmrnn.pretrained.text import TextModel
 from hmrnn.utils.devices import choose_device
 from hmrnn.utils.files import shown
 

@@ -10,7 +10,7 @@ from typing import cast
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import SegmentArguments
 from hmrnn.cli.terminal import say
-from hmrnn.pretrained.text import TextModel
+from hmrnn.kinds.text.model import TextModel
 
 
 def run(arguments: SegmentArguments) -> int:
@@ -35,7 +35,7 @@ def run(arguments: SegmentArguments) -> int:
 
 
 def _stream(model: TextModel, arguments: SegmentArguments) -> int:
-    from hmrnn.inference.jobs import Job
+    from hmrnn.kinds.text.large_files import Job
 
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     given = {"streams": arguments.streams, "warmup": arguments.warmup}

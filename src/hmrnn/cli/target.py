@@ -48,7 +48,7 @@ def preset_for(target: str) -> tuple[str, Config]:
 
 def _demo() -> Config:
     """The preset demo; if the package that its novel comes from is not installed, with the Python manual instead."""
-    from hmrnn.utils.novel import PACKAGE, novel_file
+    from hmrnn.kinds.text.novel import PACKAGE, novel_file
 
     if novel_file() is not None:
         return PRESETS["demo"]
@@ -58,8 +58,8 @@ def _demo() -> Config:
 
 def _kind(path: str) -> str:
     """What a file or a directory holds, by file names alone: "text" or "strokes"."""
-    from hmrnn.data.archives import is_tar
-    from hmrnn.data.strokes.iamondb import is_iamondb
+    from hmrnn.kinds.strokes.iamondb import is_iamondb
+    from hmrnn.utils.archives import is_tar
 
     names = [path] if not os.path.isdir(path) else [name for _, _, found in os.walk(path) for name in found]
     endings = {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix for name in names}

@@ -19,12 +19,14 @@ from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
 from hmrnn.cli.terminal import warn
 from hmrnn.config import STROKE_FORMATS, Config
-from hmrnn.data import Corpus, StrokeCorpus, load_corpus, load_strokes
-from hmrnn.data.labels.corpus import LabelCorpus
-from hmrnn.data.labels.load import load_labelled
 from hmrnn.errors import InputError
+from hmrnn.kinds.labels.corpus import LabelCorpus
+from hmrnn.kinds.labels.load import load_labelled
+from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.strokes import StrokeCorpus
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.task import settled
 from hmrnn.pretrained.load import locate
-from hmrnn.tasks.text import settled
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.processes import processes

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig, SegmentConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.words.segmental import Scores, SegmentalHead
 from hmrnn.nn.checks import check_input, check_lengths, check_values
 from hmrnn.nn.context import NOTHING, Context, Told, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture, head_size
 from hmrnn.nn.dropout import drop_units, probability
 from hmrnn.nn.output import Output
 from hmrnn.nn.registry import make_rnn
-from hmrnn.nn.segmental import Scores, SegmentalHead
 from hmrnn.ops import State, Step
 
 POINT_SIZE = 3
@@ -273,7 +273,7 @@ class LanguageModel(ToldModel):
         Args:
             symbols: (T, B): the symbol that is read at each step; needed by a head with a reader of its own.
             hidden: h of all layers, L tensors (T, B, H_l); needed by other heads.
-            following: (T, K + 1, B): the symbols after each step, from :func:`hmrnn.nn.segmental.windows`.
+            following: (T, K + 1, B): the symbols after each step, from ``segmental.windows``.
         """
         if self.segments is None:
             raise InputError("this model has no segmental head; train one with segments.size, as the preset words does")

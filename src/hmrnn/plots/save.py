@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hmrnn.errors import InputError
-from hmrnn.plots import gif, ink
-from hmrnn.plots.strokes import writing
+from hmrnn.kinds.strokes import gif, ink
+from hmrnn.kinds.strokes.figures import writing
 from hmrnn.plots.style import styled
 from hmrnn.utils import files
 

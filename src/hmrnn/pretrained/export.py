@@ -10,9 +10,9 @@ from torch import Tensor
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
+from hmrnn.kinds.labels.task import PER
 from hmrnn.pretrained.load import load, locate
 from hmrnn.pretrained.write import CARD, check_new, write
-from hmrnn.tasks.labelled import PER
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.start import LEXICON
 

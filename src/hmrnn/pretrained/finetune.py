@@ -14,12 +14,13 @@ from torch import nn
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
-from hmrnn.data import Corpus, load_corpus, load_strokes
-from hmrnn.data.text.sources import symbol_kind
-from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError, no_file
+from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.sources import symbol_kind
+from hmrnn.kinds.text.task import settled
 from hmrnn.presets import FINETUNE, FINETUNE_RATE
-from hmrnn.tasks.text import settled
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer

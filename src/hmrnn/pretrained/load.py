@@ -13,19 +13,19 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
+from hmrnn.kinds.registry import make_model
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.pretrained import bundled
-from hmrnn.pretrained.text import TextModel
-from hmrnn.tasks.registry import make_model
 from hmrnn.utils.devices import find_device
 
 if TYPE_CHECKING:
-    from hmrnn.nn.sequences import SequenceModel
-    from hmrnn.pretrained.forecast import ForecastModel
-    from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
-    from hmrnn.pretrained.strokes import StrokeModel
+    from hmrnn.kinds.labels.forecast import ForecastModel
+    from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
+    from hmrnn.kinds.labels.networks import SequenceModel
+    from hmrnn.kinds.strokes.model import StrokeModel
 
 LARGEST = 1e15
 """The largest number in the weights of a model: float32 can square it and sum such squares."""
@@ -84,14 +84,14 @@ def _kind(modality: str) -> Any:
     if modality == "text":
         return TextModel
     if modality == "strokes":
-        from hmrnn.pretrained.strokes import StrokeModel
+        from hmrnn.kinds.strokes.model import StrokeModel
 
         return StrokeModel
     if modality == "series":
-        from hmrnn.pretrained.forecast import ForecastModel
+        from hmrnn.kinds.labels.forecast import ForecastModel
 
         return ForecastModel
-    from hmrnn.pretrained.labelled import LabelModel, NumberModel, PairModel, TagModel
+    from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
 
     return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel}[modality]
 

@@ -11,10 +11,10 @@ import torch
 
 from hmrnn.checkpoint import Checkpoint, Reads
 from hmrnn.config import Config
-from hmrnn.data.conditions import encode
 from hmrnn.errors import InputError
 from hmrnn.nn.context import Told
 from hmrnn.nn.models import describe
+from hmrnn.reading.conditions import encode
 from hmrnn.utils.devices import find_device
 
 Progress: TypeAlias = Callable[[int, int], None] | None

@@ -13,7 +13,7 @@ from hmrnn.analysis.baselines import entropy_rise, uncertainty
 from hmrnn.config import DetectorConfig, PullTo
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.rates import distance
-from hmrnn.tasks.base import Loss
+from hmrnn.training.task import Loss
 
 SILENT, ALWAYS = 0.002, 0.98
 """A detector whose rate over an epoch is below the first is silent; above the second it fires always."""

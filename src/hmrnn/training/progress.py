@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from hmrnn.config import TrainConfig
-from hmrnn.config_io import from_json, to_json
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 
 Count = Annotated[int, Meta(ge=0, le=2**48)]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hmrnn.config import DetectorConfig
 from hmrnn.ops.estimators import discounted_sums, score_function
-from hmrnn.tasks.base import Loss
+from hmrnn.training.task import Loss
 
 
 class Baseline:

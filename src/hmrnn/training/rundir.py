@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.config_io import from_json, to_json
+from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.training.metrics import read_metrics
 from hmrnn.utils import files

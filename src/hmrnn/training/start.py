@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.data.text.plain import plain
-from hmrnn.data.text.vocabulary import Vocabulary
 from hmrnn.errors import InputError
-from hmrnn.tasks.base import Task
-from hmrnn.tasks.lines import LineTask
-from hmrnn.tasks.text import TextTask
+from hmrnn.kinds.text.line_task import LineTask
+from hmrnn.kinds.text.task import TextTask
+from hmrnn.reading.plain import plain
+from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.training.task import Task
 
 ROWS = ("embedding.weight", "softmax.weight", "softmax.bias")
 """The weights of a model of text that have a row for each symbol."""

@@ -14,16 +14,15 @@ from torch.optim import Adam
 
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
-from hmrnn.data.conditions import fitted
 from hmrnn.errors import InputError
+from hmrnn.kinds.registry import make_task
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.optim import Muon
-from hmrnn.tasks.base import Validation
-from hmrnn.tasks.registry import make_task
+from hmrnn.reading.conditions import fitted
 from hmrnn.training import detectors
 from hmrnn.training.averaging import Average, decay
 from hmrnn.training.capture import CapturedUpdate
@@ -34,6 +33,7 @@ from hmrnn.training.progress import Progress
 from hmrnn.training.reinforce import Baseline
 from hmrnn.training.ridge import Ridge
 from hmrnn.training.start import start_from
+from hmrnn.training.task import Validation
 
 
 class Trainer:
@@ -54,7 +54,7 @@ class Trainer:
         t = config.train
         if config.segments.size and not (t.epochs and config.segments.longest):
             name = "segments.longest" if t.epochs else "train.epochs"
-            raise InputError(f"{name} is 0, so the text decides it; first apply hmrnn.tasks.text.settled to the config")
+            raise InputError(f"{name} is 0, so the text decides it; first apply kinds.text.task.settled")
         if t.batch_size % (world * t.accumulate):
             raise InputError(
                 f"train.batch_size {t.batch_size} must be a multiple of processes x train.accumulate "

@@ -20,8 +20,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hmrnn import __version__
-from hmrnn.data.text.reading import Reading
-from hmrnn.web import parts, strokes
+from hmrnn.kinds.strokes import page as strokes
+from hmrnn.kinds.text.reading import Reading
+from hmrnn.web import parts
 from hmrnn.web.answer import JSON, Answer, Arrivals, Endpoint
 from hmrnn.web.bodies import DrawingRequest, FigureRequest, HandwritingRequest, Models, ReadRequest, WriteRequest
 from hmrnn.web.guard import LOOPBACK, Guard

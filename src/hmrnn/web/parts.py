@@ -24,18 +24,18 @@ import torch
 from numpy.typing import ArrayLike
 
 from hmrnn.analysis.segmentation import Segmentation
-from hmrnn.data.text.reading import Reading
 from hmrnn.errors import InputError
-from hmrnn.inference.read import Read, Reader, Step
-from hmrnn.inference.read import read as read_chunks
-from hmrnn.inference.sample import seeded, stream
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.reading import Reading
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.ops import State, states
-from hmrnn.pretrained.strokes import StrokeModel
-from hmrnn.pretrained.text import TextModel
+from hmrnn.reading.read import Read, Reader, Step
+from hmrnn.reading.read import read as read_chunks
+from hmrnn.reading.sample import seeded, stream
 from hmrnn.web.bodies import End, Part
 from hmrnn.web.work import Slices
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from starlette.testclient import TestClient
 
 from hmrnn.analysis.render import visible
-from hmrnn.data.strokes.strokes import Scale
+from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
 from hmrnn.web.shelf import open_shelf

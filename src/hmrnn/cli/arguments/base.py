@@ -26,7 +26,7 @@ class Arguments:
 
     def flags(self) -> dict[str, str]:
         """Settings and functions that messages may name, and this command's flags for them."""
-        return {"hmrnn.data.text.plain.plain": "--plain"} if hasattr(self, "plain") else {}
+        return {"hmrnn.reading.plain.plain": "--plain"} if hasattr(self, "plain") else {}
 
     def check(self) -> None:
         """Raise InputError if the arguments cannot be right."""

@@ -1,1 +1,0 @@
-"""Pen strokes: files to points, corpora, batches."""

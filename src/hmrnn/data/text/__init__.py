@@ -1,1 +1,0 @@
-"""Text: files to symbols, vocabularies, corpora."""

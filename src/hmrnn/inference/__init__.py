@@ -1,1 +1,0 @@
-"""What a trained network is used for: reading a sequence, and on top of it evaluation, segmentation and sampling."""

@@ -1,0 +1,1 @@
+"""Labelled sequences: labels, tags, pairs, numbers and forecasts."""

@@ -1,0 +1,85 @@
+"""Padded batches of labelled sequences, every sequence once per epoch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hmrnn.kinds.labels.corpus import Examples
+from hmrnn.reading.batches import Plan, padded_length
+
+FINEST = 4
+"""If batches are to have few shapes, their numbers of steps are multiples of it."""
+
+
+class Batch(NamedTuple):
+    """Sequences side by side; padding rows have weight 0."""
+
+    inputs: np.ndarray
+    """(T, B) int64 or (T, B, channels) float32."""
+    lengths: np.ndarray
+    """(B,) int64, at least 1."""
+    targets: np.ndarray
+    """(N, B) int64; of numbers (N, B, numbers) float32."""
+    counted: np.ndarray
+    """(B,) int64, at least 1: the number of targets."""
+    places: np.ndarray
+    """(N, B) int64: the steps at which targets are read."""
+    weights: np.ndarray
+    """(B,) float32."""
+
+
+class LabelBatches:
+    """The batches of each epoch: sequences of similar length together, in an order that ``seed`` and epoch determine.
+
+    The rows of a batch are a multiple of ``multiple``. With ``alike`` all batches have the same number of rows, and
+    their numbers of steps are padded to few values, since a CUDA graph is kept for each shape. ``unknown`` (symbols,)
+    is the probability with which each input symbol is read as the one for all others, the last; without it that one
+    would never be trained.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        multiple: int = 1,
+        alike: bool = False,
+        unknown: np.ndarray | None = None,
+    ) -> None:
+        self.examples, self.alike, self.unknown = examples, alike, unknown
+        self.plan = Plan(examples.lengths, batch_size, seed)
+        largest = -(-len(examples) // len(self))
+        self.multiple = -(-largest // multiple) * multiple if alike else multiple
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """Batch ``index`` of an epoch."""
+        batch = pad(self.examples, self.plan.rows(epoch, index), self.multiple, FINEST if self.alike else 1)
+        if self.unknown is not None:
+            draws = np.random.default_rng([self.plan.seed or 0, epoch, index]).random(batch.inputs.shape)
+            batch.inputs[draws < self.unknown[batch.inputs]] = len(self.unknown) - 1
+        return batch
+
+
+def pad(examples: Examples, chosen: np.ndarray, multiple: int = 1, finest: int = 1) -> Batch:
+    """The chosen sequences side by side; with ``finest`` above 1 padded as :func:`padded_length` says."""
+    e, B = examples, -(-len(chosen) // multiple) * multiple
+    T, N = (max(len(many[k]) for k in chosen) for many in (e.inputs, e.targets))
+    if finest > 1:
+        T, N = padded_length(T, finest), padded_length(N, finest) if N > 1 else 1
+    first = e.inputs[0]
+    inputs = np.zeros((T, B, *first.shape[1:]), first.dtype)
+    targets, places = np.zeros((N, B, *e.targets[0].shape[1:]), e.targets[0].dtype), np.zeros((N, B), np.int64)
+    lengths, counted = np.ones((2, B), np.int64)
+    weights = np.zeros(B, np.float32)
+    for b, k in enumerate(chosen):
+        lengths[b], counted[b] = len(e.inputs[k]), len(e.targets[k])
+        inputs[: lengths[b], b], targets[: counted[b], b] = e.inputs[k], e.targets[k]
+        places[: len(e.places[k]), b] = e.places[k]
+        weights[b] = e.weights[k]
+    return Batch(inputs, lengths, targets, counted, places, weights)

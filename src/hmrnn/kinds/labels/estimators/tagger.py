@@ -1,0 +1,93 @@
+"""HMTagger: an estimator with scikit-learn's interface that gives a tag to each step or token of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.errors import InputError
+from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
+from hmrnn.kinds.labels.model import TagModel
+from hmrnn.presets import PRESETS
+
+_PRESET = PRESETS["tags"]  # of ``hmrnn train tags``, which has the same defaults
+
+
+class HMTagger(SequenceEstimator):
+    """Learns to tag every step of sequences: the characters of texts, tokens, or the steps of series of numbers.
+
+    An HM-LSTM reads a sequence, by default in both directions, and the gated output of all layers at a step decides on
+    its tag: by a softmax, or by a linear-chain CRF, which also learns which tags follow each other.
+
+    X is as for :class:`HMClassifier`; y is a list of tags for each sequence, one per step. Tokens of more than one
+    character are spelled out: the network reads their characters, each token followed by a space, at which its tag is
+    read. So it can tag words that it has never seen, and its segments may be parts of words, or phrases.
+
+    Args:
+        crf: a linear-chain CRF over the tags of a sequence; False: a softmax per tag.
+        spelled: whether to spell tokens out; None: if any has more than one character. False: a token is a symbol, and
+            unseen ones are all the same.
+        dropout: share of the units that the read-out does not see while training.
+        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, rates, weight_decay, epochs,
+            batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
+            :class:`HMClassifier`.
+
+    Attributes after ``fit``: classes_, model_, n_iter_, loss_curve_, n_features_in_, as of :class:`HMClassifier`.
+
+    Example::
+
+        >>> sentences = [["the", "cat", "sat"], ["a", "dog", "ran"], ["the", "dog", "sat"]]
+        >>> tags = [["D", "N", "V"]] * 3
+        >>> HMTagger(hidden_size=8, epochs=2).fit(sentences, tags).predict_proba([["a", "cat"]])[0].shape
+        (2, 3)
+    """
+
+    _modality = "tags"
+    _model = TagModel
+    # parameters beside those of SequenceEstimator
+    crf: bool
+    spelled: bool | None
+
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
+        *,
+        num_layers: int = _PRESET.model.num_layers,
+        rnn: str = _PRESET.model.rnn,
+        bidirectional: bool = _PRESET.model.bidirectional,
+        embedding_size: int = _PRESET.model.embedding_size,
+        layer_norm: bool = _PRESET.model.layer_norm,
+        crf: bool = _PRESET.model.crf,
+        spelled: bool | None = None,
+        rates: Sequence[float] | None = None,
+        dropout: float = _PRESET.regularise.dropout_output,
+        weight_decay: float = _PRESET.regularise.weight_decay,
+        epochs: int = _PRESET.train.epochs,
+        batch_size: int = _PRESET.train.batch_size,
+        learning_rate: float = _PRESET.train.learning_rate,
+        validation_fraction: float | None = None,
+        patience: int = _PRESET.train.patience,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self._keep(locals())
+
+    def _head(self) -> dict[str, Any]:
+        return {"crf": bool(self.crf)}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTagger:
+        """Learn from sequences and their tags; ``sample_weight`` is one number per sequence."""
+        if self.spelled is not None and not isinstance(self.spelled, bool | np.bool_):
+            raise InputError(f"spelled must be True, False or None; got {self.spelled!r}")
+        self._fit(X, y, sample_weight=sample_weight, spelled=self.spelled)
+        return self
+
+    def predict_proba(self, X: Any) -> list[np.ndarray]:
+        """For each sequence (steps, tags): the probability of every tag; with a CRF the marginals."""
+        self._check_fitted()
+        found: list[np.ndarray] = self.model_.predict_proba(X)
+        return found

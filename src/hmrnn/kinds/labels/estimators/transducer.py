@@ -1,0 +1,115 @@
+"""HMTransducer: an estimator with scikit-learn's interface that turns sequences into other sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hmrnn.kinds.labels.decision import Decision
+from hmrnn.kinds.labels.estimators.sequences import SequenceEstimator
+from hmrnn.kinds.labels.model import PairModel
+from hmrnn.presets import PRESETS
+
+_PRESET = PRESETS["pairs"]  # of ``hmrnn train pairs``, which has the same defaults
+
+
+class HMTransducer(SequenceEstimator):
+    """Learns to turn sequences into sequences of other lengths, such as spelling into sound.
+
+    An HM-LSTM reads the first sequence, by default in both directions. A decoder, an LSTM, writes the second: before
+    each symbol it chooses by attention from the memory of the first. With ``attend="segments"`` the memory holds one
+    entry per segment of a level: the gated output of all layers where it ends.
+
+    X is as for :class:`HMClassifier`; y is a list of texts, which are written character by character, or of lists of
+    tokens. ``score`` is the share of sequences without an error, ``error_rate`` counts edits per symbol.
+
+    Args:
+        attend: "segments", or "steps": what the memory holds. A baseline finds no segments, so its memory holds steps.
+        level: the level of these segments.
+        rates: boundary rates of the levels, the lowest first, at which the detectors are held; None: 0.75, and half of
+            the rate below for each further level. The lower, the shorter the memory.
+        beam: width of the beam search in ``predict``; 1: the likeliest symbol at each step.
+        dropout: share of the units that the decoder does not see while training.
+        hidden_size, num_layers, rnn, bidirectional, embedding_size, layer_norm, weight_decay, epochs,
+            batch_size, learning_rate, validation_fraction, patience, device, random_state, verbose: as of
+            :class:`HMClassifier`.
+            No first sequence is in both parts that ``validation_fraction`` makes. ``hidden_size`` is also that of the
+            decoder.
+
+    Attributes after ``fit``: classes_ (the symbols that can be written), model_, n_iter_, loss_curve_,
+    n_features_in_, as of :class:`HMClassifier`.
+
+    Example::
+
+        >>> words = ["ab", "ba", "abb", "bab", "aab", "bba"]
+        >>> model = HMTransducer(hidden_size=8, epochs=2).fit(words, [word.upper() for word in words])
+        >>> len(model.predict(["abab"]))
+        1
+    """
+
+    _modality = "pairs"
+    _model = PairModel
+    # parameters beside those of SequenceEstimator
+    attend: str
+    level: int
+    beam: int
+
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int] = _PRESET.model.hidden_size[0],
+        *,
+        num_layers: int = _PRESET.model.num_layers,
+        rnn: str = _PRESET.model.rnn,
+        bidirectional: bool = _PRESET.model.bidirectional,
+        embedding_size: int = _PRESET.model.embedding_size,
+        layer_norm: bool = _PRESET.model.layer_norm,
+        attend: str = _PRESET.model.attend,
+        level: int = _PRESET.model.level,
+        beam: int = 1,
+        rates: Sequence[float] | None = None,
+        dropout: float = _PRESET.regularise.dropout_output,
+        weight_decay: float = _PRESET.regularise.weight_decay,
+        epochs: int = _PRESET.train.epochs,
+        batch_size: int = _PRESET.train.batch_size,
+        learning_rate: float = _PRESET.train.learning_rate,
+        validation_fraction: float | None = None,
+        patience: int = _PRESET.train.patience,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self._keep(locals())
+
+    def _head(self) -> dict[str, Any]:
+        found = self.rnn == "hm-lstm"  # a baseline finds no segments
+        return {"attend": self.attend if found else "steps", "level": self.level}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HMTransducer:
+        """Learn from sequences and what they are to be turned into."""
+        self._fit(X, y, sample_weight=sample_weight)
+        return self
+
+    def predict(self, X: Any) -> list[Any]:
+        """What the model writes for each sequence: texts, or lists of tokens, as in training."""
+        self._check_fitted()
+        written: list[Any] = self.model_.predict(X, beam=self.beam)
+        return written
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of sequences that are written without an error."""
+        self._check_fitted()
+        return float(self.model_.score(X, y, sample_weight, beam=self.beam))
+
+    def explain(self, X: Any) -> list[Decision]:
+        """What is written for each sequence, the segments found in it, and their weights for each symbol written."""
+        self._check_fitted()
+        found: list[Decision] = self.model_.explain(X, beam=self.beam)
+        return found
+
+    def error_rate(self, X: Any, y: Any) -> float:
+        """Edits (insertions, deletions, substitutions) per symbol of y."""
+        self._check_fitted()
+        return float(self.model_.error_rate(X, y, beam=self.beam))

@@ -1,0 +1,1 @@
+"""Handwriting: everything about pen strokes, from their files to their segments."""

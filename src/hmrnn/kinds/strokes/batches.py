@@ -1,0 +1,33 @@
+"""Padded batches of pen strokes: lines of similar length together, every line once per epoch, few distinct shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.strokes import FEWEST, Scale, Strokes
+from hmrnn.reading.batches import Batches
+
+
+class StrokeBatches(Batches):
+    """Batches of normalised lines (T, B, 3) float32; each point but the first is predicted."""
+
+    def __init__(
+        self,
+        strokes: Strokes,
+        scale: Scale,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        conditions: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(strokes.lengths - 1, batch_size, seed, conditions)
+        if len(strokes) == 0 or strokes.lengths.min() < FEWEST:
+            short = [name for name, length in zip(strokes.names, strokes.lengths) if length < FEWEST]
+            got = f"line {short[0]} has fewer; leave it out" if short else "there is no line"
+            raise InputError(f"batches need lines of at least {FEWEST} points, one to read and one to predict; {got}")
+        self.strokes, self.scale = strokes, scale
+
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        steps = self.scale.encode(self.strokes[index])
+        return steps[:-1], steps[1:]

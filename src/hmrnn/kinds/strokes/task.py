@@ -1,0 +1,53 @@
+"""StrokeTask: predict the next point of lines of handwriting, each read as a whole from the zero state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import torch
+
+from hmrnn.config import Config
+from hmrnn.kinds.strokes.batches import StrokeBatches
+from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, counted
+from hmrnn.nn.models import HandwritingModel
+from hmrnn.reading.conditions import encode
+from hmrnn.reading.evaluate import evaluate_strokes
+from hmrnn.training.padded import PaddedTask
+from hmrnn.training.task import Validation
+
+
+class StrokeTask(PaddedTask):
+    """A :class:`hmrnn.training.task.Task` measured in nats per sequence: the paper's log-likelihood, negated."""
+
+    unit, per, symbol = "nats", "sequence", "point"
+
+    def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        t = config.train
+        self.corpus, self.reads = data, data.scale
+        model = self.make_model(config, data.scale, t.engine)
+        conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
+        batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions)
+        super().__init__(config, model, batches, device, rank, world)
+        given = "".join(f"\n{row}" for row in data.conditions)
+        self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())
+
+    @staticmethod
+    def make_model(config: Config, scale: Scale, engine: str) -> HandwritingModel:
+        return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
+
+    def measure(self, loss: float) -> float:
+        return loss * float(self.batches.plan.lengths.mean())
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        result = evaluate_strokes(self.model, self.corpus.valid, self.corpus.scale, progress=progress, **self.how())
+        return Validation(-result.log_likelihood, result.rates, result.updates, result.multiply_adds, result.sequences)
+
+    def describe(self) -> str:
+        train, valid = self.corpus.train, self.corpus.valid
+        count = len(self.corpus.skipped)
+        skipped = f"; {counted(count, 'file')} could not be read" if count else ""
+        return (
+            f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} points on average to train on, "
+            f"{len(valid):,} to validate{skipped}"
+        )

@@ -1,0 +1,1 @@
+"""Text: everything about it, from its files to its segments."""

@@ -1,0 +1,144 @@
+"""Dynamic evaluation (Krause et al., 2018): while a text is read, the weights follow the gradient of what was read.
+
+Every symbol is still predicted before it is seen: a segment is predicted with weights that know only the segments
+before it, and its own gradient changes them afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.config.checks import LARGEST_NUMBER
+from hmrnn.errors import InputError
+from hmrnn.nn.models import LanguageModel
+from hmrnn.reading.evaluate import Evaluation, Piece, Sums, evaluation, read_text
+
+CLIP_NORM = 1.0
+"""The largest norm of a segment's gradient: one odd passage must not spoil the weights for all others."""
+DAMPING = 0.1
+"""Added to the root mean square that a gradient is divided by, as a share of a clipped gradient's mean entry."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dynamic:
+    """Settings of dynamic evaluation."""
+
+    learning_rate: float = 0.0003
+    """The step of a weight whose gradient is as large as its root mean square so far."""
+    decay: float = 0.003
+    """The share of the way back to the trained weights, taken after each segment."""
+    segment_length: int = 100
+    """Symbols of a segment: the weights change after each one, and the gradient is truncated there."""
+
+    def check(self) -> None:
+        """Raise InputError if a setting is out of range."""
+        if not 0 <= self.learning_rate <= LARGEST_NUMBER:
+            raise InputError(f"the learning rate must lie between 0 and {LARGEST_NUMBER:g}; got {self.learning_rate}")
+        if not 0 <= self.decay <= 1:
+            raise InputError(f"decay must lie between 0 and 1; got {self.decay}")
+        if self.segment_length < 1:
+            raise InputError(f"segment length must be at least 1; got {self.segment_length}")
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicEvaluation(Evaluation):
+    """The result of a model that learns from a text while it reads."""
+
+    skipped: int
+    """Segments that the weights did not follow, because the gradient was not finite."""
+
+
+def evaluate_dynamic(
+    model: LanguageModel,
+    symbols: np.ndarray,
+    dynamic: Dynamic | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> DynamicEvaluation:
+    """Evaluate one stream while the weights follow the text; they are restored afterwards."""
+    total = Sums(model)
+
+    def note(piece: Piece, nats: Tensor) -> None:
+        total.add(piece.read, nats, torch.ones_like(piece.targets, dtype=torch.bool))
+
+    skipped = read_dynamically(model, symbols, note, dynamic or Dynamic(), progress=progress)
+    return DynamicEvaluation(**vars(evaluation(total)), skipped=skipped)
+
+
+def read_dynamically(
+    model: LanguageModel,
+    symbols: np.ndarray,
+    note: Callable[[Piece, Tensor], None],
+    dynamic: Dynamic,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Read a text in segments; the number of segments that the weights did not follow.
+
+    ``note`` is called with each segment and the surprise (T, 1) of its symbols in nats, before the weights follow it.
+    """
+    dynamic.check()
+    length = dynamic.segment_length
+    with _borrowed(model) as (parameters, trained):
+        follower = _Follower(parameters, trained, dynamic)
+        for piece in read_text(model, symbols, chunk=length, gradient=True, progress=progress):
+            nats = -piece.read.prediction.log_prob(piece.targets)
+            with torch.no_grad():
+                note(piece, nats.detach())
+            follower.follow(torch.autograd.grad(nats.mean(), parameters, materialize_grads=True))
+        return follower.segments - int(follower.followed)
+
+
+class _Follower:
+    """Moves parameters in place, without waiting for the device.
+
+    A gradient is divided by the root mean square of the gradients so far, weight by weight. Krause et al. take the mean
+    over the training text instead, which need not be at hand.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], trained: Sequence[Tensor], dynamic: Dynamic) -> None:
+        self.parameters, self.trained, self.dynamic = parameters, trained, dynamic
+        self.squares = [torch.zeros_like(p) for p in parameters]
+        self.damping = DAMPING * CLIP_NORM / math.sqrt(sum(p.numel() for p in parameters))
+        self.segments = 0
+        self.followed = torch.zeros((), dtype=torch.int64, device=parameters[0].device)
+
+    @torch.no_grad()
+    def follow(self, gradients: tuple[Tensor, ...]) -> None:
+        """Take a step of gradient descent, unless the gradient is not finite, and decay to the trained weights."""
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        good, clipped = norm.isfinite(), (CLIP_NORM / norm).clamp(max=1.0)
+        self.segments += 1
+        self.followed += good
+        for p, start, squares, gradient in zip(self.parameters, self.trained, self.squares, gradients):
+            gradient = torch.where(good, clipped * gradient, torch.zeros_like(p))
+            squares.addcmul_(gradient, gradient)
+            size = (squares / self.followed.clamp(min=1)).sqrt_().add_(self.damping)
+            p.addcdiv_(gradient, size, value=-self.dynamic.learning_rate)
+            p.lerp_(start, self.dynamic.decay)
+
+
+@contextmanager
+def _borrowed(model: LanguageModel) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The parameters, to be changed in place, and copies of them, which are restored afterwards."""
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise InputError(
+            "all parameters of this network are frozen, so none can follow the text; free some by "
+            "requires_grad_(True), or evaluate without dynamic evaluation"
+        )
+    trained = [p.detach().clone() for p in parameters]
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield parameters, trained
+    finally:
+        with torch.no_grad():
+            for p, start in zip(parameters, trained):
+                p.copy_(start)

@@ -1,0 +1,54 @@
+"""LineTask: predict the symbols and the end of lines of text, each read by itself."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hmrnn.config import Config
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.lines import LineBatches, end_symbol, split_lines
+from hmrnn.kinds.text.task import TextTask
+from hmrnn.nn.distributions import Categorical
+from hmrnn.reading.evaluate import evaluate_lines
+from hmrnn.training.padded import PaddedTask
+from hmrnn.training.task import Validation
+
+
+class LineTask(PaddedTask):
+    """A :class:`hmrnn.training.task.Task` measured in bits per symbol, line ends included."""
+
+    unit = "bits"
+    make_model = staticmethod(TextTask.make_model)
+
+    def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        t = config.train
+        self.corpus, self.reads, self.per = data, data.vocabulary, data.vocabulary.unit
+        self.symbol = self.per
+        self.lines, self.end = split_lines(data), end_symbol(data.vocabulary)
+        batches = LineBatches(self.lines["train"], self.end, config.model, t.batch_size, seed=t.seed)
+        model = self.make_model(config, data.vocabulary, t.engine)
+        super().__init__(config, model, batches, device, rank, world)
+        given = "\n".join(data.conditions).encode()
+        self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data, zlib.crc32(given)))
+
+    def prediction(self, made: Tensor) -> Categorical:
+        return Categorical(made)
+
+    def measure(self, loss: float) -> float:
+        return loss / math.log(2)
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        result = evaluate_lines(self.model, self.lines["valid"], self.end, progress=progress, **self.how())
+        return Validation(result.bits, result.rates, result.updates, result.multiply_adds, result.symbols)
+
+    def describe(self) -> str:
+        train, valid = self.lines["train"], self.lines["valid"]
+        return (
+            f"{self.corpus.name}: {len(train):,} lines of {train.lengths.mean():.0f} symbols on average to train on, "
+            f"{len(valid):,} to validate, {len(self.corpus.vocabulary)} distinct symbols"
+        )

@@ -1,0 +1,351 @@
+"""TextModel: a trained language model; text in; segments, more text or a score out."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+
+from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.config import Config
+from hmrnn.errors import InputError, TextNote
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.lines import end_symbol
+from hmrnn.kinds.text.reading import Reading, Unknown, read_as
+from hmrnn.kinds.text.spaces import is_space
+from hmrnn.nn.models import LanguageModel, telling
+from hmrnn.pretrained.model import Condition, Model, Progress, one_each
+from hmrnn.reading.embed import Embedding, embed
+from hmrnn.reading.evaluate import Evaluation, evaluate, finite
+from hmrnn.reading.sample import check_length, check_room, continue_all, stream
+from hmrnn.reading.segment import By, segment_many
+from hmrnn.reading.vocabulary import Vocabulary, code_points
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+PRIME = " .\n"
+"""What is read before a text: the end of a paragraph."""
+
+
+@dataclasses.dataclass(repr=False)
+class TextModel(Model):
+    """A language model with its vocabulary and the config of its training; see :func:`hmrnn.load`.
+
+    Texts may hold symbols that training never showed. Typographic signs and accents are written plainly; ``unknown``
+    decides about other symbols: "replace" reads them as the unknown symbol of the model, or as a space if it has none;
+    "skip" leaves them out; "refuse" raises InputError. A warning, :class:`hmrnn.errors.TextNote`, says what was read
+    as what. Results always index the text as given; only a model that was trained without spaces removes them first.
+
+    Before a text or a prompt the model reads the end of a paragraph (a full stop and a line end), as stood before the
+    paragraphs of its training text, so that the first segments are found as well as later ones; it is no part of the
+    result. ``primed=False`` starts from the zero state instead, as does the evaluation of a corpus. A model without
+    line ends is never primed.
+
+    A model that was trained on lines (``data.format`` lines) reads one line end before a line, and what it generates
+    ends by itself at a line end. A model that was trained with a condition needs ``condition``: a class or numbers.
+    """
+
+    figures = ("4", "3", "segments", "timescales")
+
+    network: LanguageModel
+    vocabulary: Vocabulary
+    config: Config
+    source: str | None = None
+    """The name or path that it was loaded from."""
+
+    @property
+    def reads(self) -> Vocabulary:
+        return self.vocabulary
+
+    @property
+    def late(self) -> int:
+        """Symbols by which the lowest detector fires after the end of a word: 1 if it was trained so, else 0."""
+        d = self.config.detectors
+        return d.pull_delay if d.pull_to == "segments" else 0
+
+    def segment(
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        by: By | None = None,
+        progress: Progress = None,
+    ) -> Segmentation:
+        """The segments of ``text``, at every level.
+
+        ``by`` "head" takes those of level 1 from the segmental head of a model that has one, which is the default
+        there; "detectors" takes what the detectors found reading left to right.
+        """
+        reading = self._read(text, "segment", unknown)
+        return self._segment_all([reading], 1, primed, condition, by, progress)[0]
+
+    def segment_many(
+        self,
+        texts: Iterable[str],
+        *,
+        batch: int = 32,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        by: By | None = None,
+        progress: Progress = None,
+    ) -> list[Segmentation]:
+        """As :meth:`segment`, for each text by itself; ``batch`` texts of similar length are read side by side.
+
+        ``condition`` may be a list with one for each text.
+        """
+        if isinstance(texts, str):
+            raise InputError("texts must be a list of texts; got one text: use segment")
+        readings = [self._read(text, "segment", unknown) for text in texts]
+        return self._segment_all(readings, batch, primed, condition, by, progress)
+
+    def _segment_all(
+        self, readings: list[Reading], batch: int, primed: bool, condition: Condition, by: By | None, progress: Progress
+    ) -> list[Segmentation]:
+        indices = [reading.indices for reading in readings]
+        shown = [self.vocabulary.pieces(sequence) for sequence in indices]
+        prime = self.prime if primed else ()
+        by = by or ("detectors" if self.network.segments is None else "head")
+        with telling(self.network, self.tell(condition, len(readings))):
+            found = segment_many(
+                self.network, indices, shown, batch=batch, prime=prime, by=by, late=self.late, progress=progress
+            )
+        return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
+
+    @overload
+    def generate(
+        self,
+        prompt: str = ...,
+        length: int = ...,
+        *,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float | None = ...,
+        seed: int | None = ...,
+        unknown: Unknown = ...,
+        primed: bool = ...,
+        condition: Condition = ...,
+        progress: Progress = ...,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | tuple[str, ...],
+        length: int = ...,
+        *,
+        temperature: float = ...,
+        top_k: int | None = ...,
+        top_p: float | None = ...,
+        seed: int | None = ...,
+        unknown: Unknown = ...,
+        primed: bool = ...,
+        condition: Condition = ...,
+        progress: Progress = ...,
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | list[str] | tuple[str, ...] = "",
+        length: int = 200,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        progress: Progress = None,
+    ) -> str | list[str]:
+        """``length`` symbols that continue ``prompt``, without the prompt; a list of texts for a list of prompts.
+
+        Prompts of a list are continued side by side, with draws from one seed: ``[prompt] * 8`` gives eight different
+        texts; ``condition`` may then be a list, too. A model of lines stops at a line end, after at most ``length``
+        symbols. ``hmrnn generate`` prints the prompt before the continuation. ``progress`` is told of a list.
+        """
+        how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        if not isinstance(prompt, list | tuple):
+            pieces = self.stream(prompt, length, unknown=unknown, primed=primed, condition=condition, **how)
+            return "".join(pieces)
+        if not prompt:
+            raise InputError("prompts must be one or more texts in a list; got an empty list")
+        readings = [self._noted(self.reading(each, unknown, "a prompt")) for each in prompt]
+        starts = [self._primed(reading.indices, primed) for reading in readings]
+        check_length(length)
+        check_room(self.network, len(starts), max(map(len, starts)) + length)
+        told = self.tell(condition, len(prompt))
+        if self.config.model.time == "left":
+            told = told._replace(clock=torch.tensor([len(start) - 1 + length for start in starts]))
+        drawn = continue_all(self.network, starts, length, stop=self.end, told=told, progress=progress, **how)
+        return ["".join(self._pieces(iter(indices.tolist()))) for indices in drawn]
+
+    def stream(
+        self,
+        prompt: str = "",
+        length: int = 200,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+    ) -> Iterator[str]:
+        """As :meth:`generate`, symbol by symbol. Arguments are checked at the call, not at the first symbol."""
+        start = self._noted(self.reading(prompt, unknown, "the prompt")).indices
+        start = self._primed(start, primed)
+        check_length(length)
+        told = self.tell(condition, steps=len(start) - 1 + length)
+        indices = stream(
+            self.network, start, length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=self.end,
+            told=told,
+        )  # fmt: skip
+        return self._pieces(indices)
+
+    def _pieces(self, indices: Iterator[int]) -> Iterator[str]:
+        if self.vocabulary.kind == "characters":
+            for index in indices:
+                yield self.vocabulary.decode([index])
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        values = (*self.vocabulary.symbols, 0xFF)  # the unknown symbol, never part of UTF-8
+        for index in indices:
+            yield decoder.decode(bytes([int(values[index])]))
+        yield decoder.decode(b"", final=True)
+
+    def score(
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "replace",
+        primed: bool = True,
+        condition: Condition = None,
+        progress: Progress = None,
+    ) -> Evaluation:
+        """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
+        symbols = self._primed(self._read(text, "score", unknown).indices, primed)
+        with telling(self.network, self.tell(condition, steps=len(symbols))):
+            return finite(evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress))
+
+    def score_lines(
+        self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
+    ) -> Iterator[Evaluation | None]:
+        """As :meth:`score`, for each line by itself; None for a line without a symbol to predict.
+
+        ``condition`` may be a list with one for each line.
+        """
+        if isinstance(lines, str) or not isinstance(lines, Iterable):
+            raise InputError(f"the lines must be strings in a list or the like; got {type(lines).__name__}")
+        each = one_each(condition, self.config.model.condition_numbers)
+        if each is not None:
+            lines = list(lines)
+            self.tell(each, len(lines))  # checks them all
+        for number, line in enumerate(lines, start=1):
+            _check_text(f"line {number}", line)
+            try:
+                reading = self.reading(line, unknown)
+            except InputError as error:
+                raise InputError(f"line {number}: {error}") from error
+            symbols = self._noted(reading, f"line {number}: ").indices
+            prime = len(self.prime) if primed else 0
+            if len(symbols) <= (0 if prime else 1):
+                yield None
+                continue
+            symbols = self._primed(symbols, primed)
+            given = condition if each is None else each[number - 1]
+            with telling(self.network, self.tell(given, steps=len(symbols))):
+                found = finite(evaluate(self.network, symbols, prime=prime))
+            yield found
+
+    def embed(
+        self, text: str, *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
+    ) -> Embedding:
+        """Vectors of ``text``: of its symbols, of its segments at every level, and of the whole text.
+
+        Example::
+
+            >>> found = model.embed("The river flows.")  # doctest: +SKIP
+            >>> found.symbols.shape, [level.shape for level in found.segments], found.text.shape  # doctest: +SKIP
+        """
+        reading = self._read(text, "embed", unknown)
+        symbols, prime = self._primed(reading.indices, primed), len(self.prime) if primed else 0
+        with telling(self.network, self.tell(condition, steps=len(symbols))):
+            return embed(self.network, symbols, reading.counts, prime=prime)
+
+    def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
+        """One of ``figures`` for the segments found in ``text``."""
+        from hmrnn.plots.lengths import timescales
+        from hmrnn.plots.segments import segments
+        from hmrnn.plots.text import figure3, figure4
+
+        if name == "timescales":
+            return timescales([found.lengths(level) for level in range(1, found.levels + 1)])
+        return {"3": figure3, "4": figure4, "segments": segments}[name](found)
+
+    def corpus(self, path: tuple[str, ...] = (), progress: Progress = None) -> Corpus:
+        """The corpus that it was trained on, which may have moved to ``path``."""
+        data = dataclasses.replace(self.config.data, path=path) if path else self.config.data
+        corpus = load_corpus(data, progress=progress)
+        if corpus.vocabulary != self.vocabulary:
+            raise InputError(
+                f"the corpus has another vocabulary ({len(corpus.vocabulary)} symbols) than the model "
+                f"({len(self.vocabulary)}), so the model was not trained on it"
+            )
+        return corpus
+
+    @property
+    def prime(self) -> np.ndarray:
+        """The symbols that are read before a text: those of PRIME that the model knows, none if it knows no line end.
+
+        Before a line only the line end, as in training.
+        """
+        known = self.vocabulary.values
+        before = [known.index(ord(sign)) for sign in PRIME if ord(sign) in known]
+        return np.array(before[-1:] if self.end is not None else before if ord("\n") in known else [], np.int64)
+
+    @property
+    def end(self) -> int | None:
+        """The symbol that ends a sequence: the line end, of a model that was trained on lines; else None."""
+        return end_symbol(self.vocabulary) if self.config.data.format == "lines" else None
+
+    def _primed(self, indices: np.ndarray, primed: bool) -> np.ndarray:
+        return np.concatenate([self.prime, indices]) if primed else indices
+
+    def reading(self, text: str, unknown: Unknown = "replace", what: str = "the text") -> Reading:
+        """What the network reads of ``text``, without warnings; messages call the text ``what``."""
+        _check_text(what, text)
+        if self.config.data.remove_spaces:
+            space = is_space(code_points(text), self.vocabulary.kind).tolist()
+            text = "".join(symbol for symbol, removed in zip(text, space) if not removed)
+        return read_as(text, self.vocabulary, unknown)
+
+    def _read(self, text: str, verb: str, unknown: Unknown) -> Reading:
+        reading = self._noted(self.reading(text, unknown))
+        if not len(reading.indices):
+            raise InputError(f"there is nothing to {verb}: the text is empty" + " of known symbols" * bool(text))
+        return reading
+
+    def _noted(self, reading: Reading, where: str = "") -> Reading:
+        """``reading``, after a warning for each of its notes."""
+        for note in reading.notes:
+            warnings.warn(where + note, TextNote, stacklevel=4)
+        return reading
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        hint = "; decode it first, as in text.decode()" if isinstance(text, bytes) else ""
+        if isinstance(text, list | tuple) and what == "the text":
+            hint = "; several texts are for segment_many or score_lines"
+        raise InputError(f"{what} must be a str; got {type(text).__name__}{hint}")

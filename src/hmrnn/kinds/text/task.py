@@ -1,0 +1,189 @@
+"""TextTask: predict the next symbol of a text, read in streams side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.checkpoint import Reads
+from hmrnn.config import Config
+from hmrnn.errors import InputError
+from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.words.joints import rules, separators
+from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
+from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
+from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.models import LanguageModel
+from hmrnn.nn.output import Output
+from hmrnn.ops import State
+from hmrnn.reading.evaluate import evaluate
+from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.training.sampling import with_own_inputs
+from hmrnn.training.task import Loss, Validation, boundaries, chances, hidden_before, own_share
+
+SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
+"""With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
+SIGNS = 300
+"""A vocabulary of so many symbols costs a segmental head twice the time of one of a few, and is read half as often."""
+
+
+class Streams:
+    """A text cut into ``batch_size`` streams of equal length that are read side by side, ``length`` symbols at a time.
+
+    ``shift`` moves all cuts along the text, which is treated as a circle.
+    """
+
+    def __init__(self, symbols: np.ndarray, batch_size: int, length: int, rows: slice, device: torch.device) -> None:
+        self.length = length
+        per_stream = (len(symbols) - 1) // batch_size
+        self.chunks = per_stream // length
+        if self.chunks < 1:
+            raise InputError(
+                f"the training part holds {len(symbols)} symbols, but {batch_size} streams of {length} need at least "
+                f"{batch_size * length + 1}; give more text or lower train.batch_size or train.length"
+            )
+        self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
+        self.symbols, self.on_gpu, self.shift = symbols, None, 0
+        if device.type == "cuda":  # keep the whole text there: no copies from the host
+            kind = np.uint8 if symbols.dtype == np.uint8 else np.int32
+            self.on_gpu = torch.from_numpy(symbols.astype(kind)).to(device), torch.from_numpy(self.first).to(device)
+
+    def __getitem__(self, chunk: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets (T, B) of a chunk."""
+        if self.on_gpu is not None:
+            symbols, first = self.on_gpu
+            at_gpu = (first + (chunk * self.length + self.shift)) % (len(symbols) - 1)
+            return symbols[at_gpu].long(), symbols[at_gpu + 1].long()
+        at = (self.first + (chunk * self.length + self.shift)) % (len(self.symbols) - 1)
+        inputs, targets = (torch.from_numpy(self.symbols[at + k].astype(np.int64)) for k in (0, 1))
+        return inputs, targets
+
+
+class TextTask:
+    """A :class:`hmrnn.training.task.Task` measured in bits per symbol."""
+
+    unit = "bits"
+    capturable = True
+    carries_state = True
+
+    def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+        t = config.train
+        self.config, self.corpus, self.share = config, data, (rank, world)
+        self.own_share = own_share(config, device)
+        self.reads: Reads = data.vocabulary
+        self.per = self.symbol = data.vocabulary.unit
+        self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
+        if self.model.segments is not None and config.segments.lexicon:
+            words, shares = lexicon_of(data).shares(config.segments.lexicon, config.segments.longest)
+            self.model.segments.set_lexicon(words, shares)
+        rows = t.batch_size // world
+        self.streams = Streams(data.train, t.batch_size, t.length, slice(rank * rows, (rank + 1) * rows), device)
+        self.chunks = self.streams.chunks
+        self.symbols: float = t.batch_size * t.length
+        self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
+
+    @staticmethod
+    def make_model(config: Config, vocabulary: Vocabulary, engine: str) -> LanguageModel:
+        model = config.model
+        given = vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None
+        return LanguageModel(
+            len(vocabulary),
+            model,
+            engine=engine,
+            given=given,
+            detectors=config.detectors,
+            segments=config.segments,
+            rules=rules(vocabulary) if config.segments.size else None,
+        )
+
+    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        if self.config.regularise.shift:
+            draw = np.random.default_rng([self.config.train.seed, epoch])
+            self.streams.shift = int(draw.integers(len(self.corpus.train) - 1))
+        return self.streams[chunk]
+
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
+        inputs, targets = batch
+        d, before = self.config.detectors, state
+        if self.own_share is not None:
+            inputs = with_own_inputs(self.model, inputs, self.own_share, state)
+        logits, out, state = network(inputs, state)
+        surprise = expected = more = segments = None
+        if d.pull_weight > 0 or d.scores or self.model.segments is not None:
+            prediction = Categorical(logits.detach())
+            surprise = -prediction.log_prob(targets)
+            expected = prediction.entropy() if d.needs_entropy else None
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        if self.model.segments is not None and surprise is not None:
+            more, segments = self._segments(inputs, out, targets, surprise)
+        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
+        hidden = hidden_before(out, before) if d.scores else None
+        z = boundaries(out, likely, d)
+        return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel(), more, segments)
+
+    def _segments(self, inputs: Tensor, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.
+
+        A chunk begins and ends within words: symbols before its first boundary, which is one of the first K, are left
+        to the prediction of the next symbol, and its last segment need not be complete.
+        """
+        assert self.model.segments is not None
+        T, K = len(targets), self.model.segments.longest
+        scores = self.model.score_segments(inputs, out.hidden, windows(targets, K))  # type: ignore[arg-type]
+        place = (
+            torch.arange(T, device=targets.device)[:, None, None]
+            + torch.arange(1, K + 1, device=targets.device)[:, None]
+        )
+        nats = F.pad(surprise.cumsum(0), (0, 0, 1, 0))  # (T + 1, B)
+        late = torch.arange(T + 1, device=targets.device)[:, None] >= K
+        first = (-nats).masked_fill(late, -1e30) - math.log(K)
+        sums = sum_segmentations(torch.where(place == T, scores.open, scores.closed), first)
+        return -self.config.segments.weight * sums.total.sum() / targets.numel(), sums.boundaries()
+
+    def measure(self, loss: float) -> float:
+        return loss / math.log(2)
+
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        t = self.config.train
+        result = evaluate(
+            self.model, self.corpus.valid[: t.validation_symbols or None], streams=t.batch_size, warmup=t.length,
+            chunk=t.length, precision=t.precision, progress=progress, share=self.share,
+        )  # fmt: skip
+        return Validation(result.bits, result.rates, result.updates, result.multiply_adds, result.symbols)
+
+    def describe(self) -> str:
+        corpus = self.corpus
+        return f"{corpus.name}: {len(corpus.train):,} symbols to train on, {len(corpus.vocabulary)} distinct"
+
+
+@functools.lru_cache(maxsize=1)
+def lexicon_of(corpus: Corpus) -> Lexicon:
+    """The lexicon that is learned from the training part; it is needed for the settings and for the model."""
+    return learn_lexicon(corpus.train, rules(corpus.vocabulary), separators(corpus.vocabulary))
+
+
+def settled(config: Config, corpus: Corpus) -> Config:
+    """``config`` with the settings that the text decides: epochs, the longest segment, the rates of the detectors."""
+    if config.segments.size and not config.train.epochs:
+        cost = 1 + len(corpus.vocabulary) / SIGNS
+        epochs = min(MOST_EPOCHS, math.ceil(SYMBOLS_READ / (len(corpus.train) * cost)))
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=epochs))
+    if not config.segments.size or config.segments.longest:
+        return config
+    lexicon = lexicon_of(corpus)
+    d = config.detectors
+    if d.pull_to == "segments":
+        d = dataclasses.replace(
+            d, rates=tuple(round(1 / lexicon.mean / 4**l, 4) for l in range(config.model.detectors))
+        )
+    segments = dataclasses.replace(config.segments, longest=lexicon.longest)
+    return dataclasses.replace(config, segments=segments, detectors=d)

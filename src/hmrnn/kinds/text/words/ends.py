@@ -1,0 +1,105 @@
+"""The words of texts by the segmental head of a model: scores of all segments, then the most probable segmentation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hmrnn.errors import InputError
+from hmrnn.kinds.text.words.segmental import NONE, best_segmentation, sum_segmentations
+from hmrnn.nn.models import LanguageModel, evaluating
+
+_SIDE_BY_SIDE = 256
+_BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them
+
+
+class HeadScores:
+    """Scores of all segments of a text, collected while the network reads it in any order of its parts.
+
+    Args:
+        model: a language model with a segmental head.
+        symbols: (T,): indices of the text.
+        read: symbols at the start that are read but not cut, the prime; words begin after them.
+    """
+
+    def __init__(self, model: LanguageModel, symbols: np.ndarray, read: int = 0) -> None:
+        if model.segments is None:
+            raise InputError("this model has no segmental head; use its detectors, or train with the preset words")
+        self.head, self.longest, self.read = model.segments, model.segments.longest, read
+        self.device = next(model.parameters()).device
+        self.symbols = np.concatenate([symbols.astype(np.int64), np.full(self.longest + 1, NONE)])
+        self.rules = self.head.rules.cpu().numpy()  # type: ignore[operator]
+        self.scores = np.zeros((len(symbols), self.longest), np.float32)
+        nothing = torch.zeros(1, 1, self.head.start.in_features, device=self.device)
+        with evaluating(model):
+            self._score(nothing, np.full((1, 1), -1), np.ones((1, 1), bool))
+            if self.head.reader is not None:
+                self._read(len(symbols))
+
+    def _read(self, T: int) -> None:
+        """Score the segments by a head that reads the text itself: in blocks, each after the block before it."""
+        for start in range(0, T, _BLOCK):
+            first, at = max(0, start - _BLOCK), np.arange(start, min(T, start + _BLOCK))[:, None]
+            symbols = torch.from_numpy(self.symbols[first : start + len(at), None]).to(self.device)
+            with torch.inference_mode():
+                context = self.head.read(symbols)[start - first :]
+            self._score(context, at, at >= 0)
+
+    def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
+        """Score the segments that begin after the steps ``at`` (T, B), from h of all layers (T, B, H_l) there.
+
+        Only those that are ``counted`` (T, B) are kept. A head that reads the text itself has its scores already.
+        """
+        if self.head.reader is None:
+            self._score(torch.cat(list(hidden), dim=-1), at, counted)
+
+    def _score(self, context: Tensor, at: np.ndarray, counted: np.ndarray) -> None:
+        after = at[:, None] + np.arange(1, self.longest + 2)[:, None]  # (T, K + 1, B)
+        following = torch.from_numpy(self.symbols[after]).to(self.device)
+        with torch.inference_mode():
+            closed = self.head(context, following).closed
+        kept = counted & (at + 1 < len(self.scores))
+        self.scores[at[kept] + 1] = closed.float().movedim(1, 2).cpu().numpy()[kept]
+
+    def words(self) -> np.ndarray:
+        """(T,) bool: whether a word ends after each symbol; always at the last."""
+        result = np.zeros(len(self.scores), bool)
+        for places, scores in self._batches():
+            for (start, end), ends in zip(places, best_segmentation(scores)):
+                result[start + np.array([each for each in ends if each <= end - start]) - 1] = True
+        return result
+
+    def chances(self) -> np.ndarray:
+        """(T,) float32: the probability that a word ends after each symbol."""
+        result = np.ones(len(self.scores), np.float32)
+        for places, scores in self._batches():
+            likely = sum_segmentations(scores).boundaries().clamp(0, 1).numpy()  # (T, B): before each symbol
+            for b, (start, end) in enumerate(places):
+                result[start : end - 1] = likely[1 : end - start, b]
+        return result
+
+    def _batches(self) -> list[tuple[list[tuple[int, int]], Tensor]]:
+        """Parts between cuts that must be, which are segmented by themselves, many of similar length side by side.
+
+        Each batch has the start and the end of its parts and their scores (T, K, B), padded by single symbols.
+        """
+        text = self.symbols[: len(self.scores)]
+        must = np.flatnonzero(self.rules[text[:-1], text[1:]] > 0) + 1
+        edges = np.unique(np.concatenate([[self.read], must[must > self.read], [len(text)]])).tolist()
+        parts = sorted(itertools.pairwise(edges), key=lambda part: part[1] - part[0])
+        batches = []
+        for k in range(0, len(parts), _SIDE_BY_SIDE):
+            places = parts[k : k + _SIDE_BY_SIDE]
+            T = places[-1][1] - places[-1][0]
+            scores = np.full((T, self.longest, len(places)), -1e30, np.float32)
+            scores[:, 0] = 0.0
+            for b, (start, end) in enumerate(places):
+                scores[: end - start, :, b] = self.scores[start:end]
+                for length in range(2, self.longest + 1):  # none reaches into the padding
+                    scores[max(0, end - start - length + 1) : end - start, length - 1, b] = -1e30
+            batches.append((places, torch.from_numpy(scores)))
+        return batches

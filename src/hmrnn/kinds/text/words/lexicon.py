@@ -1,0 +1,298 @@
+"""A lexicon of the segments of a text, learned from the text alone: a unigram model of words that are spelt at random.
+
+A word is as probable as it is frequent elsewhere in the text; a new word is spelt by drawing its length and symbols,
+each given the one before it in the word, as they follow each other in other new words. A word costs the square of its
+content, its length times the entropy of a symbol; without it, frequent words that often follow each other become one.
+Collapsed variational inference (CVB0) finds the expected counts. The count of a word that a place sees leaves out all
+places with the same context, the CONTEXT symbols on both sides: so a run of symbols that occurs once, or as part of the
+same phrase alone, does not count as a word. Counts are discounted, at first by so much that only frequent words count,
+then less and less. Inference begins with cuts anywhere. If the words that it finds end at minima of the transitional
+probability more often than by chance, it begins once more, with cuts there. Then the symbols on both sides of the ends
+that were found teach where words end, and the words are counted again with that evidence, in turns. At last
+compounds of more frequent words are left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.errors import InputError
+from hmrnn.kinds.text.words.segmental import BROKEN, NONE, Sums, hashes, sum_segmentations, windows
+
+SHORTEST, LONGEST = 4, 12
+"""Limits of the length of the longest word."""
+CONTEXT = 2
+"""Symbols on each side of a word that are its context."""
+COLUMN = 200
+"""Lines are put into columns of at most so many symbols; longer lines are cut."""
+_SYMBOLS = 400_000  # of a longer text, as many are read, in BLOCKS blocks
+_BLOCKS = 20
+_STRENGTH = 100.0  # of the prior, in words
+_CONTENT = 20.0  # nats of a word's symbols that cost one nat; twice as many cost four
+_SPELLING = 4.0  # counts per sign that smooth those of pairs: a large alphabet has too few pairs to learn from
+_CUT, _UNCUT = 0.8, 0.1  # probability of an end at a minimum of the transitional probability, and elsewhere
+_ANYWHERE = 0.25  # probability of an end after every symbol
+_MORE = 1.4  # minima are used if words end there so many times as often as by chance
+_DISCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
+_ITERATIONS = 3  # with each discount
+_NEIGHBOURS = ((1, 1), (2, 1), (1, 2), (2, 2))  # symbols before and after an end, from few to many
+_BACK_OFF = 4.0  # counts of the shorter context that smooth those of a longer one
+_EVIDENCE, _TURNS = 2.0, 12  # weight of the neighbours' evidence, and updates with it
+_RARE = 1.5  # words with a smaller expected count are left out
+_PART = 2  # least symbols of each part of a compound: endings are often single symbols
+_BY_CHANCE = 400.0  # a compound is at most so many times as frequent as its parts are beside each other by chance
+
+
+class Lexicon(NamedTuple):
+    """Words by falling expected count."""
+
+    words: list[tuple[int, ...]]
+    counts: np.ndarray
+    """(words,): how often each is expected in the text that was read."""
+    total: float
+    """Expected number of segments, rare ones included."""
+    longest: int
+    """Length that 98 % of the segments do not exceed, but at least SHORTEST."""
+    mean: float
+    """Mean length of a segment."""
+
+    def shares(self, most: int, longest: int) -> tuple[list[tuple[int, ...]], np.ndarray]:
+        """At most ``most`` words of at most ``longest`` symbols, and the share of each among them.
+
+        Counts are lowered, as a word is expected to be rarer in other texts than in the one that it was found in.
+        """
+        chosen = [k for k, word in enumerate(self.words) if len(word) <= longest][:most]
+        counts = discounted(torch.from_numpy(self.counts[chosen]), _DISCOUNTS[-1]).numpy()
+        return [self.words[k] for k in chosen], counts / counts.sum()
+
+
+def discounted(counts: Tensor, most: float) -> Tensor:
+    """Counts less most · (1 - exp(-count / most)): of a small count c, c² / (2 · most) is left."""
+    return (counts + most * (-counts / most).expm1()).clamp(min=0)
+
+
+def learn_lexicon(symbols: np.ndarray, rules: np.ndarray, separators: np.ndarray) -> Lexicon:
+    """The lexicon of a text of symbols (N,); ``rules`` are those of a :class:`SegmentalHead`.
+
+    ``separators`` are symbols that stand between sequences, such as line ends; none is part of a word.
+    """
+    lattice = _Lattice(_columns(np.asarray(symbols, np.int64), separators), rules)
+    minima = lattice.minima()
+    sums = _learned(lattice, torch.full(minima.shape, _ANYWHERE, dtype=torch.float64))
+    ends, at = sums.boundaries()[1:][lattice.within], minima[:-1][lattice.within].double()
+    if (ends * at).sum() > _MORE * ends.sum() * at.mean():
+        sums = _learned(lattice, torch.where(minima, _CUT, _UNCUT).double())
+    for _ in range(_TURNS):
+        sums = lattice.update(sums, _DISCOUNTS[-1], _EVIDENCE * lattice.by_ends(lattice.neighbours(sums)))
+    return lattice.lexicon(lattice.update(sums, _DISCOUNTS[-1]).segments[lattice.present])
+
+
+def _learned(lattice: _Lattice, end: Tensor) -> Sums:
+    """The posterior of segments after inference that begins with probabilities (T, B) of an end after each symbol."""
+    lattice.share_of_new = torch.ones(())
+    sums = lattice.sums(lattice.by_ends(end))
+    for discount in np.repeat(_DISCOUNTS, _ITERATIONS).tolist():
+        sums = lattice.update(sums, discount)
+    return sums
+
+
+class _Lattice:
+    """All segments of a text (T, B) of at most LONGEST symbols, and what is needed to count them.
+
+    ``present`` (T, K, B) says which segments hold no NONE; attributes per segment are those of the present ones alone.
+    The kind of a segment is its symbols, and a use is a kind in a context. ``again`` are the segments whose kind has
+    more than one use; only these are counted, since the others occur nowhere else.
+    """
+
+    def __init__(self, text: Tensor, rules: np.ndarray) -> None:
+        self.text = text
+        following = windows(text, LONGEST)  # (T, K + 1, B)
+        inside = following[:, :-1]
+        T, K, B = inside.shape
+        self.present = (inside >= 0).cumprod(1).bool()
+        self.within = self.present[:-1, 1]  # (T - 1, B): a symbol, and one that follows
+        table = torch.zeros((len(rules) + 1,) * 2, dtype=torch.int8)
+        table[:-1, :-1] = torch.from_numpy(rules)
+        rule = table[inside, following[:, 1:]]
+        broken = (rule < 0) | ((rule > 0).cumsum(1) - (rule > 0).long() > 0)
+        self.lengths = torch.arange(1, K + 1)[None, :, None].expand(T, K, B)[self.present]
+        self.frequency = torch.bincount(text[text >= 0], minlength=len(rules)).double()
+        self.frequency /= self.frequency.sum()
+        entropy = torch.special.entr(self.frequency).sum()
+        self.penalty = BROKEN * broken[self.present].double() + (self.lengths * entropy / _CONTENT) ** 2
+        self.pairs = _numbered(torch.where(self.within, text[:-1] * len(rules) + text[1:], NONE))
+        self.share_of_new = torch.ones(())  # of each segment: the probability that it is a new word
+        keys = hashes(inside.movedim(1, 0).reshape(K, T * B)).reshape(K, T, B).movedim(0, 1)[self.present]
+        before, after = _contexts(text)
+        columns = torch.arange(B).expand(T, K, B)[self.present]
+        self.first = torch.arange(T)[:, None, None].expand(T, K, B)[self.present] * B + columns  # in text.flatten()
+        self.last = self.first + (self.lengths - 1) * B
+        contexts = torch.stack([keys, before.flatten()[self.first], after.flatten()[self.last + B]])
+        kinds, uses = _numbered(keys), _numbered(hashes(contexts)[-1])
+        kind_of = torch.zeros(int(uses.max()) + 1, dtype=torch.int64).scatter_(0, uses, kinds)
+        self.again = torch.nonzero((torch.bincount(kind_of) > 1)[kinds])[:, 0]
+        self.kinds, self.uses = _numbered(kinds[self.again]), _numbered(uses[self.again])
+        self.num_kinds, self.num_uses = (int(part.max()) + 1 if len(part) else 0 for part in (self.kinds, self.uses))
+
+    def sums(self, values: Tensor) -> Sums:
+        """The sums over all segmentations by scores of the present segments; a NONE is a segment of its own."""
+        scores = torch.full(self.present.shape, -1e30, dtype=torch.float64)
+        scores[:, 0] = 0.0
+        scores[self.present] = values - self.penalty
+        return sum_segmentations(scores)
+
+    def minima(self) -> Tensor:
+        """(T, B) bool: whether the transitional probability has a local minimum after each symbol."""
+        text = self.text
+        pairs = torch.stack([text[:-1], text[1:]]).flatten(1)
+        within = (pairs >= 0).all(0)
+        _, number, count = hashes(pairs)[-1].unique(return_inverse=True, return_counts=True)
+        single = torch.bincount(text[text >= 0], minlength=1)
+        p = torch.where(within, count[number] / single[pairs[0].clamp(min=0)].double(), 1.0).reshape(text[1:].shape)
+        p = F.pad(p, (0, 0, 1, 2), value=1.0)  # p[t]: of symbol t after t - 1
+        return (p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])
+
+    def by_ends(self, end: Tensor) -> Tensor:
+        """Scores of the present segments by probabilities (T, B) of an end after each symbol."""
+        ends, goes_on = (
+            F.pad(part, (0, 0, 0, LONGEST - 1)).unfold(0, LONGEST, 1).movedim(-1, 1)
+            for part in (end.log(), (1 - end).log())
+        )
+        return (goes_on.cumsum(1) - goes_on + ends)[self.present]
+
+    def neighbours(self, sums: Sums) -> Tensor:
+        """(T, B): the probability of an end after each symbol by those around it, as ``sums`` has it elsewhere."""
+        T, B = self.text.shape
+        here = self.within.double()
+        ends = sums.boundaries()[1:] * here
+        result = torch.full_like(ends, float(ends.sum() / here.sum().clamp(min=1)))
+        margin = max(map(max, _NEIGHBOURS))
+        text = F.pad(self.text, (0, 0, margin, margin), value=NONE)
+        for before, after in _NEIGHBOURS:
+            around = torch.stack([text[margin + k : margin + k + T - 1] for k in range(1 - before, 1 + after)])
+            number = _numbered(torch.where(self.within, hashes(around.flatten(1))[-1].reshape(T - 1, B), NONE))
+            count, found = (torch.bincount(number.flatten(), part.flatten())[number] - part for part in (here, ends))
+            result = (found.clamp(min=0) + _BACK_OFF * result) / (count + _BACK_OFF)
+        result = torch.where(self.within, result, 1.0).clamp(1e-4, 1 - 1e-4)
+        return F.pad(result, (0, 0, 0, 1), value=1 - 1e-4)
+
+    def spelt(self, expected: Tensor) -> Tensor:
+        """The log-probability of each segment as a new word of its length, where ``expected`` are the new words.
+
+        Neither the place of a pair nor that of a first symbol counts for itself.
+        """
+        text, signs = self.text.clamp(min=0), len(self.frequency)
+        starts, ends = (
+            torch.zeros(text.numel(), dtype=torch.float64).index_add_(0, places, expected).reshape(text.shape)
+            for places in (self.first, self.last)
+        )
+        joined = torch.where(self.within, (starts - ends).cumsum(0)[:-1].clamp(min=0), 0.0)  # pairs within a word
+        pairs = torch.bincount(self.pairs.flatten(), joined.flatten())[self.pairs]
+        left = torch.bincount(text[:-1].flatten(), joined.flatten(), signs)[text[:-1]]
+        begun = torch.bincount(text.flatten(), starts.flatten(), signs)[text]
+        smooth = _SPELLING * signs
+        follows = ((pairs - joined).clamp(min=0) + smooth * self.frequency[text[1:]]) / (left - joined + smooth)
+        begins = ((begun - starts).clamp(min=0) + smooth * self.frequency[text]) / (starts.sum() - starts + smooth)
+        so_far = F.pad(torch.where(self.within, follows.log(), 0.0).cumsum(0), (0, 0, 1, 0)).flatten()
+        return begins.log().flatten()[self.first] + so_far[self.last] - so_far[self.first]
+
+    def update(self, sums: Sums, discount: float, evidence: Tensor | float = 0.0) -> Sums:
+        """The sums by the counts that ``sums`` expects; ``evidence`` is added to the scores of the present segments."""
+        posterior = sums.segments[self.present]
+        of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) + 1
+        again = posterior[self.again]
+        used = torch.zeros(self.num_uses, dtype=torch.float64).index_add_(0, self.uses, again)
+        counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, again)
+        once = posterior.sum() - again.sum()
+        new = _STRENGTH + once + (counts - discounted(counts, discount)).sum()
+        spelt = self.spelt(posterior * self.share_of_new)
+        as_new = new * (spelt + (of_length / of_length.sum()).log()[self.lengths - 1]).exp()
+        elsewhere = (counts[self.kinds] - used[self.uses]).clamp(min=0)
+        weights = as_new.index_add(0, self.again, discounted(elsewhere, discount))
+        self.share_of_new = as_new / weights
+        return self.sums((weights / (_STRENGTH + once + counts.sum())).log() + evidence)
+
+    def lexicon(self, posterior: Tensor) -> Lexicon:
+        """The lexicon by the posterior of each segment."""
+        counts = torch.zeros(self.num_kinds, dtype=torch.float64).index_add_(0, self.kinds, posterior[self.again])
+        example = torch.zeros(self.num_kinds, dtype=torch.int64).scatter_(0, self.kinds, self.again)
+        common = torch.nonzero(counts > _RARE)[:, 0]
+        common = common[counts[common].argsort(descending=True)]
+        places = torch.nonzero(self.present)[example[common]]  # (words, 3): start, length - 1, column
+        columns = self.text.T.numpy()
+        words = [tuple(columns[b, t : t + k + 1].tolist()) for t, k, b in places.tolist()]
+        of_length = torch.bincount(self.lengths - 1, posterior, LONGEST) / posterior.sum()
+        longest = max(SHORTEST, int((of_length.cumsum(0) < 0.98).sum()) + 1)
+        mean = float((torch.arange(1, LONGEST + 1) * of_length).sum())
+        total = float(posterior.sum())
+        kept = without_compounds(dict(zip(words, counts[common].tolist())), total)
+        more = total + sum(kept.values()) - float(counts[common].sum())  # each compound is two words
+        return Lexicon([*kept], np.array([*kept.values()]), more, min(longest, LONGEST), mean * total / more)
+
+
+def without_compounds(counts: dict[tuple[int, ...], float], total: float) -> dict[tuple[int, ...], float]:
+    """The counts of words, highest first, where those of compounds are given to their parts.
+
+    A unigram model takes words that often follow each other for one word. A compound is two words of at least _PART
+    symbols, each as frequent as itself or more; ``total`` is the number of all words. If it is much more frequent than
+    by chance, it stays: then its parts are words by accident, or hardly occur apart.
+    """
+    given, result = dict(counts), dict(counts)
+    for word in sorted(counts, key=len, reverse=True):  # the parts of a compound may be compounds
+        count = given[word]
+        parts = [
+            (given[left] * given[right], left, right)
+            for left, right in ((word[:k], word[k:]) for k in range(_PART, len(word) - _PART + 1))
+            if min(given.get(left, 0.0), given.get(right, 0.0)) >= count
+        ]
+        if parts and count * total < _BY_CHANCE * max(parts)[0]:
+            moved = result.pop(word)
+            for part in max(parts)[1:]:
+                result[part] += moved
+    return dict(sorted(result.items(), key=lambda entry: -entry[1]))
+
+
+def _numbered(keys: Tensor) -> Tensor:
+    """Numbers from 0 for equal keys."""
+    return keys.unique(return_inverse=True)[1]
+
+
+def _contexts(text: Tensor) -> tuple[Tensor, Tensor]:
+    """Hashes (T + 1, B) of the CONTEXT symbols before and from each place on; nothing is seen beyond a NONE."""
+    T, B = text.shape
+    results = []
+    for sequence in (text.flip(0), text):
+        near = windows(F.pad(sequence, (0, 0, 0, 1), value=NONE), CONTEXT - 1)  # (T + 1, CONTEXT, B)
+        near = torch.where((near >= 0).cumprod(1).bool(), near, NONE)
+        results.append(hashes(near.movedim(1, 0).reshape(CONTEXT, -1))[-1].reshape(T + 1, B))
+    return results[0].flip(0)[:-1], results[1]
+
+
+def _columns(symbols: np.ndarray, separators: np.ndarray) -> Tensor:
+    """(T, B): the lines of a text in columns, NONE after each line and at the end of a column."""
+    if len(symbols) > _SYMBOLS:
+        size = _SYMBOLS // _BLOCKS
+        starts = np.linspace(0, len(symbols) - size, _BLOCKS).astype(np.int64)
+        blocks = [symbols[start : start + size] for start in starts.tolist()]
+    else:
+        blocks = [symbols]
+    columns: list[list[int]] = [[]]
+    for block in blocks:
+        for line in np.split(block, np.flatnonzero(np.isin(block, separators))):
+            line = line[~np.isin(line, separators)]
+            for k in range(0, len(line), COLUMN):
+                piece = line[k : k + COLUMN].tolist()
+                if len(columns[-1]) + len(piece) > COLUMN:
+                    columns.append([])
+                columns[-1] += [*piece, NONE]
+    T = max(map(len, columns))
+    if T == 0:
+        raise InputError(
+            "there is nothing to learn words from: the training part holds line ends alone; give more text"
+        )
+    return torch.tensor([column + [NONE] * (T - len(column)) for column in columns]).T.contiguous()

@@ -1,0 +1,224 @@
+"""The vocabulary of a model: text to indices and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from hmrnn.analysis.render import UNKNOWN
+from hmrnn.errors import InputError
+from hmrnn.reading.plain import plain
+
+Kind = Literal["characters", "bytes"]
+Unseen = Literal["error", "replace"]
+LEVELS = (" \n", "\n")
+"""The symbols that end a segment of each level: words, then lines."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The symbols of a model, in the order of their indices.
+
+    Args:
+        kind: whether a symbol is a character or a byte.
+        symbols: one-character strings, or byte values, in ascending order.
+        unknown: whether there is one more symbol, the last, for all other characters or bytes; shown as U+FFFD.
+
+    Example::
+
+        >>> vocabulary = Vocabulary("characters", ("a", "b"), unknown=True)
+        >>> vocabulary.encode("abc", unseen="replace")
+        array([0, 1, 2], dtype=uint8)
+        >>> vocabulary.decode([0, 1, 2])
+        'ab�'
+    """
+
+    modality: ClassVar[Literal["text"]] = "text"
+    kind: Kind
+    symbols: tuple[str, ...] | tuple[int, ...]
+    unknown: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InputError(f'a vocabulary is of kind "characters" or "bytes"; got {self.kind!r}')
+        right = _is_character if self.kind == "characters" else _is_byte
+        wrong = [symbol for symbol in self.symbols if not right(symbol)]
+        if wrong:
+            wanted = "single characters" if self.kind == "characters" else "integers from 0 to 255"
+            raise InputError(f"the symbols of this vocabulary must be {wanted}; got {wrong[0]!r}")
+        if not self.symbols or any(a >= b for a, b in zip(self.values, self.values[1:])):
+            raise InputError("the symbols of a vocabulary must be at least one, in ascending order and distinct")
+
+    def __len__(self) -> int:
+        return len(self.symbols) + self.unknown
+
+    @staticmethod
+    def of_codes(kind: Kind, codes: Iterable[int], unknown: bool = False) -> Vocabulary:
+        """The vocabulary of code points or byte values in ascending order."""
+        symbols = tuple(map(chr, codes)) if kind == "characters" else tuple(map(int, codes))
+        return Vocabulary(kind, symbols, unknown)
+
+    @property
+    def unit(self) -> str:
+        """The name of one symbol: "character" or "byte"."""
+        return {"characters": "character", "bytes": "byte"}[self.kind]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest integer type that holds every index."""
+        return np.min_scalar_type(len(self) - 1)
+
+    def encode(self, text: str | bytes, unseen: Unseen = "error") -> np.ndarray:
+        """The indices of the symbols of ``text``; a vocabulary of bytes encodes a str as UTF-8.
+
+        Bytes that are not UTF-8 may be in the str as surrogates (``surrogateescape``). ``unseen`` decides about symbols
+        outside the vocabulary: InputError, or the unknown symbol if there is one.
+        """
+        if self.kind == "bytes":
+            codes = np.frombuffer(utf8(text) if isinstance(text, str) else text, np.uint8)
+        elif isinstance(text, str):
+            codes = code_points(text)
+        else:
+            raise InputError("this vocabulary holds characters, so it encodes a str; got bytes: decode them first")
+        return self.index(codes, unseen)
+
+    def index(self, codes: np.ndarray, unseen: Unseen = "error", offset: int = 0) -> np.ndarray:
+        """``encode`` for code points or byte values; ``offset`` is added to the positions in an error."""
+        indices = self._table[codes]
+        missing = np.flatnonzero(indices < 0)
+        if missing.size and (unseen == "error" or not self.unknown):
+            new, first = np.unique(codes[missing], return_index=True)
+            advice = (
+                "or replace them by the unknown symbol" if self.unknown else "as there is no unknown symbol for them"
+            )
+            if self.kind == "characters" and set(plain("".join(map(chr, new)))) <= set(self.symbols):
+                advice += "; in plain ASCII all of them are known: hmrnn.reading.plain.plain"
+            raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
+        indices[missing] = len(self.symbols)
+        return indices.astype(self.dtype)
+
+    def knows(self, codes: np.ndarray) -> np.ndarray:
+        """Whether each of these code points or byte values is in the vocabulary."""
+        return self._table[codes] >= 0
+
+    def decode(self, indices: Sequence[int] | np.ndarray) -> str:
+        """The text of these indices; bytes that are not UTF-8 are shown as U+FFFD."""
+        codes = self._codes[self._checked(indices)]
+        if self.kind == "characters":
+            return codes.astype("<u4").tobytes().decode("utf-32-le")
+        return codes.astype(np.uint8).tobytes().decode("utf-8", "replace")
+
+    def pieces(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        r"""One string per symbol, for display; a byte that is not ASCII becomes ``\xe2``."""
+        return [self._pieces[i] for i in self._checked(indices).tolist()]
+
+    def boundaries(self, levels: int) -> np.ndarray:
+        """(symbols, levels) float32: 1 where a symbol ends a segment of a level, else 0; NaN where text does not say.
+
+        A word ends with the space or line end after it, a line with its line end. NaN is the value of all levels beyond
+        these two, and of a level none of whose symbols is in the vocabulary.
+        """
+        pieces = self.pieces(range(len(self)))
+        table = np.full((len(self), levels), math.nan, np.float32)
+        for level, ends in enumerate(LEVELS[:levels]):
+            if any(symbol in ends for symbol in pieces):
+                table[:, level] = [symbol in ends for symbol in pieces]
+        if levels > 0 and np.isnan(table).all():
+            raise InputError(
+                "model.rnn hrnn takes the spaces and line ends of a text for boundaries, and this vocabulary has "
+                "neither; use hm-lstm, which finds its own"
+            )
+        return table
+
+    def describe(self) -> str:
+        """What the model reads, for people."""
+        return f"text, {len(self)} {self.kind}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"kind": self.kind, "symbols": list(self.symbols), "unknown": self.unknown}
+
+    @staticmethod
+    def from_dict(data: Any) -> Vocabulary:
+        """The vocabulary that ``to_dict`` wrote; InputError if ``data`` is anything else."""
+        if not isinstance(data, dict) or set(data) != {"kind", "symbols", "unknown"}:
+            got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
+            raise InputError(f"a vocabulary has exactly the fields kind, symbols and unknown; got {got}")
+        if not isinstance(data["symbols"], list) or not isinstance(data["unknown"], bool):
+            raise InputError('the "symbols" of a vocabulary must be a list and its "unknown" true or false')
+        return Vocabulary(data["kind"], tuple(data["symbols"]), data["unknown"])
+
+    def _checked(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        array = np.asarray(indices, dtype=np.int64)
+        if array.size and not 0 <= array.min() <= array.max() < len(self):
+            raise InputError(
+                f"the indices of this vocabulary go from 0 to {len(self) - 1}; got {array.min()} to {array.max()}"
+            )
+        return array
+
+    @functools.cached_property
+    def values(self) -> tuple[int, ...]:
+        """Code points or byte values, without the unknown symbol."""
+        return tuple(s if isinstance(s, int) else ord(s) for s in self.symbols)
+
+    @functools.cached_property
+    def _codes(self) -> np.ndarray:
+        """The code of each index; the unknown symbol is U+FFFD, or the byte 0xff, which decodes to U+FFFD."""
+        unknown = (ord(UNKNOWN) if self.kind == "characters" else 0xFF,) if self.unknown else ()
+        return np.array(self.values + unknown, np.uint32)
+
+    @functools.cached_property
+    def _table(self) -> np.ndarray:
+        """The index of every code point or byte value; -1 if it is not in the vocabulary."""
+        table = np.full(256 if self.kind == "bytes" else sys.maxunicode + 1, -1, np.int32)
+        table[list(self.values)] = np.arange(len(self.values))
+        return table
+
+    @functools.cached_property
+    def _pieces(self) -> tuple[str, ...]:
+        shown = tuple(chr(v) if self.kind == "characters" or v < 128 else f"\\x{v:02x}" for v in self.values)
+        return shown + ((UNKNOWN,) if self.unknown else ())
+
+
+def _is_character(symbol: object) -> bool:
+    return isinstance(symbol, str) and len(symbol) == 1 and not "\ud800" <= symbol <= "\udfff"
+
+
+def _is_byte(symbol: object) -> bool:
+    return type(symbol) is int and 0 <= symbol <= 255
+
+
+def utf8(text: str) -> bytes:
+    """UTF-8; lone surrogates become the bytes they stand for, or else are encoded as they are."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def code_points(text: str) -> np.ndarray:
+    """The code points of ``text``, surrogates included."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def unseen_symbols(kind: Kind, codes: np.ndarray, positions: np.ndarray, advice: str) -> InputError:
+    """The error about symbols outside the vocabulary, with the first ``positions`` of up to five of them."""
+    symbols = "1 symbol" if len(codes) == 1 else f"{len(codes)} symbols"
+    return InputError(
+        f"the text holds {symbols} that training never showed: {list_symbols(kind, codes, positions)}; {advice}"
+    )
+
+
+def list_symbols(kind: Kind, codes: np.ndarray, positions: np.ndarray, most: int = 5) -> str:
+    """Up to ``most`` symbols with their codes and positions, for messages."""
+    listed = ", ".join(
+        (f"{chr(code)!r} (U+{code:04X})" if kind == "characters" else f"byte 0x{code:02x}") + f" at position {position}"
+        for position, code in sorted(zip(positions.tolist(), codes.tolist()))[:most]
+    )
+    return listed + (f" and {len(codes) - most} more" if len(codes) > most else "")

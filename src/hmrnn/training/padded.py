@@ -1,0 +1,66 @@
+"""PaddedTask: what tasks share whose sequences are each read from the zero state, side by side in padded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hmrnn.checkpoint import Reads
+from hmrnn.config import Config
+from hmrnn.ops import State
+from hmrnn.reading.batches import Batches
+from hmrnn.reading.evaluate import to_tensors, unpack
+from hmrnn.training.sampling import with_own_inputs
+from hmrnn.training.task import Loss, boundaries, chances, hidden_before, own_share
+
+
+class PaddedTask:
+    """The batches and the loss of a :class:`hmrnn.training.task.Task`."""
+
+    capturable = True
+    carries_state = False
+    reads: Reads
+
+    def __init__(
+        self, config: Config, model: Any, batches: Batches, device: torch.device, rank: int, world: int
+    ) -> None:
+        t = config.train
+        self.config, self.device, self.share = config, device, (rank, world)
+        self.own_share = own_share(config, device)
+        self.model, self.batches = model.to(device), batches
+        self.chunks = len(batches)
+        rows = t.batch_size // world
+        self.rows = slice(rank * rows, (rank + 1) * rows)
+        self.symbols: float = batches.plan.lengths.sum() / self.chunks
+        self.per_row = self.symbols / t.batch_size
+
+    def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
+        return to_tensors(self.batches.batch(epoch, chunk), self.device, self.rows)
+
+    def prediction(self, made: Any) -> Any:
+        """The prediction from what the network gives."""
+        return made
+
+    def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
+        """Nats per step, by the mean number of steps of a batch, so that every sequence counts as in the measure."""
+        inputs, targets, active, told = unpack(batch, self.config.model)
+        if self.own_share is not None:
+            inputs = with_own_inputs(self.model, inputs, self.own_share, None, told)
+        # it reads the padding, too, which comes last: a GPU need not wait
+        made, out, state = network(inputs, told=told)
+        prediction = self.prediction(made)
+        nats = torch.where(active, -prediction.log_prob(targets), 0.0)
+        d, count = self.config.detectors, self.per_row * active.shape[1]
+        expected = prediction.entropy().detach() if d.needs_entropy else None
+        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
+        hidden = hidden_before(out, None) if d.scores else None
+        z = boundaries(out, likely, d)
+        return Loss(nats.sum() / count, z, state, active, nats.detach(), expected, likely, hidden, count)
+
+    def how(self) -> dict[str, Any]:
+        """How a validation reads."""
+        t = self.config.train
+        return {"batch_size": t.batch_size, "precision": t.precision, "share": self.share}

@@ -1,0 +1,336 @@
+"""HMClassifier, HMTagger and HMTransducer: fit, answers, weights, saving, scikit-learn."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+from hmrnn.cli.settings import train_arguments
+from hmrnn.errors import InputError
+from hmrnn.kinds.labels import corpus as labelled_corpus
+from hmrnn.kinds.labels.estimators import sequences
+from hmrnn.kinds.labels.model import LabelModel
+from labelled import LABELS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
+
+
+def test_classifier_learns_and_explains(classifier: hmrnn.HMClassifier) -> None:
+    assert classifier.classes_.tolist() == ["first", "second"]
+    assert classifier.score(TEXTS, LABELS) == 1.0
+    assert classifier.predict(["abab", "cdcd"]).tolist() == ["first", "second"]
+    chances = classifier.predict_proba(["abab", "cd", "abx"])
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    alone = classifier.predict_proba(["cd"])[0]
+    np.testing.assert_allclose(alone, chances[1], atol=1e-6)  # others in the batch have no influence
+    decision = classifier.explain(["ababab"])[0]
+    assert decision.answer == "first"
+    assert decision.weights is not None
+    np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-5)
+    assert "".join(part.text for part in decision.parts()) == "ababab"
+    assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
+    most = max(decision.parts(), key=lambda part: part.weight)
+    where = f"step {most.end}" if most.end == most.start + 1 else f"steps {most.start + 1} to {most.end}"
+    assert f"{most.weight:6.1%}  {most.text!r}, {where}" in decision.render().splitlines()[3]
+    assert decision.render().startswith("answer  first\n")
+    assert decision.to_dict()["levels"][0]["ends"][-1] == 6
+    assert len(classifier.loss_curve_) == classifier.n_iter_ <= 12
+
+
+def test_the_best_epoch_is_kept(classifier: hmrnn.HMClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert min(classifier.loss_curve_) < classifier.loss_curve_[0]
+    after: list[dict[str, torch.Tensor]] = []
+
+    def watched(trainer: Any, *rest: Any) -> Any:
+        for event in train(trainer, *rest):
+            if event["event"] == "valid":
+                after.append(copy.deepcopy(trainer.model.state_dict()))
+            yield event
+
+    train = sequences.train
+    monkeypatch.setattr(sequences, "train", watched)
+    how: Any = {**SMALL, "epochs": 30, "validation_fraction": 0.1}
+    stopped = hmrnn.HMClassifier(**how, learning_rate=0.9, patience=1).fit(TEXTS, LABELS)
+    assert len(after) == stopped.n_iter_ < 30
+    best = after[int(np.argmin(stopped.loss_curve_))]
+    assert best is not after[-1]
+    torch.testing.assert_close(dict(stopped.model_.network.state_dict()), dict(best), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMTagger, hmrnn.HMTransducer])
+def test_defaults_are_those_of_the_command(kind: Any) -> None:
+    command = train_arguments([kind._modality, "reviews.tsv"]).config
+    t = command.train
+    config = kind()._config(t.seed)
+    quiet = {"log_every": t.log_every, "checkpoint_every": t.checkpoint_every, "device": t.device}
+    assert dataclasses.replace(config.train, **quiet) == t
+    assert config.model.hidden_size == 3 * command.model.hidden_size
+    assert dataclasses.replace(config.model, hidden_size=command.model.hidden_size) == command.model
+    assert (config.regularise, config.detectors) == (command.regularise, command.detectors)
+    assert kind().validation_fraction in (None, command.data.valid_fraction)
+
+
+def test_nothing_is_held_out_of_few_sequences_and_all_epochs_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora = []
+
+    def watched(*given: Any, **how: Any) -> Any:
+        corpora.append(labelled_corpus.make_corpus(*given, **how))
+        return corpora[-1]
+
+    monkeypatch.setattr(sequences, "make_corpus", watched)
+    monkeypatch.setattr(labelled_corpus, "FEW", 2 * len(TEXTS))
+    how: Any = {**SMALL, "epochs": 4, "learning_rate": 0.5, "patience": 1}
+    fitted = hmrnn.HMClassifier(**how).fit(TEXTS, LABELS)
+    assert min(fitted.loss_curve_[1:3]) > fitted.loss_curve_[0]  # of a part that is held out, this would be the end
+    assert fitted.n_iter_ == 4
+    assert fitted.model_.config.train.patience == 1  # which load gives back
+    assert (corpora[0].held_out, len(corpora[0].train)) == (False, len(TEXTS))
+    hmrnn.HMClassifier(**how).fit(2 * TEXTS, 2 * LABELS)
+    assert corpora[1].held_out
+    assert len(corpora[1].train) + len(corpora[1].valid) == 2 * len(TEXTS)
+
+
+def test_a_baseline_has_no_rates_and_attends_to_steps() -> None:
+    lstm = hmrnn.HMTransducer(rnn="lstm")._config(0)
+    assert (lstm.model.attend, lstm.detectors.rates) == ("steps", ())
+
+
+HOW: list[dict[str, Any]] = [
+    {"read_out": "mean"}, {"read_out": "max"}, {"read_out": "last"}, {"attend": "segments"}, {"rnn": "lstm"},
+    {"bidirectional": True}, {"bidirectional": True, "attend": "segments"}, {"rnn": "gru", "bidirectional": True},
+]  # fmt: skip
+
+
+def test_a_tree_reads_the_hierarchy(tmp_path: Path) -> None:
+    """The tree-LSTM over the gated outputs; it learns, is saved with its numbers, and says what decided."""
+    how = {**SMALL, "num_layers": 3, "epochs": 12}
+    model = hmrnn.HMClassifier(**how, read_out="tree", learning_rate=0.02).fit(TEXTS, LABELS)
+    assert model.score(TEXTS, LABELS) == 1.0
+    again = hmrnn.load(model.save(tmp_path / "tree"))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), model.predict_proba(TEXTS))
+    alone = model.predict_proba(TEXTS[3:4])
+    np.testing.assert_allclose(alone, model.predict_proba(TEXTS)[3:4], atol=1e-6)
+    (decision,) = model.explain(["ababab"])
+    assert "answer  first" in str(decision)
+    assert "segments  " in str(decision)
+    assert sum(part.weight for part in decision.parts()) == pytest.approx(1, rel=1e-5)
+    with pytest.raises(InputError, match=r"^a label has no sources"):
+        decision.sources()
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_read_outs_and_networks(how: dict[str, Any]) -> None:
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}, **how).fit(X, y)
+    assert model.n_features_in_ == 2
+    assert model.predict(X).dtype == y.dtype
+    decision = model.explain(X[:2])[1]
+    assert decision.weights is not None
+    assert decision.weights.sum() == pytest.approx(1, rel=1e-5)
+    assert all(re.fullmatch(r"step \d+|steps \d+ to \d+", part.text) for part in decision.parts())
+    if how == {"read_out": "last"}:
+        assert decision.weights[-1] == 1
+    if how == {"attend": "segments"}:
+        ends = [part.end - 1 for part in decision.parts()]
+        assert decision.weights[ends].sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_torch_alone() -> None:
+    X, y = series()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, same = (hmrnn.HMClassifier(**SMALL, random_state=3).fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(one, same)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_interrupted_fit_raises_and_changes_nothing(
+    classifier: hmrnn.HMClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copy.copy(classifier)
+    monkeypatch.setattr(model, "_show", lambda *_: signal.raise_signal(signal.SIGINT), raising=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(TEXTS, LABELS)
+    assert model.model_ is classifier.model_
+
+
+def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = series()
+    hmrnn.HMClassifier(**SMALL, verbose=1).fit(X, y)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert "boundary rates" in lines[0]
+    assert "  training part " in lines[0]
+    hmrnn.HMClassifier(**SMALL, verbose=1, validation_fraction=0.1).fit(X, y)
+    assert "  validation " in capsys.readouterr().err
+
+
+def test_sequences_of_weight_0_have_no_influence() -> None:
+    X, y = series()
+    weights = np.where(np.arange(16) < 12, 1.0, 0.0)
+    swapped = np.where(np.arange(16) < 12, y, 1 - y)
+    how: Any = {**SMALL, "validation_fraction": 0.0, "batch_size": 16}
+    one, other = (hmrnn.HMClassifier(**how).fit(X, labels, sample_weight=weights) for labels in (y, swapped))
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-6)
+    plain = hmrnn.HMClassifier(**how).fit(X, swapped)
+    assert np.abs(plain.predict_proba(X) - one.predict_proba(X)).max() > 1e-4
+
+
+def test_class_weight_moves_the_answers() -> None:
+    X, y = series()
+    heavy = hmrnn.HMClassifier(**{**SMALL, "epochs": 4}, class_weight={1: 50.0}, learning_rate=0.02).fit(X, y)
+    assert heavy.predict(X).mean() > 0.9
+
+
+def test_tagger(tagger: hmrnn.HMTagger) -> None:
+    assert tagger.classes_.tolist() == ["D", "N", "V"]
+    chances = tagger.predict_proba([["a", "cat", "new"], ["dog"]])
+    assert [one.shape for one in chances] == [(3, 3), (1, 3)]
+    np.testing.assert_allclose(chances[0].sum(axis=1), 1, rtol=1e-5)
+    assert tagger.score(SENTENCES, TAGS) > 0.6
+    decision = tagger.explain([["the", "cat"]])[0]
+    assert len(decision.answer) == 2
+    assert decision.segmentation.text == "the cat "
+    assert decision.weights.shape == (2, 8)
+    np.testing.assert_allclose(decision.weights.sum(axis=1), 1, rtol=1e-5)
+    assert "segments" in str(decision)
+    assert str(decision).count(" from ") == 2
+    many = tagger.explain([["the", "cat"], SENTENCES[0], ["dog"]])
+    np.testing.assert_allclose(many[0].weights, decision.weights, atol=1e-5)  # padding has no influence
+    assert many[2].weights.shape == (1, 4)
+
+
+def test_weights_of_tags_are_shares_of_gradient_times_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the definition, for one tag at a time; of more tags than are weighed, neighbours share their weights."""
+    X = [np.random.default_rng(k).normal(size=(5 + k, 2)) for k in range(12)]
+    model = hmrnn.HMTagger(**SMALL).fit(X, [(one[:, 0] > 0).astype(int) for one in X])
+    (decision,) = model.explain(X[:1])
+    network, read = model.model_.network, None
+    with torch.no_grad():
+        read = network.channels(torch.from_numpy(model.model_.reads.encode(X[0]))[:, None]).tanh()
+    read.requires_grad_()
+    out, _ = network.rnn(read)
+    scores = network.softmax(network.output(out.hidden))[:, 0]  # (T, tags)
+    chosen = scores[range(5), [model.classes_.tolist().index(tag) for tag in decision.answer]]
+    for n in range(5):
+        (slope,) = torch.autograd.grad(chosen[n], read, retain_graph=True)
+        want = (slope * read).sum(-1)[:, 0].abs().detach()
+        np.testing.assert_allclose(decision.weights[n], want / want.sum(), atol=1e-4)
+    monkeypatch.setattr("hmrnn.kinds.labels.networks.WEIGHED", 2)
+    (shared,) = model.explain(X[:1])
+    np.testing.assert_array_equal(shared.weights[[0, 3]], shared.weights[[2, 4]])
+    assert abs(shared.weights[0] - shared.weights[3]).max() > 1e-3
+
+
+def test_tagger_of_series() -> None:
+    X, _ = series()
+    y = [(one[:, 0] > 1).astype(int) for one in X]
+    model = hmrnn.HMTagger(**SMALL).fit(X, y)
+    assert [len(tags) for tags in model.predict(X)] == [len(one) for one in X]
+
+
+def test_transducer(transducer: hmrnn.HMTransducer) -> None:
+    assert transducer.classes_.tolist() == ["A", "B"]
+    written = transducer.predict(["abab", "b"])
+    assert all(set(one) <= {"A", "B"} for one in written)
+    wide = copy.copy(transducer).set_params(beam=4)
+    assert len(wide.predict(["abab", "b"])) == 2
+    assert 0 <= transducer.score(WORDS, SOUNDS) <= 1
+    assert transducer.error_rate(WORDS, SOUNDS) >= 0
+    decision = transducer.explain(["abab"])[0]
+    assert decision.weights is not None
+    assert decision.weights.shape == (len(decision.answer), 4)
+    np.testing.assert_allclose(decision.weights.sum(axis=1), 1, rtol=1e-5)
+    assert len(decision.sources()) == len(decision.answer)
+    text = hmrnn.HMTransducer(**{**SMALL, "epochs": 1}).fit(WORDS, [word.upper() for word in WORDS])
+    assert isinstance(text.predict(["ab"])[0], str)
+
+
+def check_saved(model: Any, X: list[Any], place: Path) -> None:
+    model.save(place)
+    assert not [path for path in place.iterdir() if path.suffix not in (".json", ".safetensors", ".md")]
+    answers = list(model.predict(X))
+    assert list(hmrnn.load(place).predict(X)) == answers
+    again = type(model).load(place)
+    assert list(again.predict(X)) == answers
+    assert again.get_params()["hidden_size"] == 6
+    with pytest.raises(InputError, match="exists already"):
+        model.save(place)
+
+
+def test_a_saved_tagger_gives_the_same_tags(tagger: hmrnn.HMTagger, tmp_path: Path) -> None:
+    check_saved(tagger, SENTENCES, tmp_path / "saved")
+
+
+def test_a_saved_transducer_writes_the_same(
+    transducer: hmrnn.HMTransducer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_saved(transducer, WORDS, tmp_path / "saved")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert transducer.save("~/at home") == tmp_path / "at home"
+    assert hmrnn.HMTransducer.load("~/at home").predict(WORDS) == transducer.predict(WORDS)
+
+
+def test_a_saved_classifier_gives_the_same_numbers(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:
+    check_saved(classifier, TEXTS, tmp_path / "HMClassifier")
+    assert isinstance(hmrnn.load(tmp_path / "HMClassifier"), LabelModel)
+    np.testing.assert_array_equal(hmrnn.load(tmp_path / "HMClassifier").predict_proba(TEXTS),
+                                  classifier.predict_proba(TEXTS))  # fmt: skip
+    with pytest.raises(InputError, match="HMTagger loads a TagModel"):
+        hmrnn.HMTagger.load(tmp_path / "HMClassifier")
+
+
+def test_export(classifier: hmrnn.HMClassifier, tmp_path: Path) -> None:
+    from hmrnn.pretrained.export import export
+
+    place = classifier.save(tmp_path / "model")
+    exported = hmrnn.load(export(place, tmp_path / "half", half=True))
+    np.testing.assert_allclose(exported.predict_proba(TEXTS), classifier.predict_proba(TEXTS), atol=0.05)
+
+
+def test_a_fitted_estimator_can_be_copied_and_pickled(classifier: hmrnn.HMClassifier) -> None:
+    for other in (copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_array_equal(other.predict_proba(["ab"]), classifier.predict_proba(["ab"]))
+
+
+def test_scikit_learn_takes_it() -> None:
+    from sklearn.base import clone, is_classifier
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1})
+    assert is_classifier(model)
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    assert len(cross_val_score(model, X, y, cv=2)) == 2
+    search = GridSearchCV(model, {"hidden_size": [4, 5]}, cv=2).fit(X, y)
+    assert search.best_params_["hidden_size"] in (4, 5)
+    pipeline = Pipeline([("scale", FunctionTransformer(lambda many: [one / 2 for one in many])), ("label", model)])
+    assert len(pipeline.fit(X, y).predict(X)) == 16
+    assert pipeline.set_params(label__epochs=2).get_params()["label__epochs"] == 2
+
+
+@pytest.mark.parametrize(("kind", "X", "y"), [(hmrnn.HMTagger, SENTENCES, TAGS), (hmrnn.HMTransducer, WORDS, SOUNDS)])
+def test_scikit_learn_takes_the_others(kind: Any, X: Any, y: Any) -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    model = kind(**{**SMALL, "epochs": 1})
+    assert clone(model).get_params() == model.get_params()
+    search = GridSearchCV(model, {"hidden_size": [4]}, cv=2).fit(X, y)
+    assert 0 <= search.best_score_ <= 1
+    assert len(search.predict(X[:2])) == 2
+    pipeline = Pipeline([("turn", FunctionTransformer(lambda many: [one[::-1] for one in many])), ("label", model)])
+    assert len(pipeline.fit(X, y).predict(X)) == len(X)

@@ -1,0 +1,243 @@
+"""HMClassifier, HMTagger and HMTransducer: what they refuse, and weights and labels at the edge."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hmrnn
+from hmrnn.errors import InputError
+from hmrnn.kinds.labels.estimators.base import NotFittedError
+from labelled import LABELS, NUMBERS, SENTENCES, SMALL, SOUNDS, TAGS, TEXTS, WORDS, series
+
+
+def test_weights_that_are_no_numbers() -> None:
+    with pytest.raises(InputError, match=r"^sample_weight must hold 16 numbers, one per sequence; got \['a', 'b'"):
+        hmrnn.HMClassifier(**SMALL).fit(TEXTS, LABELS, sample_weight=["a", "b"] * 8)
+
+
+def test_random_states() -> None:
+    def first(random_state: Any) -> float:
+        model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}, random_state=random_state)
+        return float(model.fit(TEXTS, LABELS).predict_proba(["ab"])[0, 0])
+
+    state = np.random.RandomState
+    assert first(state(0)) == first(state(0)) != first(state(1))
+    assert first(None) != first(None)
+
+
+def test_labels_that_training_has_not_shown_are_wrong(classifier: hmrnn.HMClassifier, tagger: hmrnn.HMTagger) -> None:
+    assert classifier.score(["abab", "cdcd"], ["first", "third"]) == 0.5
+    answer = tagger.predict([["the", "cat"]])[0]
+    assert tagger.score([["the", "cat"]], [[answer[0], "X"]]) == 0.5
+    assert tagger.score([["the"], ["cat"]], [["X"], ["N"]], [1, 0]) == 0.0
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    X, y = series()
+    model = hmrnn.HMClassifier(**{**SMALL, "epochs": 1}).fit(X, y)
+    assert model.n_features_in_ == 2
+    assert not hasattr(model.fit(TEXTS, LABELS), "n_features_in_")
+
+
+BAD: list[tuple[Any, dict[str, Any], Any, Any, str]] = [
+    (hmrnn.HMClassifier, {}, TEXTS, LABELS[:3], "16 sequences and 3 labels"),
+    (hmrnn.HMClassifier, {}, TEXTS, ["same"] * 16, "two or more classes"),
+    (hmrnn.HMClassifier, {}, ["", "a"], [0, 1], "empty text"),
+    (hmrnn.HMClassifier, {"read_out": "sum"}, TEXTS, LABELS, "read_out must be one of"),
+    (hmrnn.HMClassifier, {"rnn": "mamba"}, TEXTS, LABELS, "rnn must be one of"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "num_layers": 3}, TEXTS, LABELS, "rates must hold 2 numbers"),
+    (hmrnn.HMClassifier, {"attend": "segments", "level": 2}, TEXTS, LABELS, "a detector at level 2"),
+    (hmrnn.HMClassifier, {"attend": "segments", "read_out": "max"}, TEXTS, LABELS, "^attend segments is for read_out"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "bidirectional": True}, TEXTS, LABELS, "^read_out tree needs segments"),
+    (hmrnn.HMClassifier, {"read_out": "tree", "rnn": "lstm"}, TEXTS, LABELS, "^read_out tree needs segments: hm-lstm"),
+    (hmrnn.HMClassifier, {"learning_rate": -1.0}, TEXTS, LABELS, "^learning_rate must be positive"),
+    (hmrnn.HMClassifier, {"epochs": 0}, TEXTS, LABELS, "epochs must be a whole number"),
+    (hmrnn.HMClassifier, {"validation_fraction": 1.0}, TEXTS, LABELS, "validation_fraction must be"),
+    (hmrnn.HMClassifier, {"validation_fraction": ""}, TEXTS, LABELS, "validation_fraction must be"),
+    (hmrnn.HMClassifier, {"random_state": "x"}, TEXTS, LABELS, "random_state must be"),
+    (hmrnn.HMClassifier, {"rates": 0.5}, TEXTS, LABELS, "^rates must be None or hold a number for each level; got 0.5"),
+    (hmrnn.HMClassifier, {"rates": ("a",)}, TEXTS, LABELS, r"^rates must be None or hold .* got \('a',\)"),
+    (hmrnn.HMClassifier, {"rates": (0.5,), "rnn": "lstm"}, TEXTS, LABELS, "^rates are those of the detectors"),
+    (hmrnn.HMClassifier, {"dropout": "no"}, TEXTS, LABELS, "^dropout must be at least 0 and less than 1; got 'no'"),
+    (hmrnn.HMClassifier, {"learning_rate": "a"}, TEXTS, LABELS, "^learning_rate must be a number; got 'a'"),
+    (hmrnn.HMTransducer, {"level": "1"}, WORDS, SOUNDS, "^level must be a whole number of at least 1; got '1'"),
+    (hmrnn.HMClassifier, {"bidirectional": "no"}, TEXTS, LABELS, "^bidirectional must be True or False; got 'no'"),
+    (hmrnn.HMClassifier, {"verbose": "yes"}, TEXTS, LABELS, "^verbose must be True or False, or 1 or 0; got 'yes'"),
+    (hmrnn.HMTagger, {"crf": 1}, SENTENCES, TAGS, "^crf must be True or False; got 1"),
+    (hmrnn.HMTagger, {"spelled": "no"}, SENTENCES, TAGS, "^spelled must be True, False or None; got 'no'"),
+    (hmrnn.HMTagger, {}, SENTENCES, TAGS[:2], "12 sequences and 2"),
+    (hmrnn.HMRegressor, {}, TEXTS, NUMBERS[:2], "^there must be one number per sequence; got 16 sequences and 2$"),
+    (hmrnn.HMRegressor, {"attend": "segments", "read_out": "last"}, TEXTS, NUMBERS, "^attend segments is for read_out"),
+    (hmrnn.HMRegressor, {"read_out": "tree", "rnn": "lstm"}, TEXTS, NUMBERS, "^read_out tree needs segments: hm-lstm"),
+    (hmrnn.HMTransducer, {}, WORDS, SOUNDS[:2], "got 8 and 2"),
+    (hmrnn.HMClassifier, {"dropout": 1.5}, TEXTS, LABELS, "^dropout must be at least 0"),
+    (hmrnn.HMTransducer, {}, WORDS, 5, "y must be a list of sequences; got int"),
+    (hmrnn.HMClassifier, {}, ["a", float("nan")], [0, 1], r"X\[1\] must be one of .*; got nan"),
+    (hmrnn.HMClassifier, {}, {"a": 1, "b": 2}, [0, 1], "X must be a list of sequences .*; got dict"),
+    (hmrnn.HMClassifier, {}, TEXTS, [0.0, float("inf")] * 8, "finite number; got inf"),
+    (
+        hmrnn.HMClassifier,
+        {"class_weight": {0: 0, 1: 1}, "validation_fraction": 0.1},
+        list("ababab"),
+        [0] * 5 + [1],
+        "0 for all .* validation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "how", "X", "y", "message"), BAD, ids=[row[-1][:24] for row in BAD])
+def test_bad_input_to_fit(kind: Any, how: dict[str, Any], X: Any, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        kind(**{**SMALL, **how}).fit(X, y)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loaded_tagger_reads_tokens_as_the_saved_one(tagger: hmrnn.HMTagger, tmp_path: Path) -> None:
+    assert hmrnn.HMTagger.load(tagger.save(tmp_path / "model")).spelled is True
+
+
+def test_a_tagger_of_tokens_takes_no_text(tagger: hmrnn.HMTagger) -> None:
+    with pytest.raises(InputError, match=r"X\[0\] is a text, and this model reads lists of tokens"):
+        tagger.predict(["the cat"])
+
+
+def test_bad_input_to_a_fitted_model(classifier: hmrnn.HMClassifier, transducer: hmrnn.HMTransducer) -> None:
+    assert classifier.score(["ab"], ["third"]) == 0  # a label that training has not shown
+    with pytest.raises(InputError, match="tokens such as 'the', and this model reads single characters"):
+        classifier.predict([["the", "cat"]])
+    assert len(classifier.predict([["a", "Br"]])) == 1  # a token that training has not shown
+    with pytest.raises(InputError, match="sample_weight must hold 1 numbers"):
+        classifier.score(["ab"], ["first"], [1, 1])
+    with pytest.raises(InputError, match="one label per sequence"):
+        classifier.score(["ab"], ["first", "first"])
+    with pytest.raises(InputError, match="reads symbols"):
+        classifier.predict([np.ones((3, 1))])
+    with pytest.raises(InputError, match="X must be a list"):
+        classifier.predict("ab")
+    with pytest.raises(InputError, match="beam must be"):
+        transducer.model_.predict(["ab"], beam=0)
+    with pytest.raises(NotFittedError, match="call fit"):
+        hmrnn.HMClassifier().predict(["ab"])
+    with pytest.raises(InputError, match="no parameter 'size'"):
+        hmrnn.HMClassifier().set_params(size=3)
+
+
+ESTIMATORS = [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMForecaster, hmrnn.HMTagger, hmrnn.HMTransducer]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_an_estimator_that_is_not_fitted_raises_the_error_of_scikit_learn(kind: Any) -> None:
+    from sklearn.exceptions import NotFittedError as Theirs
+
+    for use in ("predict", "score", "explain", "save"):
+        with pytest.raises(Theirs, match="call fit") as info:
+            getattr(kind(), use)(*[["ab"]] * (2 if use == "score" else 1))
+        for error in (info.value, pickle.loads(pickle.dumps(info.value))):
+            assert isinstance(error, Theirs)
+            assert isinstance(error, NotFittedError)
+            assert isinstance(error, InputError)
+            assert str(error) == str(info.value)
+
+
+def test_without_scikit_learn_the_error_is_the_packages_own() -> None:
+    code = (
+        "import sys, hmrnn\ntry: hmrnn.HMClassifier().predict(['ab'])\nexcept hmrnn.InputError as error: print(error)"
+    )
+    code += "\nassert 'sklearn' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "this HMClassifier is not fitted yet; call fit first\n"
+
+
+LENGTHS = "series may be of any length, and n_features_in_ counts channels"
+OBJECTS = "numbers in arrays of objects are not read; the error says the dtype"
+EMPTY = "a series has steps, not features"
+EXPECTED: dict[Any, dict[str, str]] = {
+    hmrnn.HMClassifier: {
+        "check_n_features_in_after_fitting": LENGTHS,
+        "check_n_features_in": LENGTHS,
+        "check_sample_weight_equivalence_on_dense_data": "batches are drawn from other sequences",
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_classifiers_train": "one epoch does not learn it",
+        "check_class_weight_classifiers": "one epoch does not learn it",
+        "check_classifiers_regression_target": "numbers may be labels",
+        "check_supervised_y_2d": "a column of labels is read without a warning",
+    },
+    hmrnn.HMRegressor: {
+        "check_n_features_in_after_fitting": LENGTHS,
+        "check_n_features_in": LENGTHS,
+        "check_sample_weight_equivalence_on_dense_data": "batches are drawn from other sequences",
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_regressors_train": "one epoch does not learn it",
+        "check_fit2d_1sample": "a sequence is held out, and one alone cannot be",
+    },
+    hmrnn.HMForecaster: {
+        "check_n_features_in_after_fitting": "the error is about channels",
+        "check_complex_data": OBJECTS,
+        "check_dtype_object": OBJECTS,
+        "check_estimators_empty_data_messages": EMPTY,
+        "check_methods_sample_order_invariance": "rows are steps of one series",
+        "check_methods_subset_invariance": "rows are steps of one series",
+        "check_fit2d_1sample": "rows are steps of one series",
+        "check_fit1d": "an array (time,) is one series",
+        "check_fit2d_predict1d": "an array (time,) is one series",
+    },
+}
+"""What scikit-learn's checks ask for that these estimators do not do, and why."""
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.filterwarnings("ignore")
+def test_the_checks_of_scikit_learn(kind: Any) -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    small = {"rnn": "lstm", "num_layers": 1, "hidden_size": 4, "epochs": 1, "batch_size": 64}
+    estimator = kind(steps=2, window=4, **small) if kind is hmrnn.HMForecaster else kind(**small)
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert sum(each["status"] == "passed" for each in found) >= 28
+    failed = {each["check_name"]: each["exception"] for each in found if each["status"] == "failed"}
+    assert failed.keys() <= EXPECTED[kind].keys(), failed
+
+
+@pytest.mark.parametrize("kind", [hmrnn.HMClassifier, hmrnn.HMRegressor, hmrnn.HMForecaster])
+def test_what_an_array_holds_is_said(kind: Any) -> None:
+    y = None if kind is hmrnn.HMForecaster else [0, 1] * 8
+    rows = np.arange(16 * 5.0).reshape(16, 5)
+    for wrong in (rows.astype(object), rows.astype(complex)):
+        with pytest.raises(InputError, match=str(wrong.dtype)):
+            kind(epochs=1).fit(wrong, y)
+    with pytest.raises(InputError, match="X is sparse, and sparse data are not supported"):
+        kind(epochs=1).fit(torch.tensor(rows).to_sparse(), y)
+
+
+@pytest.mark.parametrize(("kind", "X", "y"), [(hmrnn.HMClassifier, TEXTS, LABELS), (hmrnn.HMTagger, SENTENCES, TAGS)])
+def test_a_fit_that_diverges_names_parameters_of_the_estimator(kind: Any, X: Any, y: Any) -> None:
+    model = kind(**{**SMALL, "epochs": 3}, learning_rate=1e12)
+    with pytest.raises(InputError, match=r"not finite at step .*; fit again with a lower learning_rate$") as info:
+        model.fit(X, y)
+    assert "train." not in str(info.value)
+    assert "clip_norm" not in str(info.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["labels", "tags", "pairs", "numbers"])
+def test_estimators_train_on_a_gpu(kind: str) -> None:
+    how: Any = {**SMALL, "device": "cuda", "attend": "segments"}
+    if kind == "labels":
+        assert hmrnn.HMClassifier(**how).fit(TEXTS, LABELS).predict(TEXTS[:2]).shape == (2,)
+    elif kind == "tags":
+        del how["attend"]
+        assert len(hmrnn.HMTagger(**how, crf=True).fit(SENTENCES, TAGS).predict(SENTENCES[:2])) == 2
+    elif kind == "numbers":
+        assert hmrnn.HMRegressor(**how).fit(TEXTS, NUMBERS).predict(TEXTS[:2]).shape == (2,)
+    else:
+        assert len(hmrnn.HMTransducer(**how, beam=2).fit(WORDS, SOUNDS).predict(WORDS[:2])) == 2

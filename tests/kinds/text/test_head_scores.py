@@ -1,0 +1,58 @@
+"""Scores of segments by a head that reads the states of the model, and by one that reads the text itself."""
+
+import numpy as np
+import pytest
+import torch
+
+from hmrnn.config import ModelConfig, SegmentConfig
+from hmrnn.kinds.text.words import ends as words
+from hmrnn.kinds.text.words.ends import HeadScores
+from hmrnn.kinds.text.words.segmental import windows
+from hmrnn.nn.models import LanguageModel
+
+K, SYMBOLS = 3, 7
+
+
+def made(reader: int) -> LanguageModel:
+    torch.manual_seed(2)
+    config = ModelConfig(embedding_size=3, hidden_size=(6,), num_layers=2, output_size=5)
+    segments = SegmentConfig(size=8, longest=K, reader=reader, dropout=0.5)
+    return LanguageModel(SYMBOLS, config, segments=segments)
+
+
+def text(length: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, SYMBOLS, length)
+
+
+@pytest.mark.parametrize("reader", [0, 5])
+def test_a_text_is_scored_from_what_was_read_before_each_segment(reader: int) -> None:
+    model, symbols = made(reader), text(30)  # in training mode: nothing may be dropped all the same
+    found = HeadScores(model, symbols)
+    model.eval()
+    x = torch.from_numpy(symbols)[:, None]
+    with torch.no_grad():
+        _, out, _ = model(x)
+        found.add(out.hidden, np.arange(30)[:, None], np.ones((30, 1), bool))
+        hidden = [h[:-1] for h in out.hidden]
+        expected = model.score_segments(x[:-1], hidden, windows(x[1:], K)).closed[..., 0]
+    inside = 30 - K - 1  # segments that end before the text does
+    np.testing.assert_allclose(found.scores[1 : 1 + inside], expected[:inside], rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_begin_after_the_block_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, symbols = made(5).eval(), text(12)
+    whole = HeadScores(model, symbols).scores
+    monkeypatch.setattr(words, "_BLOCK", 4)
+    blocks = HeadScores(model, symbols).scores
+    np.testing.assert_allclose(blocks[:9], whole[:9], rtol=1e-5)  # read from the start
+    last = HeadScores(model, symbols[4:]).scores  # what the third block has read
+    np.testing.assert_allclose(blocks[9:], last[5:], rtol=1e-5)
+    assert np.abs(blocks[9:] - whole[9:]).max() > 1e-4
+
+
+@pytest.mark.parametrize("reader", [0, 5])
+def test_the_loss_of_a_head_with_a_reader_does_not_train_the_network(reader: int) -> None:
+    model, x = made(reader), torch.from_numpy(text(12))[:, None]
+    _, out, _ = model(x)
+    model.score_segments(x, out.hidden, windows(x, K)).closed.sum().backward()
+    assert all((p.grad is None) == (reader > 0) for p in [model.rnn.layers()[0].U, model.embedding.weight])

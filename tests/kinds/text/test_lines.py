@@ -1,0 +1,121 @@
+"""Lines of a text as sequences, batches of them, and the conditions in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hmrnn import InputError
+from hmrnn.config import Config, DataConfig, ModelConfig
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.lines import LineBatches, Lines, split_lines
+from hmrnn.reading.conditions import encode, fitted, read_conditions
+from hmrnn.reading.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary("characters", ("\n", "a", "b", "c"))
+
+
+def corpus(train: str, valid: str, test: str, conditions: tuple[str, ...] = ()) -> Corpus:
+    return Corpus("tiny", VOCABULARY, *map(VOCABULARY.encode, (train, valid, test)), {}, conditions=conditions)
+
+
+def texts(lines: Lines) -> list[str]:
+    return [VOCABULARY.decode(lines.symbols[a:b]) for a, b in zip(lines.starts, lines.ends)]
+
+
+def test_lines_that_a_cut_runs_through_and_blank_ones_are_left_out() -> None:
+    given = tuple("012345678")
+    parts = split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", given))
+    assert [texts(part) for part in parts.values()] == [["ab\n", "c\n"], ["ba\n"], ["cc\n", "a\n"]]
+    assert [part.conditions for part in parts.values()] == [("0", "2"), ("4",), ("6", "7")]
+    whole = split_lines(corpus("ab\n", "c\n", "a\n"))  # parts that end with lines
+    assert [texts(part) for part in whole.values()] == [["ab\n"], ["c\n"], ["a\n"]]
+    for wrong in (given[:5], given + ("x",)):
+        with pytest.raises(InputError, match=rf"^data.condition has {len(wrong)} rows, but the text has"):
+            split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", wrong))
+    with pytest.raises(
+        InputError, match=r"^tiny: no whole line is left for the valid part; give more lines, or change data.valid_"
+    ):
+        split_lines(corpus("ab\n", "abc", "b\na\n"))
+    with pytest.raises(InputError, match=r"^data.format lines needs a text of several lines"):
+        split_lines(Corpus("x", Vocabulary("characters", ("a",)), *[np.zeros(3, np.uint8)] * 3, {}))
+
+
+def test_every_line_once_per_epoch_with_its_end_and_condition() -> None:
+    lines = split_lines(corpus("ab\nc\nabc\nb\nca\n", "a\n", "a\n", tuple("vwxyzuu")))["train"]
+    model = ModelConfig(classes=tuple("uvwxyz"))
+    batches = LineBatches(lines, 0, model, 2, seed=1)
+    assert len(batches) == 3
+    seen = {}
+    for index in range(3):
+        batch = batches.batch(0, index)
+        assert batch.conditions is not None
+        for b, count in enumerate(batch.counted):
+            text = VOCABULARY.decode(batch.targets[:count, b])
+            assert VOCABULARY.decode(batch.inputs[:count, b]) == ("\n" + text)[:count]
+            assert not batch.inputs[count:, b].any()
+            seen[text] = "uvwxyz"[batch.conditions[b]] if count else None
+    assert {text: c for text, c in seen.items() if text} == dict(zip(["ab\n", "c\n", "abc\n", "b\n", "ca\n"], "vwxyz"))
+    with pytest.raises(InputError, match=r"^this model is trained with a condition, and the lines have none"):
+        LineBatches(split_lines(corpus("a\n", "a\n", "a\n"))["train"], 0, model, 2)
+
+
+def test_conditions_from_files_and_columns(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("one\ntwo \none\n")
+    (tmp_path / "table.csv").write_text('name,who\nx,"a, b"\ny,c\n')
+    (tmp_path / "table.tsv").write_text("name\twho\nx\t1.5\ny\t2\n")
+    (tmp_path / "short.csv").write_text("name,who\nx\n")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\n")
+    assert read_conditions(str(tmp_path / "plain.txt")) == ("one", "two", "one")
+    assert read_conditions(f"{tmp_path}/table.csv:who") == ("a, b", "c")
+    assert read_conditions(f"{tmp_path}/table.tsv:who") == ("1.5", "2")
+    for spec, message in (
+        (f"{tmp_path}/table.csv:age", "has no column 'age'; its first row holds name, who"),
+        (f"{tmp_path}/short.csv:who", "row 2 of .* has no column 'who'"),
+        (f"{tmp_path}/none.txt", "cannot read .*none.txt: No such file"),
+        (f"{tmp_path}/bytes.txt", "is not UTF-8 text"),
+    ):
+        with pytest.raises(InputError, match=f"^data.condition: .*{message}"):
+            read_conditions(spec)
+
+
+def test_rows_are_classes_or_numbers() -> None:
+    assert fitted(Config(), ()).model == Config().model
+    assert fitted(Config(), ("b", "a", "b")).model.classes == ("a", "b")
+    assert fitted(Config(), ("1", "0", "7")).model.classes == ("0", "1", "7")
+    assert fitted(Config(), ("1.0", "0", "7")).model.condition_numbers == 1
+    assert fitted(Config(), ("1 2", "0, 3")).model.condition_numbers == 2
+    assert fitted(Config(), ("1 2", "x y")).model.classes == ("1 2", "x y")
+    with pytest.raises(InputError, match=r"every row must have as many numbers; got \[1, 2\]$"):
+        fitted(Config(), ("1 2", "0.5"))
+    given = fitted(Config(model=ModelConfig(classes=("b", "a"))), ("a", "b"))
+    assert encode(["a", "b"], given.model).tolist() == [1, 0]
+    assert encode(["1,2", (3, 4)], ModelConfig(condition_numbers=2)).tolist() == [[1, 2], [3, 4]]
+    for bad in ("1", "1 2 3", "1 nan", "x y"):
+        with pytest.raises(InputError, match=r"^a condition must be 2 finite numbers; got"):
+            encode([bad], ModelConfig(condition_numbers=2))
+    with pytest.raises(InputError, match=r"^a condition must be one of the classes b, a; got 'c'$"):
+        encode(["c"], given.model)
+    with pytest.raises(InputError, match=r"^this model was trained without a condition"):
+        encode(["c"], ModelConfig())
+
+
+def test_a_corpus_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("ab\nc\n" * 40)
+    (tmp_path / "rows.txt").write_text("u\nv\n" * 40)
+    config = DataConfig("lines", (str(tmp_path / "x.txt"),), condition=str(tmp_path / "rows.txt"), cache=str(tmp_path))
+    parts = split_lines(load_corpus(config))
+    assert sum(map(len, parts.values())) >= 78
+    for part in parts.values():
+        assert part.conditions is not None
+        assert {(text, row) for text, row in zip(texts_of(part), part.conditions)} <= {("ab", "u"), ("c", "v")}
+    with pytest.raises(
+        InputError, match=r"^data.condition is for data.format lines and for strokes; data.format is text"
+    ):
+        DataConfig("text", condition="x").check()
+
+
+def texts_of(lines: Lines) -> list[str]:
+    return ["c" if b - a == 2 else "ab" for a, b in zip(lines.starts, lines.ends)]

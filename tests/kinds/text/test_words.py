@@ -1,0 +1,265 @@
+"""Runs with a segmental head: what the text decides, the pull, exact resumption, and words from the command line."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from hmrnn.checkpoint import Checkpoint
+from hmrnn.cli.train import _as_settled
+from hmrnn.config import Config, DetectorConfig, SegmentConfig
+from hmrnn.errors import InputError
+from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.task import TextTask, settled
+from hmrnn.presets import PRESETS
+from hmrnn.pretrained.export import export
+from hmrnn.pretrained.load import load_text
+from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.training.detectors import segment_pull, targets
+from hmrnn.training.start import start_from
+from hmrnn.training.task import Loss
+
+WORDS = ["abc", "de", "fgh", "hhg", "cab", "edge"]
+
+
+def book(path, lines=40):
+    draw = np.random.default_rng(4)
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 8)) for _ in range(lines)) + "\n")
+    return path
+
+
+def words_config(**changes) -> Config:
+    """A tiny run of the preset words on the text of :func:`book`."""
+    return tiny.changed(
+        PRESETS["words"], embedding_size=6, hidden_size=(12,), output_size=12, epochs=1, batch_size=4, length=20,
+        size=10, lexicon=64, reader=8, hidden=4, log_every=4, checkpoint_every=1e9, device="cpu", learning_rate=0.02,
+        **changes,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run directory, made by the command."""
+    folder = tmp_path_factory.mktemp("words")
+    with tiny.story(folder):
+        book(folder / "book.txt")
+        config = words_config()
+        flags = [*tiny.flags(config), "--segments.size", "10", "--segments.lexicon", "64"]
+        assert tiny.hmrnn("train", "words", folder / "book.txt", "--out", folder / "run", *flags) == 0
+        yield folder
+
+
+def test_the_text_decides_the_longest_segment_and_the_rate(tmp_path, monkeypatch):
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    config = words_config()
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, path=(str(book(tmp_path / "book.txt")),))
+    )
+    corpus = load_corpus(config.data)
+    found = settled(config, corpus)
+    assert 4 <= found.segments.longest <= 12
+    assert 0.15 < found.detectors.rates[0] < 0.5
+    assert settled(found, corpus) == found
+    without = dataclasses.replace(config, segments=SegmentConfig())
+    assert settled(without, corpus) is without
+
+
+def test_pull_and_rate_follow_the_segments_one_symbol_late():
+    posterior = torch.tensor([[1.0], [0.0], [0.8]])
+    z = torch.tensor([[0.3], [0.9], [0.2]], requires_grad=True)
+    loss = Loss(torch.zeros(()), z[..., None], None, chances=z[..., None].detach(), segments=posterior)
+    expected = ((0.9 - 1) ** 2 + (0.2 - 0) ** 2) / 2
+    assert segment_pull(loss, 1).item() == pytest.approx(expected)
+    beyond = ((0.9 - 0.9) ** 2 + (0.2 - 0.1) ** 2) / 2
+    assert segment_pull(loss, 1, 2.0).item() == pytest.approx(expected + 2 * beyond)
+    [gradient] = torch.autograd.grad(segment_pull(loss, 1, 2.0), z)
+    assert gradient[0] == 0
+    assert gradient[2].item() == pytest.approx(0.2 + 2 * 0.1)
+    d = words_config().detectors
+    assert targets(loss, d)[0].item() == pytest.approx(0.6)
+
+
+def test_the_pull_needs_a_head():
+    config = dataclasses.replace(words_config(), segments=SegmentConfig())
+    with pytest.raises(InputError, match=r"detectors.pull_to segments needs a segmental head; set segments.size"):
+        config.check()
+
+
+@pytest.mark.parametrize("name", ["longest", "lexicon", "reader"])
+def test_settings_of_a_head_need_its_size(name):
+    with pytest.raises(InputError, match=rf"segments.{name} is of a segmental head; set segments.size"):
+        Config(segments=SegmentConfig(**{name: 8})).check()
+
+
+@pytest.mark.parametrize(
+    ("symbols", "signs", "epochs"),
+    [(1000, 2, 12), (300_000, 2, 4), (700_000, 2, 2), (5_000_000, 2, 1), (50_000, 300, 12), (50_000, 2000, 4)],
+)
+def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epochs):
+    config = words_config(longest=4)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=0))
+    config.check()
+    part = np.zeros(symbols, np.uint8)
+    corpus = Corpus(
+        "large", Vocabulary("characters", tuple(map(chr, range(32, 32 + signs)))), part, part[:2], part[:2], {}
+    )
+    found = settled(config, corpus)
+    assert found.train.epochs == epochs
+    assert _as_settled(found, config).train.epochs == epochs  # a resumed run has them too
+
+
+def test_no_epochs_without_a_head_are_refused():
+    with pytest.raises(InputError, match=r"train.epochs must be at least 1; 0 is for runs with a segmental head"):
+        tiny.changed(Config(), epochs=0).check()
+
+
+@pytest.mark.parametrize(("name", "given"), [("train.epochs", {"longest": 4}), ("segments.longest", {})])
+def test_a_trainer_needs_what_the_text_decides(name, given):
+    config = words_config(**given)
+    if given:
+        config = tiny.changed(config, epochs=0)
+    with pytest.raises(InputError, match=rf"^{name} is 0, so the text decides it"):
+        tiny.trainer(config)
+
+
+def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
+    monkeypatch.setenv("HMRNN_CACHE", str(tmp_path / "cache"))
+    data = dataclasses.replace(words_config().data, path=(str(book(tmp_path / "book.txt", lines=24)),))
+    config = dataclasses.replace(words_config(), data=data)
+    corpus = load_corpus(data)
+    config = settled(config, corpus)
+    tiny.run(tmp_path / "whole", config, text=corpus)
+    tiny.run(
+        tmp_path / "parts", config, text=corpus, stop=lambda event: event["event"] == "step" and event["step"] == 5
+    )
+    tiny.run(tmp_path / "parts", config, text=corpus, resume=True)
+    whole, parts = tiny.contents(tmp_path / "whole"), tiny.contents(tmp_path / "parts")
+    best = [name for name in whole if name.endswith("model.safetensors")]
+    assert best
+    assert all(whole[name] == parts[name] for name in best)
+
+
+def test_segments_by_the_head_and_by_the_detectors(trained):
+    model = load_text(trained / "run")
+    text = "abcdefgh\nhhgcab"
+    by_head, by_detectors = model.segment(text), model.segment(text, by="detectors")
+    assert by_head.text == by_detectors.text == text
+    assert {8, 9} <= set(by_head.ends(1))
+    assert by_head.probabilities[7, 0] == pytest.approx(1, abs=1e-4)
+    many = model.segment_many([text, "abcde"])
+    assert many[0].ends(1) == by_head.ends(1)
+    assert model.late == 1
+
+
+def test_detectors_that_fire_late_are_moved_back(trained):
+    from hmrnn.reading.segment import segment_many
+
+    model = load_text(trained / "run")
+    indices = model.vocabulary.encode("abcdefghhhgcab")
+    shown = [model.vocabulary.pieces(indices)]
+    [raw], [moved] = (segment_many(model.network, [indices], shown, late=late) for late in (0, 1))
+    np.testing.assert_array_equal(moved.boundaries[:-1], raw.boundaries[1:])
+
+
+def test_a_model_without_a_head_says_so(tmp_path):
+    model = tiny.saved_model(tmp_path / "model")
+    with pytest.raises(InputError, match="this model has no segmental head"):
+        model.segment("abc", by="head")
+
+
+def test_words_lexicon_and_spaces_from_the_command_line(trained, capsys):
+    text = "abc de fgh\nhhg cab"
+    run = trained / "run"
+    assert tiny.hmrnn("segment", text, "-m", run, "--format", "words") == 0
+    words = capsys.readouterr().out.splitlines()
+    assert "".join(words) == "abcdefghhhgcab"
+    assert tiny.hmrnn("segment", text, "-m", run, "--format", "spaced") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.replace(" ", "") for line in lines] == ["abcdefgh", "hhgcab"]
+    assert list(itertools.chain(*map(str.split, lines))) == words
+    assert tiny.hmrnn("segment", text, "-m", run, "--lexicon") == 0
+    entries = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert sum(int(count) for count, _ in entries) == len(words)
+    assert tiny.hmrnn("segment", text, "-m", run, "--by", "detectors", "--format", "words") == 0
+    assert "".join(capsys.readouterr().out.split()) == "abcdefghhhgcab"
+    assert tiny.hmrnn("segment", text, "-m", run, "--json", "--lexicon") == 2
+
+
+def test_a_stream_has_the_ends_of_the_detectors_moved_back(trained):
+    run, text = trained / "run", trained / "other.txt"
+    text.write_text("abcdefghhhgcab" * 30)
+    assert tiny.hmrnn("segment", "-m", run, "--stream", text, "--out", trained / "ends", "--streams", "1") == 0
+    lines = [json.loads(line) for line in (trained / "ends" / "other.txt.jsonl").read_text().splitlines()]
+    found = load_text(run).segment(text.read_text(), by="detectors", primed=False)
+    assert [end for line in lines for end in line["ends"][0]] == found.ends(1)
+
+
+def test_evaluation_scores_the_head_words_and_types(trained, capsys):
+    assert tiny.hmrnn("evaluate", "-m", trained / "run", "--boundaries", "--json") == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["boundaries"]}
+    assert list(rows)[:2] == ["head", "level 1"]
+    assert rows["head"]["tolerance"]["0"]["f1"] > 0.8
+    assert rows["head"]["types"]["gold"] == len(WORDS)
+    assert 0 < rows["head"]["types"]["f1"] <= 1
+    assert rows["head"]["words"]["f1"] <= rows["head"]["tolerance"]["0"]["f1"]
+
+
+def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(trained):
+    model = load_text(trained / "run")
+    text = "\n".join(["zab zab hhg zab de"] * 30) + "\n"
+    tuned = model.finetune(text, epochs=1, device="cpu")
+    assert tuned.config.segments == model.config.segments
+    assert tuned.vocabulary.symbols == (*model.vocabulary.symbols, "z")
+    head = tuned.network.segments
+    found = [tuple(int(k) for k in word if k >= 0) for word in head.words.tolist()]
+    known = {"".join(tuned.vocabulary.symbols[k] for k in word) for word in found}
+    assert any("z" in word for word in known)
+    assert not any("f" in word for word in known)  # only the first text has it
+    assert "".join(tuned.segment("zabhhg").segments(1)) == "zabhhg"
+
+
+def test_fine_tuning_for_0_epochs_reads_the_text_as_often_as_suits_its_size(trained, monkeypatch):
+    monkeypatch.setattr("hmrnn.kinds.text.task.MOST_EPOCHS", 1)
+    events = []
+    text = "\n".join(["zab hhg zab de"] * 30) + "\n"
+    tuned = load_text(trained / "run").finetune(text, epochs=0, device="cpu", progress=events.append)
+    assert tuned.config.train.epochs == 1
+    assert [event["epoch"] for event in events if event["event"] == "valid"][-1] == 1
+
+
+def test_a_fine_tuned_head_starts_as_it_was(trained):
+    model = load_text(trained / "run")
+    source = Checkpoint(model.config, model.vocabulary, dict(model.network.state_dict()))
+    larger = Vocabulary("characters", ("\t", *model.vocabulary.symbols))  # every index moves by one
+    symbols = larger.encode((trained / "book.txt").read_text().replace(" ", ""))[:300]
+    task = TextTask(model.config, Corpus("book", larger, symbols, symbols, symbols, {}), torch.device("cpu"))
+    start_from(task, source)
+    old, new = model.network.segments, task.model.segments
+    assert torch.equal(new.embedding.weight[1:], old.embedding.weight)  # the last row begins a segment
+    assert torch.equal(new.spell.weight[1:], old.spell.weight)
+    assert torch.equal(new.spell.bias[1:], old.spell.bias)
+    assert torch.equal(new.end.weight, old.end.weight)
+
+
+def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
+    export(trained / "run", tmp_path / "small", half=True)
+    before, after = (load_text(path).network.segments for path in (trained / "run", tmp_path / "small"))
+    assert torch.equal(before.words, after.words)
+    assert torch.equal(before.shares, after.shares)
+    assert not torch.equal(before.spell.weight, after.spell.weight)
+    parameters = sum(p.numel() for p in load_text(tmp_path / "small").network.parameters())
+    assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
+
+
+def test_a_single_layer_with_a_head_is_refused_with_a_reason():
+    vocabulary = Vocabulary("characters", tuple("abc"))
+    config = dataclasses.replace(words_config(num_layers=1, longest=4), detectors=DetectorConfig())
+    model = TextModel(TextTask.make_model(config, vocabulary, "auto"), vocabulary, config)
+    with pytest.raises(InputError, match="train two or more layers"):
+        model.segment("abc")
+    assert model.segment("abc", by="detectors").levels == 0
