@@ -13,7 +13,7 @@ import tiny
 import tiny_strokes
 from hmrnn import InputError
 from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture
-from hmrnn.training.sampling import draw, with_own_inputs
+from hmrnn.training.sampling import with_own_inputs
 from hmrnn.training.trainer import Trainer
 
 
@@ -37,12 +37,12 @@ def test_a_share_of_the_inputs_is_the_model_s_own(make: Any) -> None:
 
 def test_draws_follow_the_predictions() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0]).expand(20_000, 1, 3)
-    shares = draw(Categorical(logits)).flatten().bincount() / 20_000
+    shares = Categorical(logits).draw().flatten().bincount() / 20_000
     torch.testing.assert_close(shares, torch.tensor([0.0, 1.0, 2.0]).softmax(0), atol=0.02, rtol=0)
     vector = torch.tensor([0.0, 1.0, 1.0, -2.0, 0.5, 1.0, -0.5, 0.3, 0.1, -0.2, 0.4, -0.6, 0.7]).expand(20_000, 1, 13)
     mixture = StrokeMixture.from_vector(vector)
     torch.manual_seed(0)
-    got = draw(Halting(mixture, mixture.pen))[:, 0].double()
+    got = Halting(mixture, mixture.pen).draw()[:, 0].double()
     want = mixture.sample(torch.Generator().manual_seed(0))[:, 0]
     assert got.shape == want.shape
     torch.testing.assert_close(got.mean(0), want.mean(0), atol=0.05, rtol=0)

@@ -21,9 +21,9 @@ from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.strokes.page import fit
 from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.kinds.strokes.write import scribble
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.output import Operation
-from hmrnn.reading.sample import scribble
 from hmrnn.web import bodies
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
@@ -213,7 +213,7 @@ def test_strokes_are_written_as_the_library_writes_them(client: TestClient, shel
 
 
 def test_a_network_that_scribbles_is_told_of(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hmrnn.reading.sample.MOST_LIFTS", 0.01)
+    monkeypatch.setattr("hmrnn.kinds.strokes.write.MOST_LIFTS", 0.01)
     *_, end = lines(client.post("/api/strokes/write", json={"model": 3, "points": 100, "bias": 0.0, "seed": 3}))
     assert "which is scribble: it is untrained" in end["warning"]
 
@@ -224,7 +224,7 @@ def test_a_pen_that_the_library_refuses_is_refused(
 ) -> None:
     model = shelf[3].model
     if wrong == "it jumps":
-        monkeypatch.setattr("hmrnn.reading.sample.LARGEST_STEP", 0.01)
+        monkeypatch.setattr("hmrnn.kinds.strokes.write.LARGEST_STEP", 0.01)
     else:
         broken = torch.full_like(model.network.density.bias, math.nan)
         monkeypatch.setitem(model.network.density._parameters, "bias", torch.nn.Parameter(broken))

@@ -15,8 +15,9 @@ from hmrnn.cli.terminal import for_output, say
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes, counted
+from hmrnn.kinds.strokes.write import scribble
 from hmrnn.plots.save import check_drawing_path, save_drawing
-from hmrnn.reading.sample import check_room, scribble
+from hmrnn.reading.sample import check_room
 
 if TYPE_CHECKING:
     from hmrnn.kinds.strokes.model import StrokeModel

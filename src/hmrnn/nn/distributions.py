@@ -45,6 +45,14 @@ class Prediction(Protocol):
         """
         ...
 
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """What the network reads at the next step of what :meth:`sample` gave."""
+        ...
+
+    def draw(self) -> Tensor:
+        """(T, B, ...): an input drawn from each, on its device and from torch's generator of it."""
+        ...
+
 
 class Categorical(NamedTuple):
     """The distribution of the next symbol; any leading dimensions, N symbols."""
@@ -92,6 +100,19 @@ class Categorical(NamedTuple):
         """(...): one symbol from each, drawn with :meth:`probabilities`."""
         p = self.probabilities(temperature, top_k, top_p)
         return torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).view(p.shape[:-1])
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """The symbols themselves."""
+        return drawn
+
+    def draw(self) -> Tensor:
+        """(...): one symbol from each, on the device of the logits."""
+        return gumbel_argmax(self.logits.float())
+
+
+def gumbel_argmax(logits: Tensor) -> Tensor:
+    """(...): an index drawn from each softmax of logits (..., N), by torch's generator of their device."""
+    return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
 
 
 def head_size(components: int) -> int:
@@ -192,6 +213,20 @@ class StrokeMixture(NamedTuple):
         spread = torch.exp(log_deviation - bias) * math.sqrt(temperature)
         return torch.cat([mean + spread * correlated, lifted[..., None]], dim=-1)
 
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """The points themselves."""
+        return drawn
+
+    def draw(self) -> Tensor:
+        """(..., 3): one point from each, on the device of the mixture."""
+        k = F.one_hot(gumbel_argmax(self.log_weights), self.log_weights.shape[-1]).to(self.means.dtype)
+        mean, log_deviation = ((part * k[..., None]).sum(-2) for part in (self.means, self.log_deviations))
+        correlation, rest = ((part * k).sum(-1) for part in (self.correlation, self.rest))
+        x, y = torch.randn_like(mean).unbind(-1)
+        moved = mean + log_deviation.exp() * torch.stack([x, correlation * x + rest.sqrt() * y], dim=-1)
+        lifted = torch.rand_like(self.pen) < torch.sigmoid(self.pen)
+        return torch.cat([moved, lifted[..., None].to(moved.dtype)], dim=-1)
+
 
 class Halting(NamedTuple):
     """The distribution of the next point and of whether it is the last: a stroke mixture and a Bernoulli."""
@@ -227,6 +262,14 @@ class Halting(NamedTuple):
         drawn = torch.rand(halt.shape, dtype=halt.dtype, generator=generator) if temperature > 0 else 0.5
         last = torch.sigmoid(halt / temperature if temperature > 0 else halt) > drawn
         return torch.cat([point, last[..., None].to(point.dtype)], dim=-1)
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """(..., 3): the points; a halt is not read."""
+        return drawn[..., :3]
+
+    def draw(self) -> Tensor:
+        """(..., 3): one point from each, on the device of the mixture."""
+        return self.mixture.draw()
 
 
 def _floored(log_deviations: Tensor, floor: float) -> Tensor:

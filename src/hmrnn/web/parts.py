@@ -28,6 +28,7 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.reading import Reading
+from hmrnn.kinds.text.sample import stream
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.distributions import Categorical
@@ -35,7 +36,7 @@ from hmrnn.nn.output import Output
 from hmrnn.ops import State, states
 from hmrnn.reading.read import Read, Reader, Step
 from hmrnn.reading.read import read as read_chunks
-from hmrnn.reading.sample import seeded, stream
+from hmrnn.reading.sample import seeded
 from hmrnn.web.bodies import End, Part
 from hmrnn.web.work import Slices
 

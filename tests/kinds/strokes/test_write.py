@@ -11,8 +11,8 @@ import torch
 import tiny_strokes
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.write import scribble
 from hmrnn.nn.distributions import StrokeMixture
-from hmrnn.reading.sample import scribble
 
 
 @pytest.fixture(scope="module")

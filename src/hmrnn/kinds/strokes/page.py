@@ -11,10 +11,11 @@ from hmrnn.analysis.record import rounded
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Scale
+from hmrnn.kinds.strokes.write import check_jump, scribble
 from hmrnn.nn.models import POINT_SIZE, telling
 from hmrnn.reading.read import Reader
 from hmrnn.reading.read import read as read_chunks
-from hmrnn.reading.sample import check_jump, scribble, seeded
+from hmrnn.reading.sample import seeded
 from hmrnn.web.bodies import Part
 from hmrnn.web.parts import CHUNK, SLICE, Chunk, Chunks, Rows, found_in, last_line, line
 from hmrnn.web.work import Slices

@@ -10,10 +10,10 @@ import torch
 
 from hmrnn import InputError, Operation
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.kinds.text.sample import continue_all, stream
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.read import Reader
-from hmrnn.reading.sample import continue_all, stream
 
 PREDICTION = Categorical(torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3])))
 

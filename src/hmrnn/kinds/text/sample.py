@@ -1,0 +1,110 @@
+"""Symbols drawn from a language model: the continuation of one prompt, or of several side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from hmrnn.errors import InputError
+from hmrnn.nn import checks
+from hmrnn.nn.context import Told
+from hmrnn.nn.models import LanguageModel
+from hmrnn.reading.read import Reader
+from hmrnn.reading.sample import Progress, draw, seeded
+
+LONGEST = 2**62
+"""The most symbols that are drawn one after the other."""
+
+
+def check_length(length: int) -> None:
+    """InputError unless so many symbols can be drawn one after the other."""
+    checks.numbers({"length": length}, Integral)
+    if not 0 <= length <= LONGEST:
+        rule = "not be negative" if length < 0 else f"be at most {LONGEST}"
+        raise InputError(f"length must {rule}; got {length}")
+
+
+def stream(
+    model: LanguageModel,
+    prompt: Sequence[int] | np.ndarray,
+    length: int,
+    *,
+    seed: int | None = None,
+    stop: int | None = None,
+    told: Told | None = None,
+    **how: Any,
+) -> Iterator[int]:
+    """Symbols that continue a prompt, each as soon as it is drawn; the prompt itself is not among them.
+
+    Args:
+        model: the network; it runs as in ``eval()``.
+        prompt: symbols to read first. If empty, the first symbol is drawn from the prediction of the zero state, which
+            is the softmax of its bias.
+        length: number of symbols to draw.
+        seed: the same seed gives the same symbols; None gives different ones each time.
+        stop: the symbol that ends a sequence; nothing is drawn after it, and it is not among the result.
+        told: the condition and the time of the sequence, for a model that takes them.
+        how: ``temperature`` divides the logits, 0 always takes the likeliest symbol; ``top_k`` draws from the k
+            likeliest symbols only, ``top_p`` from the fewest symbols that together have this probability.
+    """
+    _check(length, **how)
+    symbols = np.asarray(prompt)
+    if symbols.ndim != 1:
+        raise InputError(f"prompt must be a sequence of whole numbers; got shape {symbols.shape}")
+    start = model.as_input(symbols)[:, None]  # (n, 1)
+    drawn = draw(Reader(model, told=told), start, seeded(seed), **how)
+    found = (int(symbol) for symbol in itertools.islice(drawn, length))
+    return found if stop is None else itertools.takewhile(lambda symbol: symbol != stop, found)
+
+
+def continue_all(
+    model: LanguageModel,
+    prompts: Sequence[np.ndarray],
+    length: int,
+    *,
+    seed: int | None = None,
+    stop: int | None = None,
+    told: Told | None = None,
+    progress: Progress = None,
+    **how: Any,
+) -> list[np.ndarray]:
+    """As :func:`stream`, for several prompts side by side: at most ``length`` symbols for each.
+
+    ``progress`` is called with the steps that are done, and all.
+
+    A shorter prompt is continued while the longer ones are still being read. All draws come from one generator, so the
+    symbols for a prompt and a seed depend on the other prompts.
+    """
+    _check(length, **how)
+    generator, lengths = seeded(seed), np.array([len(prompt) for prompt in prompts])
+    symbols = np.zeros((int(lengths.max()) + length, len(prompts)), np.int64)  # (T, B)
+    for b, prompt in enumerate(prompts):
+        symbols[: len(prompt), b] = prompt
+    reader = Reader(model, len(prompts), told)
+    for t, row in enumerate(symbols):
+        drawing = (lengths <= t) & (t < lengths + length)
+        if t:
+            reader.read(model.as_input(symbols[t - 1]))
+        if drawing.any():
+            drawn = reader.predict().sample(generator, **how)
+            row[drawing] = drawn.cpu().numpy()[drawing]
+        if progress is not None:
+            progress(t + 1, len(symbols))
+    found = [symbols[n : n + length, b] for b, n in enumerate(lengths.tolist())]
+    return [each[: next(iter(np.flatnonzero(each == stop)), length)] for each in found]
+
+
+def _check(length: int, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> None:
+    check_length(length)
+    checks.numbers({"top_k": top_k}, Integral)
+    checks.numbers({"temperature": temperature, "top_p": top_p}, Real)
+    if not 0 <= temperature < float("inf"):
+        raise InputError(f"temperature must be 0 or more; got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise InputError(f"top_k must be at least 1; got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise InputError(f"top_p must lie above 0 and at most be 1; got {top_p}")
