@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -29,7 +29,10 @@ from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.terms.term import Term
 from hmrnn.training.trainer import Trainer
+
+Kind = TypeVar("Kind", bound=Term)
 
 ROOT = Path(__file__).parents[1]
 
@@ -82,6 +85,12 @@ def flags(config: Config) -> list[str]:
 
 def trainer(config: Config, text: Corpus | None = None) -> Trainer:
     return Trainer(config, corpus() if text is None else text, torch.device("cpu"))
+
+
+def term(trainer: Trainer, kind: type[Kind]) -> Kind:
+    """The one of its techniques that is of this kind."""
+    (found,) = (one for one in trainer.terms if isinstance(one, kind))
+    return found
 
 
 Event = dict[str, Any]

@@ -22,8 +22,8 @@ from hmrnn.nn.baselines.output_rnn import OutputRNN
 from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
-from hmrnn.training.averaging import decay
 from hmrnn.training.metrics import read_metrics
+from hmrnn.training.terms.decay import decay
 from hmrnn.training.trainer import Trainer
 
 T, B, INPUT, SIZES, LENGTHS = 9, 3, 4, (6, 5), [9, 4, 1]

@@ -26,9 +26,10 @@ from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
 from hmrnn.ops import LayerWeights
-from hmrnn.training.averaging import Average, decay
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare
+from hmrnn.training.terms.averaging import Average
+from hmrnn.training.terms.decay import decay
 
 ALL = {"weight_drop": 0.3, "dropout_embedding": 0.2, "dropout_between": 0.4, "dropout_output": 0.3, "weight_decay": 0.5}
 
@@ -232,21 +233,21 @@ def test_average_is_its_recurrence() -> None:
         seen.append(trainer.model.softmax.weight.detach().double().numpy().copy())
     powers = 0.8 ** np.arange(4, -1, -1)
     expected = np.tensordot(powers / powers.sum(), np.stack(seen), 1)
-    assert trainer.average is not None
-    np.testing.assert_allclose(trainer.average.weights["softmax.weight"].numpy(), expected, rtol=1e-5, atol=1e-7)
-    one = Average(trainer.model, 0.999)
-    one.update()
-    assert all(torch.equal(one.weights[name], p) for name, p in trainer.model.named_parameters())
+    found = tiny.term(trainer, Average).weights["softmax.weight"]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-7)
+    once = tiny.trainer(tiny.config(average=0.999))
+    once.step()
+    weights = tiny.term(once, Average).weights
+    assert all(torch.equal(weights[name], p) for name, p in once.model.named_parameters())
 
 
 def test_validation_and_the_best_model_take_the_average(tmp_path: Path) -> None:
     trainer = tiny.trainer(tiny.config(average=0.9))
     for _ in range(6):
         trainer.step()
-    assert trainer.average is not None
     raw = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
     averaged = copy.deepcopy(trainer.model)
-    averaged.load_state_dict({**raw, **trainer.average.weights})
+    averaged.load_state_dict({**raw, **tiny.term(trainer, Average).weights})
     places = [p.data_ptr() for p in trainer.model.parameters()]
     got = trainer.validate().measure
     assert got != trainer.task.validate().measure

@@ -22,10 +22,10 @@ from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.reading.evaluate import find
-from hmrnn.training.averaging import decay
 from hmrnn.training.detectors import bound_feedback, control_rates, lacking_bias, surprise_pull
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, chances
+from hmrnn.training.terms.decay import decay
 
 
 @pytest.mark.parametrize(

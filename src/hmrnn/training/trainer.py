@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.optim import Muon
 from hmrnn.reading.conditions import fitted
 from hmrnn.training import detectors
-from hmrnn.training.averaging import Average, decay
 from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.finite import Watch
 from hmrnn.training.prepare import prepare
@@ -34,6 +33,7 @@ from hmrnn.training.reinforce import Baseline
 from hmrnn.training.ridge import Ridge
 from hmrnn.training.start import start_from
 from hmrnn.training.task import Validation
+from hmrnn.training.terms import make_terms
 
 
 class Trainer:
@@ -81,10 +81,11 @@ class Trainer:
         self.detectors = detectors.of_both_directions(config.detectors, self.model.rnn)
         self.window = torch.zeros(1 + count, dtype=torch.float64, device=device)  # sums: loss, boundary rates
         self.epoch = torch.zeros_like(self.window)  # sums: updates, boundary rates
-        average = config.regularise.average
-        self.average = Average(self.model, average) if average > 0 else None
         scores = config.detectors.scores and count > 0
         self.baseline = Baseline(sum(self.model.rnn.hidden_sizes), device) if scores else None
+        self.terms = make_terms(config)
+        for term in self.terms:
+            term.start(self)
 
     def _chosen_engine(self) -> str:
         batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)
@@ -137,7 +138,7 @@ class Trainer:
         An update whose loss or gradient is not finite is counted by ``watch`` and changes nothing else. All tensors
         keep their memory and the host never waits for the GPU, so that an update can be captured in a CUDA graph.
         """
-        t, r, d = self.config.train, self.config.regularise, self.detectors
+        t, d = self.config.train, self.detectors
         self.optimizer.zero_grad()
         carried = []
         value, steps = torch.zeros_like(self.window[:1]), torch.zeros_like(self.window[:1])
@@ -184,16 +185,14 @@ class Trainer:
             self.optimizer.found_inf.copy_(~good)  # type: ignore[attr-defined]
         self.optimizer.step()
         rate = self.optimizer.param_groups[0]["lr"]
-        if r.weight_decay > 0:
-            decay(self.model, (rate * good if isinstance(rate, Tensor) else rate) * r.weight_decay)
         detectors.bound_feedback(self.model, *d.bounds, good)
         if d.rate_control > 0:
             strength = d.rate_control * (rate / t.learning_rate)
             detectors.control_rates(self.model.rnn, mean(lacking / steps, self.world), strength, good)
         if self.baseline is not None and isinstance(learned, Tensor):
             self.baseline.learn(mean(learned, self.world), good)
-        if self.average is not None:
-            self.average.update(good)
+        for term in self.terms:
+            term.after_update(good, rate)
 
     @torch.no_grad()
     def _first_rates(self) -> Tensor:
@@ -255,9 +254,17 @@ class Trainer:
         return [True] * detectors.count(self.model.rnn) if given is None else given.isnan().all(0).tolist()
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        """Measure the model, with averaged weights if there are any."""
-        with self.average.applied() if self.average is not None else contextlib.nullcontext():
+        """Measure the model."""
+        with self._validating():
             return self.task.validate(progress)
+
+    @contextlib.contextmanager
+    def _validating(self) -> Iterator[None]:
+        """Within it the model has the weights to measure and to save as the best, such as their average."""
+        with contextlib.ExitStack() as stack:
+            for term in self.terms:
+                stack.enter_context(term.validating())
+            yield
 
     def judge(self, measure: float) -> bool:
         """Record a validation: True if it is the best. On a plateau the learning rate is divided, or the run ends."""
@@ -274,8 +281,7 @@ class Trainer:
         result = {f"window.{rank}": window for rank, window in enumerate(gather(self.window, self.world))}
         result |= {f"epoch.{rank}": epoch for rank, epoch in enumerate(gather(self.epoch, self.world))}
         result["watch"] = self.watch.counts
-        if self.average is not None:
-            result |= {f"average.{name}": tensor for name, tensor in self.average.tensors().items()}
+        result |= self._kept()
         if self.baseline is not None:
             result["baseline"] = self.baseline.weights
         if self.ridge is not None:
@@ -293,13 +299,18 @@ class Trainer:
                 result[f"optimizer.{name}.{key}"] = value
         return result
 
+    def _kept(self) -> dict[str, Tensor]:
+        """What the terms keep."""
+        return {f"{type(term).__name__.lower()}.{name}": a for term in self.terms for name, a in term.tensors().items()}
+
     def snapshot(self, *, training: bool) -> Checkpoint:
         """The checkpoint of now: with ``training`` a state to resume from, else the model to use."""
-        weights = dict(self.model.state_dict())
-        if not training:
-            weights |= self.average.weights if self.average is not None else {}
-            return Checkpoint(self.config, self.task.reads, weights)
-        return Checkpoint(self.config, self.task.reads, weights, dataclasses.asdict(self.progress), self.tensors())
+        if training:
+            progress = dataclasses.asdict(self.progress)
+            return Checkpoint(self.config, self.task.reads, dict(self.model.state_dict()), progress, self.tensors())
+        with self._validating():
+            weights = {name: weight.clone() for name, weight in self.model.state_dict().items()}
+        return Checkpoint(self.config, self.task.reads, weights)
 
     def restore(self, saved: Checkpoint) -> None:
         """Return to the state in which ``saved`` was written."""
@@ -325,8 +336,8 @@ class Trainer:
             self.window = tensors[f"window.{self.rank}"]
             self.epoch = tensors[f"epoch.{self.rank}"]
             self.watch.counts = tensors["watch"]
-            if self.average is not None:
-                self.average.restore(_under("average.", tensors))
+            for name, tensor in self._kept().items():
+                tensor.copy_(tensors[name])
             if self.baseline is not None:
                 self.baseline.weights = tensors["baseline"]
             if self.ridge is not None:
