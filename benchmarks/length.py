@@ -31,7 +31,7 @@ from rich.console import Console
 from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
 from hmrnn.config import ModelConfig
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.evaluate import evaluate
 
 SYMBOLS = 50

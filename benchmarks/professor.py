@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.kinds.strokes.corpus import load_strokes
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
-from hmrnn.nn.models import HandwritingModel, evaluating
+from hmrnn.nn.predictor import evaluating
 
 POINTS, BATCH = 80, 16
 

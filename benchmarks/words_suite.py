@@ -29,8 +29,8 @@ import torch
 from hmrnn.analysis.scores import pooled, score, score_words
 from hmrnn.config import Config
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import settled
-from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.evaluate import find
 from words import configured, lexicon_alone, prepared, scores
 

@@ -20,7 +20,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.training.rundir import RunDirectory
 
 

@@ -16,7 +16,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -13,8 +13,8 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, Strokes
-from hmrnn.nn.models import HandwritingModel
 
 
 def strokes(count: int, seed: int = 0) -> Strokes:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hmrnn.kinds.labels.estimators.tagger import HMTagger as HMTagger
     from hmrnn.kinds.labels.estimators.transducer import HMTransducer as HMTransducer
     from hmrnn.kinds.strokes.model import StrokeModel as StrokeModel
+    from hmrnn.kinds.strokes.network import HandwritingModel as HandwritingModel
     from hmrnn.kinds.text.model import TextModel as TextModel
+    from hmrnn.kinds.text.network import LanguageModel as LanguageModel
     from hmrnn.nn.cell import HMLSTMCell as HMLSTMCell
     from hmrnn.nn.hmlstm import HMLSTM as HMLSTM
-    from hmrnn.nn.models import HandwritingModel as HandwritingModel
-    from hmrnn.nn.models import LanguageModel as LanguageModel
     from hmrnn.nn.output import Operation as Operation
     from hmrnn.nn.output import Output as Output
     from hmrnn.ops import State as State
@@ -38,9 +38,9 @@ _HOME = {
     "HMRegressor": "hmrnn.kinds.labels.estimators.regressor",
     "HMTagger": "hmrnn.kinds.labels.estimators.tagger",
     "HMTransducer": "hmrnn.kinds.labels.estimators.transducer",
-    "HandwritingModel": "hmrnn.nn.models",
+    "HandwritingModel": "hmrnn.kinds.strokes.network",
     "InputError": "hmrnn.errors",
-    "LanguageModel": "hmrnn.nn.models",
+    "LanguageModel": "hmrnn.kinds.text.network",
     "Operation": "hmrnn.nn.output",
     "Output": "hmrnn.nn.output",
     "Segmentation": "hmrnn.analysis.segmentation",

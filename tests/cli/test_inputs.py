@@ -27,7 +27,7 @@ from hmrnn.cli import arguments as flags
 from hmrnn.cli import inputs
 from hmrnn.config import Config, DataConfig
 from hmrnn.config.json import from_json
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
 
 

@@ -22,7 +22,7 @@ from hmrnn.kinds.strokes.figures import COLOURS, figure5
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Strokes
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 
 
 @pytest.fixture(scope="module")

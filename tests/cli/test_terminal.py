@@ -21,7 +21,7 @@ from hmrnn.cli.terminal import escaped
 from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
 
 NASTY = "\x1b]0;owned\x07\x9b31m\u202ea\nb"

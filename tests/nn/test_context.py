@@ -1,4 +1,4 @@
-"""Conditions, time and halts: what the network reads, step by step as in one piece, and what is refused."""
+"""Conditions and time: what the network reads, step by step as in one piece, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from hmrnn import HandwritingModel, InputError, LanguageModel
+from hmrnn import InputError, LanguageModel
 from hmrnn.config import ModelConfig
 from hmrnn.nn.context import Told
-from hmrnn.nn.distributions import Halting
-from hmrnn.nn.models import telling
+from hmrnn.nn.predictor import telling
 from hmrnn.reading.read import Reader, read
 
 T, B, SYMBOLS = 7, 3, 5
-SMALL = ModelConfig(embedding_size=3, hidden_size=(6, 5), num_layers=2, output_size=4, mixtures=2, condition_size=2)
+SMALL = ModelConfig(embedding_size=3, hidden_size=(6, 5), num_layers=2, output_size=4, condition_size=2)
 CLASSES = {"classes": ("a", "b")}
 NUMBERS = {"condition_numbers": 2}
 
@@ -97,30 +96,6 @@ def test_time_is_the_logarithm_of_the_steps() -> None:
         want = torch.tensor([math.log1p(max(0, step)) for step in steps], dtype=torch.float64)
         assert torch.equal(got[..., :3], x)
         torch.testing.assert_close(got[..., 3], want[:, None].expand(T, B))
-
-
-def test_halts_are_a_bernoulli_beside_the_mixture() -> None:
-    plain, model = (HandwritingModel(dataclasses.replace(SMALL, halt=halt)).double() for halt in (False, True))
-    weights = dict(model.state_dict())
-    for name in ("density.weight", "density.bias"):
-        weights[name] = weights[name][:-1]
-    plain.load_state_dict(weights)
-    points = torch.randn(T, B, 3, dtype=torch.float64)
-    points[..., 2] = (points[..., 2] > 0).double()
-    last = torch.zeros(T, B, 1, dtype=torch.float64)
-    last[-1] = 1
-    (mixture, _, _), (found, out, _) = plain(points), model(points)
-    assert isinstance(found, Halting)
-    logits = (model.output(out.hidden) @ model.density.weight[-1]) + model.density.bias[-1]
-    p = torch.sigmoid(logits)
-    want = mixture.log_prob(points) + torch.where(last[..., 0] > 0, p, 1 - p).log()
-    torch.testing.assert_close(found.log_prob(torch.cat([points, last], dim=-1)), want)
-    torch.testing.assert_close(found.log_prob(points), mixture.log_prob(points))
-    torch.testing.assert_close(found.entropy(), mixture.entropy() - p * p.log() - (1 - p) * (1 - p).log())
-    many = Halting(*(part for part in (found.mixture, found.halt)))
-    drawn = torch.stack([many.sample(torch.Generator().manual_seed(k))[..., 3] for k in range(400)]).mean(0)
-    assert (drawn - p).abs().max() < 0.12
-    assert torch.equal(many.sample(temperature=0)[..., 3] > 0, logits > 0)
 
 
 def test_what_is_refused() -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.nn.output import Operation, possible
 from hmrnn.ops import states
 from pairs import grid

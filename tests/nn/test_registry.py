@@ -17,6 +17,7 @@ import tiny
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_model
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
 from hmrnn.nn.baselines.leaky import LeakyRNN
@@ -25,7 +26,6 @@ from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.nn.baselines.skip import SkipRNN
 from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.registry import make_rnn
 from hmrnn.reading.read import Reader
 from hmrnn.reading.segment import segment_many

@@ -18,8 +18,8 @@ from hmrnn.config import DataConfig, DetectorConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.text.large_files import Job
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.reading.evaluate import Evaluation, cut, evaluate, evaluate_strokes
 

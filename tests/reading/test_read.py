@@ -14,12 +14,13 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_model
-from hmrnn.reading.read import Model, Reader, read
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.read import Reader, read
 
 T, B = 23, 3
 
 
-def made(kind: str, **changes: object) -> tuple[Model, torch.Tensor]:
+def made(kind: str, **changes: object) -> tuple[Predictor, torch.Tensor]:
     """A model in float64 and an input (T, B, ...)."""
     torch.manual_seed(3)
     if kind == "strokes":

@@ -21,7 +21,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import display, inputs, progress
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
 
 TEXT = "abc de fgh a hhg cab"

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from hmrnn import InputError, Operation
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.segment import segment_many
 
 

@@ -15,8 +15,8 @@ from hmrnn.cli import train as commands
 from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.rates import distance
 from hmrnn.presets import PRESETS
 from hmrnn.training import detectors

@@ -17,8 +17,8 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import Streams, TextTask
-from hmrnn.nn.models import LanguageModel
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory

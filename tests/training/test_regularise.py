@@ -22,9 +22,11 @@ from hmrnn.config import Config, ModelConfig, RegulariseConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.networks import ClassifierModel
+from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.models import GatedOutput, HandwritingModel, LanguageModel
+from hmrnn.nn.output_module import GatedOutput
 from hmrnn.ops import LayerWeights
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import prepare

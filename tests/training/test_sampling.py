@@ -12,7 +12,8 @@ import torch
 import tiny
 import tiny_strokes
 from hmrnn import InputError
-from hmrnn.nn.distributions import Categorical, Halting, StrokeMixture
+from hmrnn.kinds.strokes.mixture import Halting, StrokeMixture
+from hmrnn.nn.distributions import Categorical
 from hmrnn.training.sampling import with_own_inputs
 from hmrnn.training.trainer import Trainer
 

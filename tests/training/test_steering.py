@@ -16,8 +16,8 @@ import tiny
 from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid

@@ -20,8 +20,9 @@ import uvicorn
 
 from hmrnn import checkpoint
 from hmrnn.config import Config, DataConfig, DetectorConfig, Format, ModelConfig, TrainConfig
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.nn.models import HandwritingModel, LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits

@@ -19,7 +19,7 @@ from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.models import MANY, shown_sizes
+from hmrnn.nn.predictor import MANY, shown_sizes
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import ERRORS, Task
 from hmrnn.training.trainer import Trainer

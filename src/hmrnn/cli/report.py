@@ -27,7 +27,7 @@ from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.nn.models import shown_sizes
+from hmrnn.nn.predictor import shown_sizes
 from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.style import styled, superscript

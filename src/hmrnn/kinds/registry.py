@@ -8,8 +8,9 @@ import torch
 
 from hmrnn.checkpoint import Reads
 from hmrnn.config import STROKE_FORMATS, Config
+from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import TextTask
-from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.training.task import Task
 
 if TYPE_CHECKING:

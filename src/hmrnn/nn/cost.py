@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hmrnn.nn.baselines.base import Baseline
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
@@ -34,20 +34,21 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     W at its period only.
 
     Args:
-        model: a LanguageModel or a HandwritingModel.
+        model: a :class:`hmrnn.nn.predictor.Predictor`, or a network with the same parts. Its linear children, such as
+            the head, count at every step.
         out: what its network gave for a chunk, (T, B, ...).
         before: the state before the chunk; zeros if None.
     """
     rnn = model.rnn
-    looked_up = getattr(model, "embedding", None) is not None and getattr(model, "context", None) is None
+    looked_up = isinstance(model.embedding, nn.Embedding) and getattr(model, "context", None) is None
     sides = [(rnn, out)] if not hasattr(rnn, "directions") else list(zip(rnn.directions, _directions(out)))
     products = [_recurrent(one, part, before, looked_up) for one, part in sides]
     if len(sides) == 2:
         products[1] = products[1].flip(0)
     moved = changes(out, rnn)  # (T, B, L), or (T, B, L, 2): h of a layer has changed if either direction moved
     moved = moved.any(-1) if moved.dim() == 4 else moved
-    heads = [module for name, module in model.named_children() if name in ("softmax", "density")]
-    total = torch.full(moved.shape[:2], sum(head.weight.numel() for head in heads), device=moved.device)
+    always = sum(module.weight.numel() for module in model.children() if isinstance(module, nn.Linear))
+    total = torch.full(moved.shape[:2], always, device=moved.device)
     if hasattr(model.output, "gates"):  # otherwise h goes to the head as it is
         for l, embed in enumerate(model.output.embeddings):
             gates = model.output.gates.out_features * embed.in_features

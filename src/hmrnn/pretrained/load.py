@@ -17,7 +17,6 @@ from hmrnn.kinds.registry import make_model
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
-from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.pretrained import bundled
 from hmrnn.utils.devices import find_device
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
     from hmrnn.kinds.labels.networks import SequenceModel
     from hmrnn.kinds.strokes.model import StrokeModel
+    from hmrnn.kinds.strokes.network import HandwritingModel
+    from hmrnn.kinds.text.network import LanguageModel
 
 LARGEST = 1e15
 """The largest number in the weights of a model: float32 can square it and sum such squares."""

@@ -13,7 +13,7 @@ from hmrnn.checkpoint import Checkpoint, Reads
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import describe
+from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
 from hmrnn.utils.devices import find_device
 

@@ -12,7 +12,7 @@ from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.models import shown_sizes
+from hmrnn.nn.predictor import shown_sizes
 from hmrnn.training.start import LEXICON
 from hmrnn.utils import files
 

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import torch
 
-from hmrnn.reading.read import Model, read
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.read import read
 
 CHUNK = 512
 """Steps per pass, which bounds the memory; the result does not depend on it."""
@@ -31,7 +32,7 @@ class Embedding:
         return mean
 
 
-def embed(model: Model, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0) -> Embedding:
+def embed(model: Predictor, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0) -> Embedding:
     """Read a sequence from the zero state and collect the states of its layers.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,12 +20,16 @@ from hmrnn.kinds.text.lines import LineBatches, Lines
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import HandwritingModel, LanguageModel
 from hmrnn.nn.output import changes
+from hmrnn.nn.predictor import Predictor
 from hmrnn.ops import State, states
 from hmrnn.reading.batches import Batch, Batches
 from hmrnn.reading.conditions import encode
-from hmrnn.reading.read import DIVERGED, Model, Read, read
+from hmrnn.reading.read import DIVERGED, Read, read
+
+if TYPE_CHECKING:
+    from hmrnn.kinds.strokes.network import HandwritingModel
+    from hmrnn.kinds.text.network import LanguageModel
 
 Progress = Callable[[int, int], None]
 MOST_BITS = 1e6
@@ -93,7 +97,7 @@ def finite(result: R) -> R:
 class Sums:
     """Totals on the device in double precision: steps, nats, multiply-adds, boundaries per detector, layer updates."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Predictor) -> None:
         self.model = model
         count = 3 + model.rnn.num_boundaries + model.rnn.num_layers
         with torch.inference_mode(False):  # so that it can be added to in any mode
@@ -254,7 +258,7 @@ def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tens
 
 
 def _read_all(
-    model: Model,
+    model: Predictor,
     batches: Batches,
     share: tuple[int, int],
     *,
@@ -289,7 +293,7 @@ def evaluate_strokes(
     """Read every sequence from its start and predict each point from those before it.
 
     A model that predicts halts is measured with them. Conditions are those of the strokes; without them, those that
-    :func:`hmrnn.nn.models.telling` says. ``share`` = (rank, world) lets each process of a group take every world-th
+    :func:`hmrnn.nn.predictor.telling` says. ``share`` = (rank, world) lets each process of a group take every world-th
     batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
     """
     conditions = None

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Prediction
-from hmrnn.nn.models import HandwritingModel, LanguageModel, evaluating
 from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
 
-Model: TypeAlias = LanguageModel | HandwritingModel
 DIVERGED = "the model's predictions are not finite: it has diverged; use an earlier checkpoint"
 
 
@@ -43,7 +42,7 @@ class Read(NamedTuple):
 
 
 def read(
-    model: Model,
+    model: Predictor,
     chunks: Iterable[Tensor],
     state: State | None = None,
     *,
@@ -60,7 +59,7 @@ def read(
         precision: "bf16" runs the network under autocast.
         gradient: keep the graph of each chunk, so that it can be differentiated; the state has none.
         told: the condition and the time of the sequences at the first chunk, for a model that takes them; by default
-            what :func:`hmrnn.nn.models.telling` says.
+            what :func:`hmrnn.nn.predictor.telling` says.
     """
     told = model.told if told is None else told
     for chunk in chunks:
@@ -97,7 +96,7 @@ class Reader:
         >>> prediction = reader.predict()
     """
 
-    def __init__(self, model: Model, batch: int = 1, told: Told | None = None) -> None:
+    def __init__(self, model: Predictor, batch: int = 1, told: Told | None = None) -> None:
         self.model = model
         self.told = model.told if told is None else told
         with torch.no_grad():

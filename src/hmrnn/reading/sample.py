@@ -11,14 +11,15 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.reading.read import Model, Reader
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.read import Reader
 
 Progress: TypeAlias = Callable[[int, int], None] | None
 ROOM, OF_A_STEP, OF_A_UNIT = 1 << 31, 512, 64
 """Bytes that sequences drawn side by side may take, with the states of the network: those of a step, and of a unit."""
 
 
-def check_room(model: Model, samples: int, steps: int, name: str = "length") -> None:
+def check_room(model: Predictor, samples: int, steps: int, name: str = "length") -> None:
     """InputError unless so many sequences of so many steps fit into memory; messages call the steps ``name``."""
     checks.numbers({"samples": samples, name: steps}, Integral)
     if samples < 1:

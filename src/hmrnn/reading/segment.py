@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,15 +14,15 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import LanguageModel
-from hmrnn.reading.read import DIVERGED, Model, read
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.read import DIVERGED, read
 
 By: TypeAlias = Literal["detectors", "head"]
 """What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
 
 
 def segment_many(
-    model: Model,
+    model: Predictor,
     sequences: Sequence[Sequence[int] | np.ndarray],
     symbols: Sequence[Sequence[str]],
     *,
@@ -43,7 +43,8 @@ def segment_many(
     ``prime`` are symbols that are read before every sequence, and are not part of the result. ``by`` "head" takes the
     segments of level 1 from the segmental head: the most probable ones, and the probability of each end. ``late`` is
     the number of symbols (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved
-    back by as many. A model may be told (:func:`hmrnn.nn.models.telling`) one condition for all sequences, or one each.
+    back by as many. By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one
+    each.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
@@ -99,8 +100,8 @@ def segment_many(
     return [found[place] for place in range(len(inputs))]
 
 
-def _language(model: Model) -> LanguageModel:
-    if not isinstance(model, LanguageModel):
+def _language(model: Any) -> Any:
+    if not hasattr(model, "segments"):
         raise InputError("a segmental head is for models of text; use the detectors of this one")
     return model
 
@@ -112,7 +113,7 @@ def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
         yield order[start : start + batch]
 
 
-def _checked(model: Model, sequence: Sequence[int] | np.ndarray, symbols: Sequence[str]) -> Tensor:
+def _checked(model: Predictor, sequence: Sequence[int] | np.ndarray, symbols: Sequence[str]) -> Tensor:
     array = np.asarray(sequence)
     if array.ndim == 0 or len(array) == 0 or array.shape[1:] != model.step_shape:
         expected = ", ".join(map(str, ("T", *model.step_shape)))

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import evaluating
+from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
-from hmrnn.reading.read import Model
 
 
 @torch.no_grad()
 def with_own_inputs(
-    model: Model,
+    model: Predictor,
     inputs: Tensor,
     share: Tensor,
     state: State | None,

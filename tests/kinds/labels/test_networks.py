@@ -118,7 +118,7 @@ def test_both_directions_are_counted(rnn: Any) -> None:
     (one, _, _), (two, model, out) = costs
     if rnn == "lstm":
         recurrent = sum(p.numel() for name, p in model.rnn.named_parameters() if p.dim() == 2)
-        output = sum(p.numel() for p in model.output.parameters())
+        output = sum(p.numel() for p in (*model.output.parameters(), model.channels.weight))
         assert (two[:7, 0] == recurrent + output).all()
         return
     moved = (out.operations != Operation.COPY)[:, 0].float().mean((0, 2)).tolist()

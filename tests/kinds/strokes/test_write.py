@@ -10,9 +10,9 @@ import torch
 
 import tiny_strokes
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.mixture import StrokeMixture
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.write import scribble
-from hmrnn.nn.distributions import StrokeMixture
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch
 import tiny
 from hmrnn.config import DataConfig, ModelConfig
 from hmrnn.kinds.text.large_files import Job
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 
 
 def network() -> LanguageModel:

@@ -18,7 +18,7 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_model
 from hmrnn.kinds.text.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.evaluate import Piece, evaluate
 
 SYMBOLS = tiny.corpus(train=101).train

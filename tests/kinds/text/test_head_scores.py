@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from hmrnn.config import ModelConfig, SegmentConfig
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words import ends as words
 from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.kinds.text.words.segmental import windows
-from hmrnn.nn.models import LanguageModel
 
 K, SYMBOLS = 3, 7
 

@@ -19,8 +19,8 @@ import tiny
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.large_files import Job
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.segment import segment_many
 
 

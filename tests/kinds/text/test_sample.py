@@ -10,12 +10,9 @@ import torch
 
 from hmrnn import InputError, Operation
 from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.sample import continue_all, stream
-from hmrnn.nn.distributions import Categorical
-from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.read import Reader
-
-PREDICTION = Categorical(torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3])))
 
 
 def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:
@@ -74,38 +71,6 @@ def test_output_products_of_layers_that_copied_are_skipped() -> None:
         reader.read(symbol[None])
     reader.predict()
     assert products == [1, 1, 1]  # a prompt needs them at its end only
-
-
-@pytest.mark.parametrize(
-    ("top_k", "top_p", "expected"),
-    [
-        (1, None, [0, 1, 0, 0]),
-        (2, None, [0, 4 / 7, 0, 3 / 7]),
-        (4, None, [0.1, 0.4, 0.2, 0.3]),
-        (9, None, [0.1, 0.4, 0.2, 0.3]),
-        (None, 0.01, [0, 1, 0, 0]),
-        (None, 0.39, [0, 1, 0, 0]),
-        (None, 0.41, [0, 4 / 7, 0, 3 / 7]),
-        (None, 0.71, [0, 4 / 9, 2 / 9, 3 / 9]),
-        (None, 1.0, [0.1, 0.4, 0.2, 0.3]),
-        (2, 0.5, [0, 1, 0, 0]),  # of what top_k left, the first holds 4/7
-        (2, 0.6, [0, 4 / 7, 0, 3 / 7]),
-    ],
-)
-def test_filters(top_k: int | None, top_p: float | None, expected: list[float]) -> None:
-    torch.testing.assert_close(
-        PREDICTION.probabilities(top_k=top_k, top_p=top_p), torch.tensor(expected, dtype=torch.float64)
-    )
-
-
-def test_filters_keep_exactly_as_many_of_equals_as_asked() -> None:
-    assert (Categorical(torch.zeros(7)).probabilities(top_k=3) > 0).tolist() == [True] * 3 + [False] * 4
-    assert Categorical(torch.zeros(7)).probabilities(temperature=0).tolist() == [1] + [0] * 6
-
-
-def test_logits_that_are_not_finite() -> None:
-    with pytest.raises(InputError, match="not finite"):
-        Categorical(torch.tensor([0.0, math.nan])).sample()
 
 
 def test_the_same_seed_gives_the_same_symbols() -> None:

@@ -16,8 +16,8 @@ import tiny
 from hmrnn.cli import train as commands
 from hmrnn.config import Config
 from hmrnn.kinds.registry import make_task
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import TextTask
-from hmrnn.nn.models import LanguageModel
 from hmrnn.ops import State
 from hmrnn.training import trainer
 from hmrnn.training.metrics import read_metrics

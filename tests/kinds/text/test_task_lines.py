@@ -20,8 +20,9 @@ from hmrnn.config import Config, DataConfig
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import LanguageModel, telling
+from hmrnn.nn.predictor import telling
 from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 

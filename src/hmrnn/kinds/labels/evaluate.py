@@ -17,8 +17,8 @@ from hmrnn.kinds.labels.labelling import Labelling
 from hmrnn.kinds.labels.networks import GaussianModel, SequenceModel, flat_directions
 from hmrnn.kinds.labels.sequences import Item
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import evaluating
 from hmrnn.nn.output import Output, changes
+from hmrnn.nn.predictor import evaluating
 from hmrnn.ops.cuda.captures import uncaptured
 
 BATCH = 64

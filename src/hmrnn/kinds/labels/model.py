@@ -28,7 +28,7 @@ from hmrnn.kinds.labels.numbers import Numbers, check_numbers, check_step_number
 from hmrnn.kinds.labels.sequences import ARGUMENTS, Item, Names, sequences
 from hmrnn.kinds.labels.transducer import TransducerModel
 from hmrnn.nn.checks import positive
-from hmrnn.nn.models import evaluating
+from hmrnn.nn.predictor import evaluating
 from hmrnn.ops.cuda.captures import uncaptured
 from hmrnn.pretrained.model import Model
 

@@ -15,8 +15,8 @@ from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.echo_state import differentiable
 from hmrnn.nn.crf import LinearChainCRF
 from hmrnn.nn.dropout import drop_units
-from hmrnn.nn.models import make_output
 from hmrnn.nn.output import Output
+from hmrnn.nn.output_module import make_output
 from hmrnn.nn.readouts import SequenceReadOut, segment_states
 from hmrnn.nn.registry import make_encoder
 from hmrnn.nn.tree import TreeReadOut

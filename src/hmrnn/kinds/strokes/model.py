@@ -12,9 +12,10 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
-from hmrnn.nn.models import HandwritingModel, telling
+from hmrnn.nn.predictor import telling
 from hmrnn.pretrained.model import Condition, Model, Progress
 from hmrnn.reading.evaluate import StrokeEvaluation, evaluate_strokes, finite
 from hmrnn.reading.sample import check_room

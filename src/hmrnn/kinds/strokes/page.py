@@ -9,10 +9,11 @@ import numpy as np
 
 from hmrnn.analysis.record import rounded
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.mixture import POINT_SIZE
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.strokes.write import check_jump, scribble
-from hmrnn.nn.models import POINT_SIZE, telling
+from hmrnn.nn.predictor import telling
 from hmrnn.reading.read import Reader
 from hmrnn.reading.read import read as read_chunks
 from hmrnn.reading.sample import seeded

@@ -9,8 +9,8 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.kinds.strokes.batches import StrokeBatches
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, counted
-from hmrnn.nn.models import HandwritingModel
 from hmrnn.reading.conditions import encode
 from hmrnn.reading.evaluate import evaluate_strokes
 from hmrnn.training.padded import PaddedTask

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture
+from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.nn import checks
 from hmrnn.nn.context import Told
-from hmrnn.nn.distributions import Halting, StrokeMixture
-from hmrnn.nn.models import POINT_SIZE, HandwritingModel
 from hmrnn.reading.read import Reader, read
 from hmrnn.reading.sample import Progress, check_room, draw, seeded
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hmrnn.config.checks import LARGEST_NUMBER
 from hmrnn.errors import InputError
-from hmrnn.nn.models import LanguageModel
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.evaluate import Evaluation, Piece, Sums, evaluation, read_text
 
 CLIP_NORM = 1.0

@@ -23,10 +23,10 @@ import numpy as np
 
 from hmrnn.config import BUILT_IN_TEXTS, DataConfig
 from hmrnn.errors import InputError, TextNote
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.reading import Unknown, index_alike
 from hmrnn.kinds.text.sources import find_files, read_text
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Operation
 from hmrnn.ops import states
 from hmrnn.reading.read import Read, read

@@ -16,10 +16,11 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
 from hmrnn.kinds.text.lines import end_symbol
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
-from hmrnn.nn.models import LanguageModel, telling
+from hmrnn.nn.predictor import telling
 from hmrnn.pretrained.model import Condition, Model, Progress, one_each
 from hmrnn.reading.embed import Embedding, embed
 from hmrnn.reading.evaluate import Evaluation, evaluate, finite

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn import checks
 from hmrnn.nn.context import Told
-from hmrnn.nn.models import LanguageModel
 from hmrnn.reading.read import Reader
 from hmrnn.reading.sample import Progress, draw, seeded
 

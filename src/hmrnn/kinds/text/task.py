@@ -18,11 +18,11 @@ from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
 from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
-from hmrnn.nn.models import LanguageModel
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
 from hmrnn.reading.evaluate import evaluate

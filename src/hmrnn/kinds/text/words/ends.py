@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.words.segmental import NONE, best_segmentation, sum_segmentations
-from hmrnn.nn.models import LanguageModel, evaluating
+from hmrnn.nn.predictor import evaluating
+
+if TYPE_CHECKING:
+    from hmrnn.kinds.text.network import LanguageModel
 
 _SIDE_BY_SIDE = 256
 _BLOCK = 512  # symbols that a head with a reader of its own reads at a time, after as many before them

@@ -1,0 +1,209 @@
+"""The distribution of the next point of a pen: a mixture of Gaussians (Graves, 2013, section 4).
+
+Densities are computed in float32 or better and in logarithms: neither a far point nor a narrow Gaussian gives an
+infinity, up to 10¹⁵ deviations of the training steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hmrnn.errors import InputError
+from hmrnn.nn.distributions import for_draws, gumbel_argmax
+
+POINT_SIZE = 3
+"""Δx, Δy, pen_up."""
+FLOOR = 1e-3
+"""The smallest deviation of a stroke mixture, in units of the training deviation. Without it, likelihood has no bound:
+the steps of a digitiser are whole numbers, and a Gaussian can narrow around one of them without end."""
+MAX_CORRELATION = 0.9999
+PER_COMPONENT = 6
+"""Numbers of a component of a stroke mixture: weight, two means, two deviations, correlation."""
+
+
+def head_size(components: int) -> int:
+    """The number of network outputs that describe a stroke mixture of so many components."""
+    return PER_COMPONENT * components + 1
+
+
+class StrokeMixture(NamedTuple):
+    """The distribution of the next point (x, y, pen): K bivariate Gaussians, and a Bernoulli for lifting the pen."""
+
+    log_weights: Tensor
+    """(..., K), sums to one after exp."""
+    means: Tensor
+    """(..., K, 2)"""
+    log_deviations: Tensor
+    """(..., K, 2)"""
+    correlation: Tensor
+    """(..., K): ρ"""
+    rest: Tensor
+    """(..., K): 1 - ρ², kept beside ρ because subtracting would lose its digits."""
+    pen: Tensor
+    """(...): log-odds of pen_up = 1."""
+
+    @classmethod
+    def from_vector(cls, vector: Tensor) -> StrokeMixture:
+        """From network outputs: (..., 6K+1) numbers of any size."""
+        components, remainder = divmod(vector.shape[-1] - 1, PER_COMPONENT)
+        if components < 1 or remainder:
+            raise InputError(f"a mixture takes 6K+1 numbers with K at least 1; got {vector.shape[-1]}")
+        vector = vector if vector.dtype == torch.float64 else vector.float()
+        weight, mean_x, mean_y, deviation_x, deviation_y, skew = (
+            vector[..., :-1].unflatten(-1, (6, components)).unbind(-2)
+        )
+        bound = MAX_CORRELATION
+        fade = torch.exp(-2 * skew.abs())
+        sech2 = 4 * fade / (1 + fade) ** 2  # 1 - tanh²
+        return cls(
+            log_weights=torch.log_softmax(weight, dim=-1),
+            means=torch.stack([mean_x, mean_y], dim=-1),
+            log_deviations=_floored(torch.stack([deviation_x, deviation_y], dim=-1), FLOOR),
+            correlation=bound * torch.tanh(skew),
+            rest=(1 - bound**2) + bound**2 * sech2,
+            pen=vector[..., -1],
+        )
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): log-density of points (..., 3): x, y and 1 where the pen is lifted after the point."""
+        x = x.to(self.means.dtype)
+        return self._log_position(x[..., :2]) - F.binary_cross_entropy_with_logits(
+            self.pen, x[..., 2], reduction="none"
+        )
+
+    def _log_position(self, xy: Tensor) -> Tensor:
+        z = (xy[..., None, :] - self.means) * torch.exp(-self.log_deviations)  # (..., K, 2)
+        x, y = z.unbind(-1)
+        across = y - self.correlation * x  # what x leaves open of y: a square, so no difference of large numbers
+        exponent = x**2 + across**2 / self.rest
+        log_norm = self.log_deviations.sum(-1) + 0.5 * torch.log(self.rest) + math.log(2 * math.pi)
+        return torch.logsumexp(self.log_weights - log_norm - 0.5 * exponent, dim=-1)
+
+    def entropy(self) -> Tensor:
+        """(...): nats, by cubature: exact for one component, about 0.05 nats off for several that overlap."""
+        lead = self.pen.dim()
+        points = (
+            self.means[..., None, :]
+            + self._spread(_cubature(2, self.means)) * torch.exp(self.log_deviations)[..., None, :]
+        )  # (..., K, 64, 2)
+        each = StrokeMixture(*(part.unsqueeze(lead).unsqueeze(lead) for part in self))._log_position(points)
+        pen = F.binary_cross_entropy_with_logits(self.pen, torch.sigmoid(self.pen), reduction="none")
+        return pen - (self.log_weights.exp() * each.mean(-1)).sum(-1)
+
+    def _spread(self, z: Tensor) -> Tensor:
+        """Independent unit normals (..., K, n, 2) or (n, 2) -> with each component's correlation: (..., K, n, 2)."""
+        x, y = z.unbind(-1)
+        y = self.correlation[..., None] * x + torch.sqrt(self.rest)[..., None] * y
+        return torch.stack([x.expand_as(y), y], dim=-1)
+
+    def sample(
+        self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
+    ) -> Tensor:
+        """(..., 3) float64: one point from each.
+
+        ``bias`` is Graves's: deviations shrink by e^-bias and weights are sharpened, so that the writing gets neater.
+        ``temperature`` 0 takes the mean of the likeliest component and the likelier state of the pen.
+        """
+        mixture = StrokeMixture(*for_draws(self))
+        pen = mixture.pen
+        k = _component(mixture.log_weights, temperature, 1 + bias, generator)  # (..., 1)
+        if temperature == 0:
+            lifted = (pen > 0).to(pen.dtype)
+        else:
+            uniform = torch.rand(pen.shape, dtype=pen.dtype, generator=generator)
+            lifted = (uniform < torch.sigmoid(pen / temperature)).to(pen.dtype)
+        x, y = torch.randn((*pen.shape, 2), dtype=pen.dtype, generator=generator).unbind(-1)
+        mean, log_deviation = (_of_component(part, k) for part in (mixture.means, mixture.log_deviations))
+        correlation, rest = (part.gather(-1, k)[..., 0] for part in (mixture.correlation, mixture.rest))
+        correlated = torch.stack([x, correlation * x + torch.sqrt(rest) * y], dim=-1)
+        spread = torch.exp(log_deviation - bias) * math.sqrt(temperature)
+        return torch.cat([mean + spread * correlated, lifted[..., None]], dim=-1)
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """The points themselves."""
+        return drawn
+
+    def draw(self) -> Tensor:
+        """(..., 3): one point from each, on the device of the mixture."""
+        k = F.one_hot(gumbel_argmax(self.log_weights), self.log_weights.shape[-1]).to(self.means.dtype)
+        mean, log_deviation = ((part * k[..., None]).sum(-2) for part in (self.means, self.log_deviations))
+        correlation, rest = ((part * k).sum(-1) for part in (self.correlation, self.rest))
+        x, y = torch.randn_like(mean).unbind(-1)
+        moved = mean + log_deviation.exp() * torch.stack([x, correlation * x + rest.sqrt() * y], dim=-1)
+        lifted = torch.rand_like(self.pen) < torch.sigmoid(self.pen)
+        return torch.cat([moved, lifted[..., None].to(moved.dtype)], dim=-1)
+
+
+class Halting(NamedTuple):
+    """The distribution of the next point and of whether it is the last: a stroke mixture and a Bernoulli."""
+
+    mixture: StrokeMixture
+    halt: Tensor
+    """(...): log-odds that the next point is the last."""
+
+    @property
+    def pen(self) -> Tensor:
+        """(...): log-odds of pen_up = 1."""
+        return self.mixture.pen
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(...): log-density of points (..., 4): x, y, pen and 1 at the last; of points (..., 3): without the last."""
+        density = self.mixture.log_prob(x[..., :3])
+        if x.shape[-1] == 3:
+            return density
+        ends = F.binary_cross_entropy_with_logits(self.halt, x[..., 3].to(self.halt.dtype), reduction="none")
+        return density - ends
+
+    def entropy(self) -> Tensor:
+        """(...): nats; see :meth:`StrokeMixture.entropy`."""
+        ends = F.binary_cross_entropy_with_logits(self.halt, torch.sigmoid(self.halt), reduction="none")
+        return self.mixture.entropy() + ends
+
+    def sample(
+        self, generator: torch.Generator | None = None, *, temperature: float = 1.0, bias: float = 0.0
+    ) -> Tensor:
+        """(..., 4) float64: one point from each, and 1 if it is the last; at ``temperature`` 0 the likelier of both."""
+        point = self.mixture.sample(generator, temperature=temperature, bias=bias)
+        (halt,) = for_draws([self.halt])
+        drawn = torch.rand(halt.shape, dtype=halt.dtype, generator=generator) if temperature > 0 else 0.5
+        last = torch.sigmoid(halt / temperature if temperature > 0 else halt) > drawn
+        return torch.cat([point, last[..., None].to(point.dtype)], dim=-1)
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        """(..., 3): the points; a halt is not read."""
+        return drawn[..., :POINT_SIZE]
+
+    def draw(self) -> Tensor:
+        """(..., 3): one point from each, on the device of the mixture."""
+        return self.mixture.draw()
+
+
+def _floored(log_deviations: Tensor, floor: float) -> Tensor:
+    return torch.logaddexp(log_deviations, torch.full_like(log_deviations, math.log(floor)))
+
+
+def _cubature(dimensions: int, like: Tensor) -> Tensor:
+    """(64, d): fixed points with the mean and the covariance of independent unit normals, for d up to 64."""
+    half = torch.randn(32, dimensions, dtype=torch.float64, generator=torch.Generator().manual_seed(0), device="cpu")
+    points = torch.cat([half, -half])
+    covariance = points.T @ points / len(points)
+    return torch.linalg.solve_triangular(torch.linalg.cholesky(covariance), points.T, upper=False).T.to(like)
+
+
+def _component(log_weights: Tensor, temperature: float, sharpness: float, generator: torch.Generator | None) -> Tensor:
+    """(..., 1): a component drawn from each mixture; the likeliest at temperature 0."""
+    if temperature == 0:
+        return log_weights.argmax(-1, keepdim=True)
+    weights = torch.softmax(log_weights * (sharpness / temperature), dim=-1)
+    drawn = torch.multinomial(weights.reshape(-1, weights.shape[-1]), 1, generator=generator)
+    return drawn.view(*log_weights.shape[:-1], 1)
+
+
+def _of_component(part: Tensor, k: Tensor) -> Tensor:
+    """(..., D): the values (..., K, D) of components ``k`` (..., 1)."""
+    return part.gather(-2, k[..., None].expand(*k.shape, part.shape[-1]))[..., 0, :]

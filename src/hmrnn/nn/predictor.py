@@ -1,0 +1,217 @@
+"""Predictor: embedding -> recurrent network -> output module -> a prediction of what follows each step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.errors import InputError
+from hmrnn.nn.checks import check_input, check_lengths, check_values
+from hmrnn.nn.context import NOTHING, Told, extra_size, make_context
+from hmrnn.nn.distributions import Prediction
+from hmrnn.nn.dropout import drop_units
+from hmrnn.nn.output import Output
+from hmrnn.nn.output_module import make_output
+from hmrnn.nn.registry import make_rnn
+from hmrnn.ops import State, Step
+
+MANY = 8
+"""More layers than these are not shown one by one."""
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """``eval()`` within a block; afterwards every module has the mode that it had before."""
+    modes = {module: module.training for module in network.modules()}
+    if any(modes.values()):
+        network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            if module.training != training:  # setting an attribute of a module takes long
+                module.training = training
+
+
+def shown_sizes(sizes: Sequence[int]) -> str:
+    """The sizes of layers, for people; those of many layers are summed up."""
+    if len(sizes) <= MANY:
+        return ", ".join(map(str, sizes))
+    if len(set(sizes)) == 1:
+        return f"{sizes[0]} ({len(sizes):,} of them)"
+    return f"{sizes[0]}, {sizes[1]}, ..., {sizes[-1]} ({len(sizes):,} in all)"
+
+
+def describe(network: Any) -> str:
+    """Kind, layer sizes, number of parameters and device of a network, for people."""
+    sizes = shown_sizes(network.rnn.hidden_sizes)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    device = next(network.parameters()).device
+    return f"{network.config.rnn} with layers of {sizes}, {parameters:,} parameters, on {device}"
+
+
+@contextlib.contextmanager
+def telling(network: Predictor, told: Told) -> Iterator[None]:
+    """Within a block the network is told this of every sequence that it is told nothing of by an argument."""
+    before, network.told = network.told, told
+    try:
+        yield
+    finally:
+        network.told = before
+
+
+class Predictor(nn.Module):
+    """A network that predicts what follows each step of a sequence; the base of the networks of all kinds of data.
+
+    A subclass makes its head after ``super().__init__``, and :meth:`expect` says what the head predicts.
+
+    Args:
+        config: sizes and options.
+        input_size: the size of the vectors that ``embedding`` gives, or of the steps themselves.
+        embedding: a module from steps (..., *step_shape) to vectors (..., input_size), such as an ``nn.Embedding`` of
+            symbols, or one with several embeddings. None: the steps are vectors already.
+        engine: the implementation of the recurrence.
+        detectors: how the detectors of "hm-lstm" and "hrnn" decide.
+
+    Example: symbols, each with the time since the one before::
+
+        class EventEmbedding(nn.Module):
+            def __init__(self, kinds, size):
+                super().__init__()
+                self.kinds = nn.Embedding(kinds, size)
+
+            def forward(self, x):  # (..., 2)
+                return torch.cat([self.kinds(x[..., 0].long()), x[..., 1:].log1p()], dim=-1)
+
+        class EventModel(Predictor):
+            step_shape = (2,)
+
+            def __init__(self, kinds, config, **how):
+                super().__init__(config, 17, embedding=EventEmbedding(kinds, 16), **how)
+                self.head = nn.Linear(self.output.size, kinds + 1)
+
+            def expect(self, embedding):
+                scores = self.head(embedding)
+                return EventPrediction(scores[..., :-1], scores[..., -1])  # a NamedTuple that is a Prediction
+    """
+
+    step_shape: ClassVar[tuple[int, ...]] = ()
+    """The shape of one step of one sequence."""
+    dropout_embedding: float
+    """With an embedding: the share of its units that is dropped in training, per sequence."""
+    told: Told = NOTHING
+    """What it is told unless an argument says otherwise; :func:`telling` sets it."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        input_size: int,
+        *,
+        embedding: nn.Module | None = None,
+        engine: str = "auto",
+        detectors: DetectorConfig | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding: Any = embedding
+        if embedding is not None:
+            self.dropout_embedding = 0.0
+        self.rnn: Any = make_rnn(input_size + extra_size(config), config, engine, detectors)
+        self.context = make_context(config, self.rnn.hidden_sizes)
+        self.output = make_output(self.rnn.hidden_sizes, config)
+
+    def expect(self, embedding: Tensor) -> Prediction:
+        """The prediction from an output embedding (..., output_size)."""
+        raise NotImplementedError
+
+    def boundaries(self, x: Tensor) -> Tensor | None:
+        """(..., L-1): the boundaries given with the steps, NaN where the detector decides; None if there are none."""
+        return None
+
+    def predict(
+        self,
+        x: Tensor,
+        state: State | None = None,
+        lengths: Tensor | None = None,
+        boundaries: Tensor | None = None,
+        told: Told | None = None,
+    ) -> tuple[Any, Output, State]:
+        """The prediction (T, B) of what follows each step of x (T, B, ...), the network's output and its state."""
+        if self.embedding is not None and isinstance(x, Tensor) and x.dim() != 2 + len(self.step_shape):
+            shape = ", ".join(map(str, ("T", "B", *self.step_shape)))
+            raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}")
+        boundaries = self.boundaries(x) if boundaries is None else boundaries
+        told = self._told(told, x.shape[:2])
+        dropped = self.training and self.embedding is not None and self.dropout_embedding > 0
+        if self._symbols and self.context is None and not dropped:  # an engine looks up the products of a symbol
+            out, state = self.rnn(x, state, lengths, boundaries, embedding=self.embedding.weight)
+        else:
+            x = self._embedded(x, lengths)
+            x = drop_units(x, self.dropout_embedding) if dropped else x
+            if self.context is not None:
+                state = self.context.initial_state(self.rnn, told, x.shape[1]) if state is None else state
+                x = self.context(x, told)
+            out, state = self.rnn(x, state, lengths, boundaries)
+        return self.expect(self.output(out.hidden)), out, state
+
+    def forward(self, *args: Any, **how: Any) -> tuple[Any, Output, State]:
+        """As :meth:`predict`."""
+        return self.predict(*args, **how)
+
+    def step(self, x: Tensor, state: State, told: Told | None = None) -> Step:
+        """Read one step per sequence (B, ...), without a gradient, as in ``eval()``."""
+        told = self._told(told, x.shape[:1])
+        vectors = x if self.embedding is None else self.embedding(x)
+        vectors = vectors if self.context is None else self.context(vectors[None], told)[0]
+        return self.rnn.step(vectors, state, self.boundaries(x))
+
+    def initial_state(self, batch_size: int, told: Told | None = None) -> State:
+        """The state at the start of sequences: zeros, or what a condition says."""
+        told = self._told(told, (batch_size,))
+        if self.context is None:
+            return self.rnn.initial_state(batch_size)
+        return self.context.initial_state(self.rnn, told, batch_size)
+
+    def as_input(self, steps: np.ndarray) -> Tensor:
+        """Steps as the model reads them, on its device: indices of symbols, checked, or numbers in its dtype."""
+        if not self._symbols:
+            return torch.from_numpy(steps).to(self.rnn.parameter)
+        if steps.size and steps.dtype.kind not in "iu":
+            raise InputError(f"symbols must be whole numbers; got {steps.dtype}")
+        count = self.embedding.num_embeddings
+        if steps.size and not 0 <= steps.min() <= steps.max() < count:
+            raise InputError(f"symbols must lie between 0 and {count - 1}; got {steps.min()} to {steps.max()}")
+        return torch.from_numpy(steps.astype(np.int64)).to(self.embedding.weight.device)
+
+    @property
+    def _symbols(self) -> bool:
+        """Whether the steps are symbols, of which each has a row of the embedding."""
+        return isinstance(self.embedding, nn.Embedding)
+
+    def _embedded(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """(T, B, input_size); symbols after the checks of the recurrent network."""
+        if not self._symbols:
+            return x if self.embedding is None else self.embedding(x)
+        if self.context is None:
+            check_input(self.rnn, x, self.embedding.weight, sequence=True)
+        elif x.dtype not in (torch.int64, torch.int32):
+            raise InputError(f"x must hold symbol indices (int64 or int32); got {x.dtype}")
+        T, B = x.shape
+        lengths = check_lengths(lengths, T, B, x.device)
+        check_values(self.rnn, x, None, lengths=lengths, embedding=self.embedding.weight)
+        if lengths is not None:  # padding may hold any number, and is not read
+            x = x.masked_fill(torch.arange(T, device=x.device)[:, None] >= lengths, 0)
+        return self.embedding(x)
+
+    def _told(self, told: Told | None, shape: Sequence[int]) -> Told:
+        """What is told of the sequences; the last number of ``shape`` is how many there are."""
+        told = self.told if told is None else told
+        if self.context is None and any(a is not None for a in told):
+            raise InputError("this model takes neither a condition nor the time; leave them out")
+        return told if self.context is None else told.expanded(shape[-1])

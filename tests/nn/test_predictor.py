@@ -1,0 +1,121 @@
+"""Predictor: a network of a new kind, with two parts to a step and a small head of its own, is read like the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hmrnn import InputError
+from hmrnn.config import ModelConfig
+from hmrnn.nn.context import Told
+from hmrnn.nn.cost import multiply_adds
+from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.read import Reader, read
+from hmrnn.reading.sample import draw, seeded
+from hmrnn.reading.segment import segment_many
+from hmrnn.training.sampling import with_own_inputs
+
+KINDS, T, B = 4, 9, 3
+CONFIG = ModelConfig(hidden_size=(7, 6, 5), num_layers=3, output_size=8)
+
+
+class NextEvent(NamedTuple):
+    """Which event follows, and an exponential distribution of the time until then."""
+
+    kind: Categorical
+    log_rate: Tensor
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return self.kind.log_prob(x[..., 0].long()) + self.log_rate - self.log_rate.exp() * x[..., 1]
+
+    def entropy(self) -> Tensor:
+        return self.kind.entropy() + 1 - self.log_rate
+
+    def sample(self, generator: torch.Generator | None = None, *, temperature: float = 1.0) -> Tensor:
+        kind = self.kind.sample(generator, temperature=temperature)
+        waited = -torch.rand(kind.shape, generator=generator, dtype=torch.float64).log() / self.log_rate.exp().double()
+        return torch.stack([kind.double(), waited], dim=-1)
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        return drawn
+
+    def draw(self) -> Tensor:
+        waited = torch.empty_like(self.log_rate).exponential_() / self.log_rate.exp()
+        return torch.stack([self.kind.draw().to(waited), waited], dim=-1)
+
+
+class EventEmbedding(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.kinds = nn.Embedding(KINDS, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.kinds(x[..., 0].long()), x[..., 1:].log1p()], dim=-1)
+
+
+class EventModel(Predictor):
+    step_shape = (2,)
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, 6, embedding=EventEmbedding(5))
+        self.head = nn.Linear(self.output.size, KINDS + 1)
+
+    def expect(self, embedding: Tensor) -> NextEvent:
+        scores = self.head(embedding)
+        return NextEvent(Categorical(scores[..., :-1]), scores[..., -1])
+
+
+def events(*shape: int) -> Tensor:
+    return torch.stack([torch.randint(KINDS, shape).float(), torch.rand(shape)], dim=-1)
+
+
+@pytest.mark.parametrize("config", [CONFIG, ModelConfig(**{**CONFIG.__dict__, "classes": ("a", "b"), "time": "left"})])
+def test_step_by_step_and_in_chunks_as_in_one_piece(config: ModelConfig) -> None:
+    model, x = EventModel(config).eval(), events(T, B)
+    told = Told(torch.tensor([0, 1, 1]), torch.tensor([T, 20, 12])) if config.classes else Told()
+    prediction, out, _ = model(x, told=told)
+    want = prediction.log_prob(x)
+    assert (multiply_adds(model, out) >= model.head.weight.numel()).all()
+    parts = [part.prediction for part in read(model, x.split(4), told=told)]
+    got = torch.cat([one.log_prob(chunk) for one, chunk in zip(parts, x.split(4))])
+    torch.testing.assert_close(got, want.detach(), atol=1e-5, rtol=1e-5)
+    reader = Reader(model, B, told)
+    for row, expected in zip(x, want):
+        reader.read(row)
+        torch.testing.assert_close(reader.predict().log_prob(row), expected.detach(), atol=1e-5, rtol=1e-5)
+    want.sum().backward()
+    assert all(p.grad is not None for p in (*model.embedding.parameters(), *model.head.parameters()))
+
+
+def test_it_is_drawn_from_and_segmented() -> None:
+    model = EventModel(CONFIG)
+    steps = [step for step, _ in zip(draw(Reader(model, B), events(1, B), seeded(1)), range(5))]
+    assert all(step.shape == (B, 2) for step in steps)
+    assert all(0 <= kind < KINDS and waited > 0 for step in steps for kind, waited in step.tolist())
+    lines = [events(length, 1)[:, 0].numpy() for length in (5, 8)]
+    found = segment_many(model, lines, ["abcde", "abcdefgh"])
+    assert [len(each) for each in found] == [5, 8]
+    own = with_own_inputs(model, events(T, B), torch.tensor(1.0), None)
+    assert own.shape == (T, B, 2)
+
+
+def test_dropout_of_an_embedding_drops_units_of_whole_sequences() -> None:
+    model, seen = EventModel(CONFIG), []
+    model.rnn.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    x = torch.stack([torch.zeros(T, 1), torch.ones(T, 1)], dim=-1)
+    model.dropout_embedding = 0.5
+    model(x)
+    assert (seen[0] == seen[0][0]).all()
+    assert (seen[0] == 0).any()
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^x must have shape \(T, B, 2\); got \(9, 3\)$"):
+        EventModel(CONFIG)(events(T, B)[..., 0])
+    with pytest.raises(InputError, match=r"^a sequence must have shape \(T, 2\)"):
+        segment_many(EventModel(CONFIG), [np.zeros((3, 1))], ["abc"])
