@@ -10,7 +10,7 @@ import literal
 from hmrnn import HMLSTM, HMLSTMCell, InputError
 from hmrnn.ops import Options, choose_engine
 from hmrnn.ops.cuda import engine as cuda
-from hmrnn.training.detectors import bound_feedback
+from hmrnn.training.terms.bounds import bound_feedback
 from hmrnn.training.terms.decay import decay
 
 CELLS = [{}, {"flush": False, "top_down": "pending"}, {"top_down": "always", "copy": False}, {"top_down": "none"}]

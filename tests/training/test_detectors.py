@@ -20,10 +20,11 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import distance
 from hmrnn.presets import PRESETS
 from hmrnn.training import detectors
-from hmrnn.training.detectors import advice, bound_feedback, condition
+from hmrnn.training.detectors import advice, condition
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
+from hmrnn.training.terms.bounds import bound_feedback
 
 
 def with_detectors_alone(biases: tuple[float, ...], engine: str, slope: float) -> HMLSTM:

@@ -22,10 +22,13 @@ from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
 from hmrnn.reading.evaluate import find
-from hmrnn.training.detectors import bound_feedback, control_rates, lacking_bias, surprise_pull
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, chances
+from hmrnn.training.terms.bounds import bound_feedback
+from hmrnn.training.terms.control import control_rates, lacking_bias
 from hmrnn.training.terms.decay import decay
+from hmrnn.training.terms.pulls import surprise_pull
+from hmrnn.training.terms.rates import first_rates
 
 
 @pytest.mark.parametrize(
@@ -52,8 +55,8 @@ def test_detectors_start_at_the_rates_that_are_asked_for(how: dict[str, Any]) ->
     after = trainer.model.state_dict()
     assert {name for name in after if not torch.equal(after[name], before[name])} == {"rnn.b.0", "rnn.b.1"}
     assert all(torch.equal(after[name][:-1], before[name][:-1]) for name in ("rnn.b.0", "rnn.b.1"))
-    assert trainer._first_rates().tolist() == pytest.approx([0.7, 0.3], abs=0.02)
-    assert plain._first_rates().tolist() != pytest.approx([0.7, 0.3], abs=0.1)
+    assert first_rates(trainer).tolist() == pytest.approx([0.7, 0.3], abs=0.02)
+    assert first_rates(plain).tolist() != pytest.approx([0.7, 0.3], abs=0.1)
 
 
 def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() -> None:
@@ -68,7 +71,7 @@ def test_with_layer_norm_no_upper_detector_fires_while_its_layer_is_all_zeros() 
     biases = [b[-1].item() for b in trainer.model.rnn.b[:2]]
     assert biases[1] == pytest.approx(BELOW_ZERO, abs=0.01)
     assert biases[1] < 0
-    low, high = trainer._first_rates().tolist()
+    low, high = first_rates(trainer).tolist()
     assert low == pytest.approx(0.3, abs=0.02)
     assert high < 0.9
 
@@ -191,7 +194,7 @@ def test_control_falls_as_the_learning_rate_does() -> None:
     config = tiny.config(rates=(0.3, 0.2), rate_control=0.05, cool_down=0.5, epochs=1)
     trainer = tiny.trainer(config)
     updates = trainer.task.chunks
-    with mock.patch("hmrnn.training.detectors.control_rates") as control:
+    with mock.patch("hmrnn.training.terms.control.control_rates") as control:
         for _ in range(updates):
             trainer.step()
     strengths = [call.args[2] for call in control.call_args_list]

@@ -9,9 +9,9 @@ from torch import nn
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import HMLSTM
+from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.nn.lstm import LSTM
-from hmrnn.training import detectors
+from hmrnn.training.terms.bounds import bound_feedback
 
 
 def prepare(model: Any, config: Config) -> None:
@@ -33,8 +33,9 @@ def prepare(model: Any, config: Config) -> None:
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
     start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
-    detectors.bound_feedback(model, *d.bounds)
-    detectors.expect(model, d.rates)
+    bound_feedback(model, *d.bounds)
+    for rnn in hmlstms(model):
+        rnn.rates = d.rates  # "auto" chooses an engine by them
 
 
 @torch.no_grad()

@@ -17,7 +17,6 @@ from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_task
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
-from hmrnn.nn.rates import search_biases
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
@@ -78,7 +77,6 @@ class Trainer:
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
         count = detectors.count(self.model.rnn)
-        self.detectors = detectors.of_both_directions(config.detectors, self.model.rnn)
         self.window = torch.zeros(1 + count, dtype=torch.float64, device=device)  # sums: loss, boundary rates
         self.epoch = torch.zeros_like(self.window)  # sums: updates, boundary rates
         scores = config.detectors.scores and count > 0
@@ -110,9 +108,9 @@ class Trainer:
 
     def step(self) -> None:
         """Make the next update."""
-        p, d = self.progress, self.detectors
-        if p.step == 0 and d.start_at_rates:
-            search_biases(self.model.rnn, self._first_rates, d.rates)
+        p = self.progress
+        if p.step == 0:
+            self._tell_epoch()
         if p.chunk == 0:
             for a in states.named(self.state).values():
                 a.zero_()
@@ -125,57 +123,67 @@ class Trainer:
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
+            self._tell_epoch()
             if self.ridge is not None:
                 self.ridge.solve()
+
+    def _tell_epoch(self) -> None:
+        for term in self.terms:
+            term.epoch(self, self.progress.epoch)
 
     def _learn(self, batch: tuple[Tensor, ...]) -> None:
         """Learn from a batch: by an update or, in a ridge regression, by adding it to the sums."""
         (self.update if self.ridge is None else self.ridge.gather)(batch)
 
     def update(self, batch: tuple[Tensor, ...]) -> None:
-        """Forward, backward, clipping, optimizer, decay and detectors for one batch, in ``accumulate`` parts.
+        """Forward, backward, clipping, optimizer and terms for one batch, in ``accumulate`` parts.
 
         An update whose loss or gradient is not finite is counted by ``watch`` and changes nothing else. All tensors
         keep their memory and the host never waits for the GPU, so that an update can be captured in a CUDA graph.
         """
-        t, d = self.config.train, self.detectors
+        t, d = self.config.train, self.config.detectors
         self.optimizer.zero_grad()
         carried = []
         value, steps = torch.zeros_like(self.window[:1]), torch.zeros_like(self.window[:1])
-        fired, lacking = torch.zeros_like(self.window[1:]), torch.zeros_like(self.window[1:])
+        fired = torch.zeros_like(self.window[1:])
         learned: Tensor | float = 0.0
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self.autocast():
                 loss = self.task.loss(self.network, part, state)
-                rates = loss.rates()
-                pull = detectors.pull(loss, rates, d) if d.rates else 0.0
-                pull = pull if loss.more is None else pull + loss.more
+                added = [loss.more, *(term.loss(loss) for term in self.terms)]
                 if self.baseline is not None:
                     terms, change = self.baseline.terms(loss, d)
-                    pull, learned = pull + terms, learned + change / t.accumulate
+                    added, learned = [*added, terms], learned + change / t.accumulate
             with self._sync(last):
-                ((loss.value + pull) / t.accumulate).backward()
+                (sum((a for a in added if a is not None), loss.value) / t.accumulate).backward()
             carried.append(loss.state.detach())
             value += loss.value.detach().double() / t.accumulate
             weight = loss.weight()
             steps += weight
-            fired += rates.detach() * weight
-            if d.rate_control > 0:
-                lacking += detectors.lacking_bias(loss, detectors.targets(loss, d), self.model.rnn) * weight
-        if d.rate_control > 0:
-            detectors.leave_to_control(self.model.rnn)
+            fired += loss.rates().detach() * weight
+        for term in self.terms:
+            term.before_step()
         if loss.active is not None:  # with padding, parts and processes hold different numbers of steps
             steps = mean(steps, self.world).clamp(min=1)
         sums = torch.cat([value, fired / steps])
         good, norm = self.watch.note(sums[0], self.world, enough_room())
-        if self.device.type == "cpu" and not good:
-            return
         sums = torch.where(good, sums, torch.zeros_like(sums))
         self.window += sums
         self.epoch += torch.cat([good[None], sums[1:]])
         if self.state is not None:
             states.copy(self.state, states.join(carried), good)
+        if self.device.type == "cuda" or good:
+            self._optimize(norm, good)
+        rate = self.optimizer.param_groups[0]["lr"]
+        if self.baseline is not None and isinstance(learned, Tensor):
+            self.baseline.learn(mean(learned, self.world), good)
+        for term in self.terms:
+            term.after_update(good, rate)
+
+    def _optimize(self, norm: Tensor, good: Tensor) -> None:
+        """Clip the gradient, whose norm is ``norm``, and make a step, which on a GPU only happens if ``good``."""
+        t = self.config.train
         if t.clip_value > 0:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), t.clip_value)
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
@@ -184,23 +192,6 @@ class Trainer:
         if self.device.type == "cuda":
             self.optimizer.found_inf.copy_(~good)  # type: ignore[attr-defined]
         self.optimizer.step()
-        rate = self.optimizer.param_groups[0]["lr"]
-        detectors.bound_feedback(self.model, *d.bounds, good)
-        if d.rate_control > 0:
-            strength = d.rate_control * (rate / t.learning_rate)
-            detectors.control_rates(self.model.rnn, mean(lacking / steps, self.world), strength, good)
-        if self.baseline is not None and isinstance(learned, Tensor):
-            self.baseline.learn(mean(learned, self.world), good)
-        for term in self.terms:
-            term.after_update(good, rate)
-
-    @torch.no_grad()
-    def _first_rates(self) -> Tensor:
-        """(detectors,): the rates of the detectors on the first batch, over all processes."""
-        with self.autocast():
-            loss = self.task.loss(self.model, self.task.batch(0, 0), self.state)
-        weight = loss.weight().double()
-        return mean(loss.rates() * weight, self.world) / mean(weight, self.world).clamp(min=1)
 
     def window_means(self) -> tuple[float, list[float]] | None:
         """The measure and the boundary rates since the last call, over all processes.

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import hmrnn
-from hmrnn.config import DetectorConfig, ModelConfig
+from hmrnn.config import Config, DetectorConfig, ModelConfig
 from hmrnn.kinds.labels.networks import ClassifierModel, TaggerModel
 from hmrnn.kinds.labels.transducer import TransducerModel
 from hmrnn.nn.baselines.recurrent import LSTM
@@ -20,6 +20,7 @@ from hmrnn.nn.decoder import AttentionDecoder, Memory
 from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import search_biases
 from hmrnn.training import detectors
+from hmrnn.training.terms import make_terms
 
 LENGTHS = torch.tensor([7, 4, 1])
 
@@ -131,8 +132,9 @@ def test_both_directions_are_counted(rnn: Any) -> None:
 def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
     torch.manual_seed(0)
     model = ClassifierModel(2, False, 3, config(bidirectional=True, num_layers=2))
-    d = detectors.of_both_directions(DetectorConfig(rates=(0.3,)), model.rnn)
-    assert d.rates == (0.3, 0.3)
+    prior = make_terms(Config(model=model.config, detectors=DetectorConfig(rates=(0.3,))))[0]
+    rates = prior.config.detectors.rates
+    assert rates == (0.3, 0.3)
     assert detectors.count(model.rnn) == 2
     x = torch.randn(40, 8, 2)
 
@@ -140,7 +142,7 @@ def test_detectors_of_both_directions_are_held_at_the_rates() -> None:
         out = model.encode(x, torch.full((8,), 40)).out
         return out.boundaries.mean((0, 1)).flatten()
 
-    search_biases(model.rnn, measured, d.rates)
+    search_biases(model.rnn, measured, rates)
     torch.testing.assert_close(measured(), torch.tensor([0.3, 0.3]), atol=0.05, rtol=0)
 
 

@@ -20,9 +20,10 @@ from hmrnn.presets import PRESETS
 from hmrnn.pretrained.export import export
 from hmrnn.pretrained.load import load_text
 from hmrnn.reading.vocabulary import Vocabulary
-from hmrnn.training.detectors import segment_pull, targets
 from hmrnn.training.start import start_from
 from hmrnn.training.task import Loss
+from hmrnn.training.terms.pulls import segment_pull
+from hmrnn.training.terms.rates import targets
 
 WORDS = ["abc", "de", "fgh", "hhg", "cab", "edge"]
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hmrnn.config import Config
 from hmrnn.training.terms.averaging import Average
+from hmrnn.training.terms.bounds import Bounds
+from hmrnn.training.terms.control import Control
 from hmrnn.training.terms.decay import Decay
+from hmrnn.training.terms.pulls import Pull
+from hmrnn.training.terms.rates import Rates
 from hmrnn.training.terms.term import Term
 
 
 def make_terms(config: Config) -> list[Term]:
     """The techniques that ``config`` asks for, in the order in which they act."""
-    r = config.regularise
-    asked: list[tuple[type[Term], object]] = [(Decay, r.weight_decay), (Average, r.average)]
-    return [term(config) for term, on in asked if on]
+    m, d, r = config.model, config.detectors, config.regularise
+    asked: dict[type[Term], object] = {
+        Rates: d.rates,
+        Pull: d.pull_weight,
+        Decay: r.weight_decay,
+        Bounds: m.detectors and any(d.bounds),
+        Control: d.rate_control,
+        Average: r.average,
+    }
+    d = dataclasses.replace(d, rates=d.rates * (1 + m.bidirectional))  # a rate for every detector, in both directions
+    return [term(dataclasses.replace(config, detectors=d)) for term, on in asked.items() if on]

@@ -21,8 +21,7 @@ class Decay(Term):
         self.model = run.model
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
-        rate = rate * good if isinstance(rate, Tensor) else rate
-        decay(self.model, rate * self.config.regularise.weight_decay)
+        decay(self.model, rate * (good if good.is_cuda else bool(good)) * self.config.regularise.weight_decay)
 
 
 @torch.no_grad()

@@ -26,6 +26,9 @@ class Term:
     def start(self, run: Trainer) -> None:
         """Make the tensors that the term keeps. The model has its first weights; a resumed run is restored later."""
 
+    def epoch(self, run: Trainer, done: int) -> None:
+        """So many epochs are done: 0 before the first update, which a resumed run does not repeat."""
+
     def loss(self, reading: Loss) -> Tensor | None:
         """A scalar to minimise beside the loss of the task, for a batch or each part of one."""
 
@@ -33,10 +36,7 @@ class Term:
         """The gradient is complete, and not yet clipped."""
 
     def after_update(self, good: Tensor, rate: Tensor | float) -> None:
-        """The optimizer has made its step, at this learning rate; if ``good`` is False nothing may change.
-
-        On a CPU this is called only if it is True.
-        """
+        """The optimizer has made its step, at this learning rate; if ``good`` is False, nothing may change."""
 
     def validating(self) -> contextlib.AbstractContextManager[None]:
         """Within it the model has the weights to measure and to save as the best."""
