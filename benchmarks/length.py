@@ -31,8 +31,8 @@ from rich.console import Console
 from hmrnn.cli import bench
 from hmrnn.cli.display import print_table
 from hmrnn.config import ModelConfig
+from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.reading.evaluate import evaluate
 
 SYMBOLS = 50
 DEFAULTS = {"cpu": ("100,1000,10000", 128, 4), "cuda": ("100,300,1000,3000,10000", 512, 16)}

@@ -29,9 +29,9 @@ import torch
 from hmrnn.analysis.scores import pooled, score, score_words
 from hmrnn.config import Config
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.evaluate import find
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import settled
-from hmrnn.reading.evaluate import find
 from words import configured, lexicon_alone, prepared, scores
 
 LANGUAGES = {"german": "de", "vietnamese": "vi", "russian": "ru", "greek": "el", "korean": "ko", "arabic": "ar"}

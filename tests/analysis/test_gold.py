@@ -15,7 +15,7 @@ import tiny
 from hmrnn.analysis import gold
 from hmrnn.analysis.scores import Row
 from hmrnn.errors import InputError
-from hmrnn.reading.evaluate import find
+from hmrnn.kinds.text.evaluate import find
 from hmrnn.reading.vocabulary import Vocabulary
 
 WORDS = Vocabulary("characters", tuple("\n abc"))

@@ -14,7 +14,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.reading.segment import segment_many
+from hmrnn.reading.segment import ends_of_levels, move_back, segment_many
 
 
 def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:
@@ -94,6 +94,47 @@ def test_many_sequences_are_segmented_as_each_by_itself() -> None:
     assert segment_many(model, [], []) == []
     with pytest.raises(InputError, match=r"^batch and chunk must be at least 1; got 0 and 512$"):
         segment_many(model, sequences, symbols, batch=0)
+
+
+class EveryThird:
+    """Ends after every third step, counted from the second layer's h, which it is given."""
+
+    def __init__(self, sequence: np.ndarray) -> None:
+        self.h = np.full((len(sequence), 10), np.nan)
+
+    def add(self, hidden: Any, at: np.ndarray, counted: np.ndarray) -> None:
+        self.h[at[counted]] = hidden[1].numpy()[counted]
+
+    def words(self) -> np.ndarray:
+        assert np.isfinite(self.h).all()
+        return np.arange(len(self.h)) % 3 == 2
+
+    def chances(self) -> np.ndarray:
+        return np.where(self.words(), 0.75, 0.25)
+
+
+def test_ends_of_level_1_may_be_found_by_others() -> None:
+    model, sequences = network(), [indices(7), indices(10)]
+    shown = ["x" * 7, "x" * 10]
+    plain = segment_many(model, sequences, shown, prime=[1, 2])
+    for chunk in (4, 512):
+        found = segment_many(model, sequences, shown, prime=[1, 2], ends=EveryThird, chunk=chunk)
+        assert [each.ends(1) for each in found] == [[1, 4, 7], [1, 4, 7, 10]]
+        for each, other in zip(found, plain):
+            np.testing.assert_array_equal(each.boundaries[:, 1], other.boundaries[:, 1])
+            assert set(each.probabilities[:, 0].tolist()) == {0.25, 0.75}
+    with pytest.raises(InputError, match=r"^segments by the head take the place of the lowest detector"):
+        segment_many(network(hidden_size=(5,), num_layers=1), sequences, shown, ends=EveryThird)
+
+
+def test_a_late_detector_is_moved_back() -> None:
+    z = np.array([[0, 1], [1, 0], [0, 1]])
+    assert ends_of_levels(z) == [[2], [1, 3]]
+    assert ends_of_levels(z, first=10, late=1) == [[11], [11, 13]]
+    for ahead, last in ((None, 0), (1.0, 1)):
+        moved = z.copy()
+        move_back(moved, ahead)
+        assert moved.tolist() == [[1, 1], [0, 0], [last, 1]]
 
 
 @pytest.mark.parametrize(

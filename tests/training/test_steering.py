@@ -16,12 +16,12 @@ import tiny
 from hmrnn.analysis.scores import score
 from hmrnn.config import ModelConfig
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.evaluate import find
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Operation
 from hmrnn.nn.rates import BELOW_ZERO, distance
 from hmrnn.ops.estimators import Boundary, decide, hard_sigmoid
-from hmrnn.reading.evaluate import find
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, chances
 from hmrnn.training.terms.bounds import bound_feedback

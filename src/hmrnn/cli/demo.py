@@ -18,12 +18,12 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.evaluate import evaluate, find
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.curves import curves
 from hmrnn.plots.save import save_drawing, save_figure
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
-from hmrnn.reading.evaluate import evaluate, find
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 

@@ -22,7 +22,8 @@ from hmrnn.kinds.text.corpus import Corpus
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hmrnn.reading.evaluate import Evaluation, StrokeEvaluation
+    from hmrnn.kinds.strokes.evaluate import StrokeEvaluation
+    from hmrnn.kinds.text.evaluate import Evaluation
 
 LONG = 20_000
 """Symbols from which on a faster way to read a text is pointed out."""

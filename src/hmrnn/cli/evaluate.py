@@ -16,15 +16,16 @@ from hmrnn.cli.arguments import EvaluateArguments
 from hmrnn.cli.terminal import say, warn
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import leave_out_short
+from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.files import read_strokes
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Strokes, counted
 from hmrnn.kinds.text.corpus import read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
+from hmrnn.kinds.text.evaluate import cut, evaluate_lines, find
+from hmrnn.kinds.text.evaluate import evaluate as evaluate_text
 from hmrnn.kinds.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.reading.evaluate import cut, evaluate_lines, evaluate_strokes, find, finite
-from hmrnn.reading.evaluate import evaluate as evaluate_text
 from hmrnn.utils.files import shown
 
 
@@ -56,7 +57,7 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
         500 if arguments.warmup is None else arguments.warmup,
     )
     show = display.show_progress("evaluating")
-    result = finite(evaluate_text(model.network, symbols, streams=streams, warmup=warmup, progress=show))
+    result = evaluate_text(model.network, symbols, streams=streams, warmup=warmup, progress=show).checked()
     rows = _text_rows(model, symbols, spaces, ends, streams, warmup) if arguments.boundaries else []
     unknown = _unknown(model, symbols)
     if arguments.json:
@@ -86,7 +87,7 @@ def _text_lines(model: TextModel, arguments: EvaluateArguments) -> None:
         corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
         lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
     show = display.show_progress("evaluating")
-    result = finite(evaluate_lines(model.network, lines, end, progress=show))
+    result = evaluate_lines(model.network, lines, end, progress=show).checked()
     if arguments.json:
         _print_json(result, [], text=what, lines=len(lines))
         return
@@ -122,7 +123,7 @@ def _dynamic(model: TextModel, symbols: np.ndarray, what: str, arguments: Evalua
     names = ("learning_rate", "decay", "segment_length")
     how = Dynamic(**{name: value for name in names if (value := getattr(arguments, name)) is not None})
     how.check()
-    result = finite(evaluate_dynamic(model.network, symbols, how, progress=display.show_progress("evaluating")))
+    result = evaluate_dynamic(model.network, symbols, how, progress=display.show_progress("evaluating")).checked()
     if arguments.json:
         _print_json(result, [], text=what, streams=1, dynamic=dataclasses.asdict(how), unknown=_unknown(model, symbols))
         return
@@ -155,7 +156,7 @@ def _strokes(model: StrokeModel, arguments: EvaluateArguments) -> None:
         corpus, part = model.corpus(arguments.path, display.show_progress("reading")), arguments.split or "test"
         strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
     show = display.show_progress("evaluating")
-    result = finite(evaluate_strokes(model.network, strokes, model.scale, progress=show))
+    result = evaluate_strokes(model.network, strokes, model.scale, progress=show).checked()
     rows = _stroke_rows(model, strokes) if arguments.boundaries else []
     if arguments.json:
         _print_json(result, rows, strokes=what, per_point=result.per_point)

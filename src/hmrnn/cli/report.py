@@ -25,6 +25,7 @@ from hmrnn.kinds.strokes.figures import writing
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.evaluate import find
 from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.predictor import shown_sizes
@@ -32,7 +33,6 @@ from hmrnn.plots.curves import curves
 from hmrnn.plots.lengths import timescales
 from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
-from hmrnn.reading.evaluate import find
 from hmrnn.reading.segment import segment_many
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import ERRORS

@@ -96,7 +96,7 @@ class Batches(ABC):
         rows, counted = np.full(B, -1), np.zeros(B, np.int64)
         rows[: len(chosen)], counted[: len(chosen)] = chosen, self.plan.lengths[chosen]
         T, pairs = padded_length(int(counted.max())), [self.pair(k) for k in chosen]
-        inputs, targets = np.zeros((2, T, B, *pairs[0][0].shape[1:]), pairs[0][0].dtype)
+        inputs, targets = (np.zeros((T, B, *part.shape[1:]), part.dtype) for part in pairs[0])
         for b, (read, following) in enumerate(pairs):
             inputs[: len(read), b], targets[: len(read), b] = read, following
         conditions = None

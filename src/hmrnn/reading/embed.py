@@ -9,6 +9,7 @@ import torch
 
 from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import read
+from hmrnn.reading.segment import ends_of_levels
 
 CHUNK = 512
 """Steps per pass, which bounds the memory; the result does not depend on it."""
@@ -47,6 +48,6 @@ def embed(model: Predictor, sequence: np.ndarray, counts: np.ndarray, *, prime: 
     at = prime + (counts.cumsum() - 1).clip(0)
     layers = [torch.cat(parts).numpy()[at] for parts in zip(*hidden)]
     boundaries = torch.cat(fired).numpy()[at] & (counts > 0)[:, None]
-    ends = tuple([*(np.flatnonzero(level[:-1]) + 1).tolist(), len(counts)] for level in boundaries.T)
+    ends = tuple([*level, len(counts)] for level in ends_of_levels(boundaries[:-1]))
     segments = tuple(above[np.array(e) - 1] for above, e in zip(layers[1:], ends))
     return Embedding(np.concatenate(layers, axis=1), segments, ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -12,13 +12,41 @@ from torch import Tensor
 
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
-from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import DIVERGED, read
 
-By: TypeAlias = Literal["detectors", "head"]
-"""What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
+
+class Ends(Protocol):
+    """Finds the ends of the segments of level 1 of a sequence (T, ...) in the place of the lowest detector."""
+
+    def add(self, hidden: Sequence[Tensor], at: np.ndarray, counted: np.ndarray) -> None:
+        """Take h of all layers (n, 1, H_l) after the steps ``at`` (n, 1), of those that are ``counted`` (n, 1)."""
+        ...
+
+    def words(self) -> np.ndarray:
+        """(T,) bool: whether a segment ends after each step."""
+        ...
+
+    def chances(self) -> np.ndarray:
+        """(T,): the probability that one ends there."""
+        ...
+
+
+def move_back(of_levels: np.ndarray, ahead: float | None = None) -> None:
+    """Move what a late lowest detector gave (T, levels) back by one step; ``ahead`` is the next value, if known."""
+    of_levels[:-1, 0] = of_levels[1:, 0].copy()
+    if ahead is not None:
+        of_levels[-1, 0] = ahead
+
+
+def ends_of_levels(boundaries: np.ndarray, first: int = 0, late: int = 0) -> list[list[int]]:
+    """Where segments of each level end by boundaries (T, levels): the number of steps before each cut.
+
+    ``first`` are the steps before these. The lowest detector fires ``late`` steps after the end of a segment.
+    """
+    ends = [np.flatnonzero(level) + first + 1 for level in boundaries.T]
+    return [(level - late * (l == 0)).tolist() for l, level in enumerate(ends)]
 
 
 def segment_many(
@@ -29,7 +57,7 @@ def segment_many(
     batch: int = 32,
     chunk: int = 512,
     prime: Sequence[int] | np.ndarray = (),
-    by: By = "detectors",
+    ends: Callable[[np.ndarray], Ends] | None = None,
     late: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Segmentation]:
@@ -40,17 +68,17 @@ def segment_many(
     bounds the memory and changes no result. ``progress`` is called with the steps done and their total. The bits of
     points are -log2 of densities in normalised coordinates, and may be negative.
 
-    ``prime`` are symbols that are read before every sequence, and are not part of the result. ``by`` "head" takes the
-    segments of level 1 from the segmental head: the most probable ones, and the probability of each end. ``late`` is
-    the number of symbols (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved
-    back by as many. By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one
+    ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
+    each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
+    of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
+    By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one
     each.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
             f"a network without detectors finds no segments; got model.rnn {model.config.rnn}, train hm-lstm instead"
         )
-    if not model.rnn.num_boundaries and by == "head":
+    if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")
     if batch < 1 or chunk < 1:
         raise InputError(f"batch and chunk must be at least 1; got {batch} and {chunk}")
@@ -64,7 +92,7 @@ def segment_many(
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
         following = steps.roll(-1, dims=0)  # nothing follows the last
-        heads = [HeadScores(_language(model), each.cpu().numpy(), first) for each in group] if by == "head" else []
+        finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
         left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
         told = model.told.chosen(places)._replace(clock=left)
@@ -78,10 +106,10 @@ def segment_many(
             parts.append([a.cpu() for a in part])
             if not bool(nats.isfinite().all()):
                 raise InputError(DIVERGED)
-            for b, head in enumerate(heads):
+            for b, finder in enumerate(finders):
                 at = np.arange((k - 1) * chunk, (k - 1) * chunk + len(nats))[:, None]
                 mine = [cast(Tensor, h)[:, b : b + 1] for h in out.hidden]
-                head.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
+                finder.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
             if progress is not None:
                 progress(done + sum(max(0, min(k * chunk, len(sequence)) - first) for sequence in group), total)
         done += sum(len(sequence) - first for sequence in group)
@@ -91,19 +119,14 @@ def segment_many(
             T = len(inputs[place])
             bits = np.concatenate([np.full(1, np.nan, np.float32), whole[4][: T - 1, b] / math.log(2)])[first:]
             boundaries, probabilities, operations, norms, _, products = (a[first:T, b].copy() for a in whole)
-            if heads:
-                boundaries[:, 0], probabilities[:, 0] = heads[b].words()[first:], heads[b].chances()[first:]
+            if finders:
+                boundaries[:, 0], probabilities[:, 0] = finders[b].words()[first:], finders[b].chances()[first:]
             elif late:
-                boundaries[:-1, 0], probabilities[:-1, 0] = boundaries[1:, 0], probabilities[1:, 0].copy()
+                move_back(boundaries)
+                move_back(probabilities)
             shown = tuple(symbols[place])
             found[place] = Segmentation(shown, boundaries, probabilities, operations, norms, bits, products)
     return [found[place] for place in range(len(inputs))]
-
-
-def _language(model: Any) -> Any:
-    if not hasattr(model, "segments"):
-        raise InputError("a segmental head is for models of text; use the detectors of this one")
-    return model
 
 
 def _by_length(sequences: Sequence[Tensor], batch: int) -> Iterator[list[int]]:

@@ -12,7 +12,7 @@ from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
-from hmrnn.reading.evaluate import to_tensors, unpack
+from hmrnn.reading.score import to_tensors, unpack
 from hmrnn.training.sampling import with_own_inputs
 from hmrnn.training.task import Loss, boundaries, chances, hidden_before, own_share
 

@@ -37,6 +37,7 @@ from hmrnn.ops import State, states
 from hmrnn.reading.read import Read, Reader, Step
 from hmrnn.reading.read import read as read_chunks
 from hmrnn.reading.sample import seeded
+from hmrnn.reading.segment import move_back
 from hmrnn.web.bodies import End, Part
 from hmrnn.web.work import Slices
 
@@ -267,13 +268,6 @@ def _ahead(model: TextModel, state: State, after: np.ndarray, told: Told) -> tup
         return None, None
     [ahead] = read_chunks(model.network, [model.network.as_input(after)[:, None]], state, told=told)
     return float(ahead.boundaries[0, 0, 0]), float(ahead.output.probabilities[0, 0, 0])
-
-
-def move_back(of_levels: np.ndarray, ahead: float | None) -> None:
-    """Move what the lowest detector gave (T, levels) back by one symbol; ``ahead`` is the next value, if known."""
-    of_levels[:-1, 0] = of_levels[1:, 0].copy()
-    if ahead is not None:
-        of_levels[-1, 0] = ahead
 
 
 def found_in(model: TextModel | StrokeModel, symbols: Sequence[str], made: Read, bits: ArrayLike) -> Segmentation:

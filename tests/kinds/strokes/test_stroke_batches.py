@@ -46,6 +46,15 @@ def test_every_line_once_with_exactly_its_points(seed: int | None) -> None:
     assert sorted(seen) == list(range(103))
 
 
+def test_halts_mark_the_last_point_of_each_line() -> None:
+    plain, halting = (StrokeBatches(LINES, SCALE, 8, halt=halt).batch(0, 12) for halt in (False, True))
+    np.testing.assert_array_equal(halting.targets[..., :3], plain.targets)
+    assert halting.inputs.shape[-1] == 3
+    assert halting.targets.dtype == np.float32
+    for b, n in enumerate(plain.counted.tolist()):
+        assert np.flatnonzero(halting.targets[:, b, 3]).tolist() == ([n - 1] if n else [])
+
+
 def test_fixed_by_seed_and_epoch() -> None:
     first = rows(StrokeBatches(LINES, SCALE, 8, seed=1), 0)
     one = StrokeBatches(LINES, SCALE, 8, seed=1)

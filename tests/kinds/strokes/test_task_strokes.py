@@ -15,12 +15,12 @@ from hmrnn import checkpoint
 from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_task
+from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.mixture import StrokeMixture
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.task import StrokeTask
 from hmrnn.nn.output import Operation
-from hmrnn.reading.evaluate import evaluate_strokes
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer

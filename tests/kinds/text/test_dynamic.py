@@ -18,8 +18,8 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
 from hmrnn.kinds.registry import make_model
 from hmrnn.kinds.text.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
+from hmrnn.kinds.text.evaluate import Piece, evaluate
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.reading.evaluate import Piece, evaluate
 
 SYMBOLS = tiny.corpus(train=101).train
 FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)

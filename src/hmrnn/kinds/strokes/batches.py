@@ -10,7 +10,10 @@ from hmrnn.reading.batches import Batches
 
 
 class StrokeBatches(Batches):
-    """Batches of normalised lines (T, B, 3) float32; each point but the first is predicted."""
+    """Batches of normalised lines (T, B, 3) float32; each point but the first is predicted.
+
+    With ``halt`` the targets have a fourth number, 1 for the last point of a line.
+    """
 
     def __init__(
         self,
@@ -20,14 +23,18 @@ class StrokeBatches(Batches):
         *,
         seed: int | None = None,
         conditions: np.ndarray | None = None,
+        halt: bool = False,
     ) -> None:
         super().__init__(strokes.lengths - 1, batch_size, seed, conditions)
         if len(strokes) == 0 or strokes.lengths.min() < FEWEST:
             short = [name for name, length in zip(strokes.names, strokes.lengths) if length < FEWEST]
             got = f"line {short[0]} has fewer; leave it out" if short else "there is no line"
             raise InputError(f"batches need lines of at least {FEWEST} points, one to read and one to predict; {got}")
-        self.strokes, self.scale = strokes, scale
+        self.strokes, self.scale, self.halt = strokes, scale, halt
 
     def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         steps = self.scale.encode(self.strokes[index])
-        return steps[:-1], steps[1:]
+        inputs, targets = steps[:-1], steps[1:]
+        if self.halt:
+            targets = np.concatenate([targets, np.arange(len(inputs), 0, -1)[:, None] == 1], axis=1, dtype=steps.dtype)
+        return inputs, targets

@@ -12,12 +12,12 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import StrokeCorpus, load_strokes
+from hmrnn.kinds.strokes.evaluate import StrokeEvaluation, evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, Strokes
 from hmrnn.kinds.strokes.write import write
 from hmrnn.nn.predictor import telling
 from hmrnn.pretrained.model import Condition, Model, Progress
-from hmrnn.reading.evaluate import StrokeEvaluation, evaluate_strokes, finite
 from hmrnn.reading.sample import check_room
 from hmrnn.reading.segment import segment_many
 
@@ -111,7 +111,7 @@ class StrokeModel(Model):
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
         strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
         with telling(self.network, self.tell(condition, len(strokes))):
-            return finite(evaluate_strokes(self.network, strokes, self.scale))
+            return evaluate_strokes(self.network, strokes, self.scale).checked()
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""

@@ -9,10 +9,10 @@ import torch
 
 from hmrnn.config import Config
 from hmrnn.kinds.strokes.batches import StrokeBatches
+from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
 from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, counted
 from hmrnn.reading.conditions import encode
-from hmrnn.reading.evaluate import evaluate_strokes
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
 
@@ -27,7 +27,9 @@ class StrokeTask(PaddedTask):
         self.corpus, self.reads = data, data.scale
         model = self.make_model(config, data.scale, t.engine)
         conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
-        batches = StrokeBatches(data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions)
+        batches = StrokeBatches(
+            data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions, halt=config.model.halt
+        )
         super().__init__(config, model, batches, device, rank, world)
         given = "".join(f"\n{row}" for row in data.conditions)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())

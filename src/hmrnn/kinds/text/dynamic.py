@@ -17,8 +17,9 @@ from torch import Tensor
 
 from hmrnn.config.checks import LARGEST_NUMBER
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.evaluate import Evaluation, Piece, evaluation, read_text
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.reading.evaluate import Evaluation, Piece, Sums, evaluation, read_text
+from hmrnn.reading.score import Sums
 
 CLIP_NORM = 1.0
 """The largest norm of a segment's gradient: one odd passage must not spoil the weights for all others."""

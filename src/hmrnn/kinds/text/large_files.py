@@ -30,6 +30,7 @@ from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation
 from hmrnn.ops import states
 from hmrnn.reading.read import Read, read
+from hmrnn.reading.segment import ends_of_levels
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.utils.archives import count_progress
 from hmrnn.utils.signals import asked_to_stop
@@ -230,9 +231,8 @@ class Job:
         moved = (found.output.operations != Operation.COPY).cpu().numpy()
         products = multiply_adds(self.network, found.output, found.before).cpu().numpy()
         for b, (column, first, T) in enumerate(zip(columns, firsts, counts)):
-            ends = [(np.flatnonzero(level) + first + 1).tolist() for level in boundaries[:T, b].T]
-            if self.late:  # the first end of a chunk may lie in the one before
-                ends[0] = [e - self.late for e in ends[0] if e > self.late]
+            ends = ends_of_levels(boundaries[:T, b], first, self.late)  # the first may lie in the chunk before
+            ends = [[e for e in level if e > 0] for level in ends]
             if first + T == length:
                 ends = [[*(e for e in level if e < length), length] for level in ends]
             line = {

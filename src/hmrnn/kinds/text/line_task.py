@@ -11,10 +11,10 @@ from torch import Tensor
 
 from hmrnn.config import Config
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.evaluate import evaluate_lines
 from hmrnn.kinds.text.lines import LineBatches, end_symbol, split_lines
 from hmrnn.kinds.text.task import TextTask
 from hmrnn.nn.distributions import Categorical
-from hmrnn.reading.evaluate import evaluate_lines
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
 

@@ -6,7 +6,8 @@ import codecs
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -15,23 +16,26 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import Config
 from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
+from hmrnn.kinds.text.evaluate import Evaluation, evaluate
 from hmrnn.kinds.text.lines import end_symbol
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.reading import Reading, Unknown, read_as
 from hmrnn.kinds.text.sample import check_length, continue_all, stream
 from hmrnn.kinds.text.spaces import is_space
+from hmrnn.kinds.text.words.ends import HeadScores
 from hmrnn.nn.predictor import telling
 from hmrnn.pretrained.model import Condition, Model, Progress, one_each
 from hmrnn.reading.embed import Embedding, embed
-from hmrnn.reading.evaluate import Evaluation, evaluate, finite
 from hmrnn.reading.sample import check_room
-from hmrnn.reading.segment import By, segment_many
+from hmrnn.reading.segment import segment_many
 from hmrnn.reading.vocabulary import Vocabulary, code_points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+By: TypeAlias = Literal["detectors", "head"]
+"""What ends the segments of level 1: the lowest detector, or the segmental head, which also sees what follows."""
 PRIME = " .\n"
 """What is read before a text: the end of a paragraph."""
 
@@ -117,9 +121,10 @@ class TextModel(Model):
         shown = [self.vocabulary.pieces(sequence) for sequence in indices]
         prime = self.prime if primed else ()
         by = by or ("detectors" if self.network.segments is None else "head")
+        ends = partial(HeadScores, self.network, read=len(prime)) if by == "head" else None
         with telling(self.network, self.tell(condition, len(readings))):
             found = segment_many(
-                self.network, indices, shown, batch=batch, prime=prime, by=by, late=self.late, progress=progress
+                self.network, indices, shown, batch=batch, prime=prime, ends=ends, late=self.late, progress=progress
             )
         return [each.regroup(reading.symbols, reading.counts) for each, reading in zip(found, readings)]
 
@@ -238,7 +243,7 @@ class TextModel(Model):
         """Bits per symbol of ``text``, each predicted from all before it, with rates, updates and multiply-adds."""
         symbols = self._primed(self._read(text, "score", unknown).indices, primed)
         with telling(self.network, self.tell(condition, steps=len(symbols))):
-            return finite(evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress))
+            return evaluate(self.network, symbols, prime=len(self.prime) if primed else 0, progress=progress).checked()
 
     def score_lines(
         self, lines: Iterable[str], *, unknown: Unknown = "replace", primed: bool = True, condition: Condition = None
@@ -267,7 +272,7 @@ class TextModel(Model):
             symbols = self._primed(symbols, primed)
             given = condition if each is None else each[number - 1]
             with telling(self.network, self.tell(given, steps=len(symbols))):
-                found = finite(evaluate(self.network, symbols, prime=prime))
+                found = evaluate(self.network, symbols, prime=prime).checked()
             yield found
 
     def embed(

@@ -18,6 +18,7 @@ from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
@@ -25,7 +26,6 @@ from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
 from hmrnn.ops import State
-from hmrnn.reading.evaluate import evaluate
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.sampling import with_own_inputs
 from hmrnn.training.task import Loss, Validation, boundaries, chances, hidden_before, own_share

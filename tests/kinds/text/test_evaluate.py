@@ -16,12 +16,13 @@ import tiny
 import tiny_strokes
 from hmrnn.config import DataConfig, DetectorConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.files import save_strokes
+from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate
 from hmrnn.kinds.text.large_files import Job
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation
-from hmrnn.reading.evaluate import Evaluation, cut, evaluate, evaluate_strokes
 
 SYMBOLS = tiny.corpus(train=300).train
 

@@ -1,0 +1,64 @@
+"""How well a model predicts handwriting: log-likelihood per sequence, boundary rates, and the updates saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from hmrnn.kinds.strokes.batches import StrokeBatches
+from hmrnn.kinds.strokes.network import HandwritingModel
+from hmrnn.kinds.strokes.strokes import Scale, Strokes
+from hmrnn.reading.conditions import encode
+from hmrnn.reading.score import Score, read_all
+
+
+@dataclasses.dataclass(frozen=True)
+class StrokeEvaluation(Score):
+    """The result of a model on sequences of points."""
+
+    sequences: int
+    points: int
+    """Points predicted: all but the first of each sequence."""
+    log_likelihood: float
+    """Nats per sequence, in normalised coordinates; higher is better. The paper's measure for handwriting."""
+    rates: tuple[float, ...]
+    """How often each detector fired, per point."""
+    updates: tuple[float, ...]
+    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
+    multiply_adds: float
+    """Multiply-adds per point, with the output module."""
+
+    @property
+    def per_point(self) -> float:
+        """Nats per predicted point."""
+        return self.log_likelihood * self.sequences / self.points
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.log_likelihood)
+
+
+def evaluate_strokes(
+    model: HandwritingModel,
+    strokes: Strokes,
+    scale: Scale,
+    *,
+    batch_size: int = 32,
+    share: tuple[int, int] = (0, 1),
+    **how: Any,
+) -> StrokeEvaluation:
+    """Read every sequence from its start and predict each point from those before it.
+
+    A model that predicts halts is measured with them. Conditions are those of the strokes; without them, those that
+    :func:`hmrnn.nn.predictor.telling` says. ``share`` = (rank, world) lets each process of a group take every world-th
+    batch; the sums are then added up. ``how`` may hold ``precision`` and ``progress``.
+    """
+    conditions = None
+    if model.config.conditioned and strokes.conditions is not None:
+        conditions = encode(strokes.conditions, model.config)
+    elif model.config.conditioned and model.told.condition is not None:
+        conditions = model.told.condition.expand(len(strokes), *model.told.condition.shape[1:]).cpu().numpy()
+    batches = StrokeBatches(strokes, scale, batch_size, conditions=conditions, halt=model.config.halt)
+    points, nats, work = read_all(model, batches, share, **how).result(share[1])
+    return StrokeEvaluation(len(strokes), points, -nats / len(strokes), *work)

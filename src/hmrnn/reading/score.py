@@ -1,0 +1,121 @@
+"""How well a model predicts sequences: totals over chunks and padded batches, and the base of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from hmrnn.config import ModelConfig
+from hmrnn.errors import InputError
+from hmrnn.nn.context import Told
+from hmrnn.nn.cost import multiply_adds
+from hmrnn.nn.output import changes
+from hmrnn.nn.predictor import Predictor
+from hmrnn.reading.batches import Batch, Batches
+from hmrnn.reading.read import DIVERGED, Read, read
+
+Progress = Callable[[int, int], None]
+
+
+class Score:
+    """The base of the results of a model."""
+
+    updates: tuple[float, ...]
+    """Share of the steps at which each layer did not COPY; 1 with soft boundaries, which skip nothing."""
+
+    @property
+    def saved(self) -> float:
+        """Share of a dense RNN's updates that were not made (the paper's 335 instead of 810 is 0.59)."""
+        return 1 - sum(self.updates) / len(self.updates)
+
+    @property
+    def finite(self) -> bool:
+        """Whether the model predicts finite probabilities."""
+        raise NotImplementedError
+
+    def checked(self) -> Self:
+        """This; InputError unless it is finite."""
+        if not self.finite:
+            raise InputError(DIVERGED)
+        return self
+
+
+class Sums:
+    """Totals on the device in double precision: steps, nats, multiply-adds, boundaries per detector, layer updates."""
+
+    def __init__(self, model: Predictor) -> None:
+        self.model = model
+        count = 3 + model.rnn.num_boundaries + model.rnn.num_layers
+        with torch.inference_mode(False):  # so that it can be added to in any mode
+            self.values = torch.zeros(count, dtype=torch.float64, device=next(model.parameters()).device)
+
+    def add(self, found: Read, nats: Tensor, counted: Tensor) -> None:
+        """Add the steps of a chunk that are ``counted`` (T, B); ``nats`` (T, B) is their surprise."""
+        weight = counted[..., None].double()  # (T, B, 1)
+        self.values += torch.cat([
+            counted.sum()[None].double(),
+            torch.where(counted, nats, 0.0).double().sum()[None],
+            (multiply_adds(self.model, found.output, found.before).double() * counted).sum()[None],
+            (found.output.boundaries.double() * weight).sum((0, 1)),
+            (changes(found.output, self.model.rnn) * weight).sum((0, 1)),
+        ])  # fmt: skip
+
+    def result(self, world: int = 1) -> tuple[int, float, tuple[tuple[float, ...], tuple[float, ...], float]]:
+        """Steps and nats, then rates, updates and multiply-adds per step; summed over ``world`` processes."""
+        if world > 1:
+            torch.distributed.all_reduce(self.values)
+        count, nats, products, *rest = self.values.tolist()
+        shares = tuple(value / count for value in rest)
+        detectors = self.model.rnn.num_boundaries
+        return int(count), nats, (shares[:detectors], shares[detectors:], products / count)
+
+
+def to_tensors(batch: Batch, device: torch.device, columns: slice = slice(None)) -> tuple[Tensor, ...]:
+    """Inputs and targets (T, B, ...), counted steps (B,) and, if there are conditions, these: (B,) or (1, B, numbers).
+
+    Of some rows; copied to a GPU without waiting for it.
+    """
+    arrays = [batch.inputs[:, columns], batch.targets[:, columns], batch.counted[columns]]
+    if batch.conditions is not None:
+        chosen = batch.conditions[columns]
+        arrays.append(chosen if chosen.ndim == 1 else chosen[None])
+    tensors = [torch.tensor(a) for a in arrays]
+    if device.type == "cuda":
+        tensors = [a.pin_memory().to(device, non_blocking=True) for a in tensors]
+    return tuple(tensors)
+
+
+def unpack(batch: tuple[Tensor, ...], config: ModelConfig) -> tuple[Tensor, Tensor, Tensor, Told]:
+    """Inputs, targets, what is counted (T, B), and what the model is told."""
+    inputs, targets, counted, *rest = batch
+    steps = torch.arange(len(inputs), device=inputs.device)[:, None]  # (T, 1)
+    condition = rest[0] if rest else None
+    condition = condition[0] if condition is not None and condition.dim() == 3 else condition
+    return inputs, targets, steps < counted, Told(condition, counted if config.time == "left" else None)
+
+
+def read_all(
+    model: Predictor,
+    batches: Batches,
+    share: tuple[int, int],
+    *,
+    precision: str = "float32",
+    progress: Progress | None = None,
+) -> Sums:
+    """The totals over every world-th of the batches, ``share`` = (rank, world); each sequence is read from its start.
+
+    ``precision`` is that of :func:`hmrnn.reading.read.read`; ``progress`` is called with the batches read, and all.
+    """
+    total = Sums(model)
+    mine = range(share[0], len(batches), share[1])
+    for done, index in enumerate(mine, start=1):
+        batch = to_tensors(batches.batch(0, index), total.values.device)
+        inputs, targets, counted, told = unpack(batch, model.config)
+        for found in read(model, [inputs], precision=precision, told=told if model.context is not None else None):
+            total.add(found, -found.prediction.log_prob(targets), counted)
+        if progress is not None:
+            progress(done, len(mine))
+    return total
