@@ -37,7 +37,7 @@ from hmrnn.cli.display import print_table
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.ops import State, reference
-from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.load import load
 
 ENGINES = {
     "cpu": {"float32": "native", "bf16": "reference"},
@@ -111,7 +111,7 @@ class Flips:
 
 def problems(args: argparse.Namespace) -> Iterator[Problem]:
     """All draws, those of one kind of weights in a row."""
-    models = [load_text(directory, device=args.device) for directory in args.model]
+    models = [load(directory, device=args.device) for directory in args.model]
     for norm in (False, True):
         for draw in range(args.draws):
             torch.manual_seed(draw)

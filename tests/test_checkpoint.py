@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     wrote = model(2.0, step=7)
     checkpoint.write(tmp_path / "a" / "b", wrote)
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == [
-        "config.json", "manifest.json", "model.safetensors", "training.json", "training.safetensors", "vocabulary.json",
+        "config.json", "input.json", "manifest.json", "model.safetensors", "training.json", "training.safetensors",
     ]  # fmt: skip
     read = checkpoint.read(tmp_path / "a" / "b", training=True)
     assert (read.config, read.reads, read.progress) == (wrote.config, wrote.reads, {"step": 7})
@@ -228,7 +228,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (lambda d: os.truncate(d / "model.safetensors", 100), "model.safetensors is damaged"),
     "one bit": (lambda d: flip(d / "model.safetensors"), "model.safetensors is damaged"),
     "config edited": (lambda d: flip(d / "config.json"), "config.json is damaged"),
-    "file missing": (lambda d: (d / "vocabulary.json").unlink(), "vocabulary.json cannot be read"),
+    "file missing": (lambda d: (d / "input.json").unlink(), "input.json cannot be read"),
     "no manifest": (lambda d: (d / "manifest.json").unlink(), "manifest.json cannot be read"),
     "manifest truncated": (lambda d: os.truncate(d / "manifest.json", 30), "manifest.json is damaged"),
     "other version": (lambda d: edit_manifest(d, lambda m: m.update(format=9)), "format 9, this hmrnn reads format 1"),
@@ -256,11 +256,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "slope must be positive and finite; got -3.0",
     ),
     "larger vocabulary": (
-        lambda d: rewrite(d, "vocabulary.json", other_vocabulary("abcdefghijklm")),
+        lambda d: rewrite(d, "input.json", other_vocabulary("abcdefghijklm")),
         "do not fit its config or vocabulary",
     ),
-    "JSON without end": (lambda d: rewrite(d, "vocabulary.json", b'{"a":' * 5000), "vocabulary.json is damaged"),
-    "no vocabulary": (lambda d: rewrite(d, "vocabulary.json", b"{}"), "a vocabulary has exactly the fields"),
+    "JSON without end": (lambda d: rewrite(d, "input.json", b'{"a":' * 5000), "input.json is damaged"),
+    "no vocabulary": (lambda d: rewrite(d, "input.json", b"{}"), "a vocabulary has exactly the fields"),
     "config of another kind": (
         lambda d: rewrite(d, "config.json", b'{"model": {"num_layers": "three"}}'),
         r"config.json is damaged, or of another version of hmrnn: .*\$.model.num_layers",
@@ -354,7 +354,7 @@ def test_a_message_is_one_line() -> None:
     [
         ({"training.safetensors"}, "training.safetensors"),
         ({"training.json"}, "training.json"),
-        ({"vocabulary.json"}, "vocabulary.json"),
+        ({"input.json"}, "input.json"),
         ({"model.safetensors", "config.json"}, "model.safetensors, config.json"),
     ],
 )

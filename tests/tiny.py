@@ -24,7 +24,7 @@ from hmrnn.config import Config, DataConfig, ModelConfig, TrainConfig
 from hmrnn.config.json import from_json
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
@@ -151,7 +151,7 @@ def hmrnn(*arguments: object) -> int:
 def saved_model(directory: Path) -> TextModel:
     """An untrained model that knows " abcdefgh", written to ``directory`` and loaded from there."""
     checkpoint.write(directory, trainer(config()).snapshot(training=False))
-    return load_text(directory)
+    return load(directory)
 
 
 def environment(cache: Path) -> dict[str, str]:

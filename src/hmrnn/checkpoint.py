@@ -2,9 +2,7 @@
 
     model.safetensors      the weights
     config.json            the Config
-    vocabulary.json        the symbols                                  (of a model of text)
-    scale.json             mean and deviation of the steps              (of a model of handwriting)
-    labels.json            input symbols or scales, and the answers     (of a model of labelled sequences, or of series)
+    input.json             what turns data into input: a vocabulary, a scale
     training.safetensors   optimizer, carried state, random states      (of a run that can be resumed)
     training.json          progress of the run                          (of a run that can be resumed)
     manifest.json          format version, size and SHA-256 of each of the above
@@ -20,74 +18,35 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from hmrnn import kind
 from hmrnn.config import Config
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.labelling import Labelling
-from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.kind import InputSpec
 from hmrnn.utils.files import content
 
 FORMAT = 1
 NAME = re.compile(r"(best|last)-(\d{8,})|\.(best|last)-(\d{8,})\.(old|new)")
 """Names of checkpoints of a run. .NAME.new is being written; .NAME.old was renamed while NAME was being replaced."""
-REQUIRED = ("model.safetensors", "config.json")
+REQUIRED = ("model.safetensors", "config.json", "input.json")
 TRAINING = ("training.safetensors", "training.json")
-FILES = (*REQUIRED, "vocabulary.json", "scale.json", "labels.json", *TRAINING)
+FILES = (*REQUIRED, *TRAINING)
 LARGEST_MANIFEST = 1 << 16
-
-
-class Reads(Protocol):
-    """What a model reads: the vocabulary of a text, or the scale of strokes. It turns data into the model's input."""
-
-    @property
-    def modality(self) -> Literal["text", "strokes", "labels", "tags", "pairs", "numbers", "series"]: ...
-    @property
-    def unit(self) -> str:
-        """What is read at one time step: "character", "byte" or "point"."""
-        ...
-
-    def encode(self, data: Any) -> np.ndarray:
-        """Data as a model takes them: indices (T,) of the symbols of a text, or scaled steps (T, 3) of strokes."""
-        ...
-
-    def decode(self, encoded: Any) -> Any:
-        """The inverse of ``encode``."""
-        ...
-
-    def pieces(self, encoded: Any) -> list[str]:
-        """One string per time step, for display."""
-        ...
-
-    def describe(self) -> str: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-_STORED: dict[str, tuple[str, type[Vocabulary | Scale | Labelling]]] = {
-    "text": ("vocabulary.json", Vocabulary),
-    "strokes": ("scale.json", Scale),
-    "labels": ("labels.json", Labelling),
-    "tags": ("labels.json", Labelling),
-    "pairs": ("labels.json", Labelling),
-    "numbers": ("labels.json", Labelling),
-    "series": ("labels.json", Labelling),
-}
 
 
 class Checkpoint(NamedTuple):
     """The content of a checkpoint; ``progress`` and ``training`` are None if training cannot be resumed from it."""
 
     config: Config
-    reads: Reads
+    reads: InputSpec
     weights: dict[str, Tensor]
     progress: dict[str, Any] | None = None
     training: dict[str, Tensor] | None = None
@@ -108,7 +67,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
     files = {
         "model.safetensors": save_tensors(_plain(checkpoint.weights)),
         "config.json": to_json(checkpoint.config),
-        _STORED[checkpoint.reads.modality][0]: to_json(checkpoint.reads.to_dict()),
+        "input.json": to_json(checkpoint.reads.to_dict()),
     }
     if checkpoint.training is not None:
         files["training.safetensors"] = save_tensors(_plain(checkpoint.training))
@@ -146,8 +105,7 @@ def read(directory: Path, *, training: bool = False) -> Checkpoint:
     except InputError as error:
         raise InputError(f"{error}{_another(directory, training)}") from error
     config = from_json(files["config.json"], Config, f"{directory}/config.json")
-    name, kind = _STORED[next((of for of, (stored, _) in _STORED.items() if stored in files), "text")]
-    reads = kind.from_dict(from_json(files[name], dict, f"{directory}/{name}"))
+    reads = kind.of(config).spec(from_json(files["input.json"], dict, f"{directory}/input.json"))
     weights = _tensors(files["model.safetensors"], directory / "model.safetensors")
     if not training:
         return Checkpoint(config, reads, weights)
@@ -233,16 +191,13 @@ def _verified_files(directory: Path) -> dict[str, bytes]:
             f"{directory} is a checkpoint of format {manifest.format}, this hmrnn reads format {FORMAT}; "
             "use the version of hmrnn that wrote it, or train again"
         )
-    reads = {name for name, _ in _STORED.values()} & manifest.files.keys()
     state = set(TRAINING) & manifest.files.keys()
-    needed = (*REQUIRED, *([] if reads else ["vocabulary.json"]), *(TRAINING if state else []))
+    needed = (*REQUIRED, *(TRAINING if state else []))
     missing = [name for name in needed if name not in manifest.files]
     if missing:
         raise InputError(
             f"{directory}/manifest.json does not list {', '.join(missing)}; the checkpoint is not complete"
         )
-    if len(reads) > 1:
-        raise InputError(f"{directory}/manifest.json lists {' and '.join(sorted(reads))}; a checkpoint has one of them")
     if listed != to_json(manifest):  # the manifest has no checksum: compare it with its own encoding
         raise InputError(f"{directory}/manifest.json is damaged: it is not in the form that hmrnn writes")
     files = {}

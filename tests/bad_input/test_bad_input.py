@@ -206,7 +206,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda best: shutil.rmtree(best), ""),
     "truncated": (lambda best: os.truncate(best / "model.safetensors", 99), "model.safetensors is damaged: its size"),
     "version": (edit("manifest.json", '"format": 1', '"format": 2'), "format 2, this hmrnn reads format 1"),
-    "vocabulary": (edit("vocabulary.json", '"h"', '"z"'), "vocabulary.json is damaged"),
+    "vocabulary": (edit("input.json", '"h"', '"z"'), "input.json is damaged"),
 }
 
 

@@ -118,7 +118,7 @@ def test_what_cannot_be_scored(
             "line 2: the text holds 1 symbol that training",
         ),
         (("-m", "model", "abc", "--file", __file__), "give a text or --file, not both"),
-        (("-m", "hand", "abc"), "hand is a model of strokes, and a model of text is needed"),
+        (("-m", "hand", "abc"), "hand is no model of text"),
     ):
         assert tiny.hmrnn("score", *arguments) == 2
         err = capsys.readouterr().err

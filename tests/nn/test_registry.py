@@ -16,7 +16,7 @@ import literal
 import tiny
 from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_model
+from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
@@ -124,7 +124,7 @@ def test_train_save_load_score_write(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reading_symbol_by_symbol_expects_what_a_pass_does(kind: str) -> None:
-    model = make_model(config(kind), tiny.VOCABULARY).double().train()
+    model = kind_of(config(kind)).network(config(kind), tiny.VOCABULARY).double().train()
     symbols = torch.randint(9, (20,))
     with torch.no_grad():
         expected = model.eval()(symbols[:, None])[0][-1, 0]

@@ -47,7 +47,7 @@ def folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_half_precision(run: Path, tmp_path: Path) -> None:
     out = export(run, tmp_path / "new" / "half", half=True)
     assert {path.name for path in out.iterdir()} == {
-        "model.safetensors", "config.json", "vocabulary.json", "manifest.json", "README.md",
+        "model.safetensors", "config.json", "input.json", "manifest.json", "README.md",
     }  # fmt: skip
     whole, small = (checkpoint.read(checkpoint.find(path)) for path in (run, out))
     assert whole.weights.keys() == small.weights.keys()

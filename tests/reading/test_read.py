@@ -13,7 +13,7 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_model
+from hmrnn.kind import of as kind_of
 from hmrnn.nn.predictor import Predictor
 from hmrnn.reading.read import Reader, read
 
@@ -24,11 +24,13 @@ def made(kind: str, **changes: object) -> tuple[Predictor, torch.Tensor]:
     """A model in float64 and an input (T, B, ...)."""
     torch.manual_seed(3)
     if kind == "strokes":
-        model = make_model(tiny_strokes.config(**changes), tiny_strokes.corpus().scale)
+        config = tiny_strokes.config(**changes)
+        model = kind_of(config).network(config, tiny_strokes.corpus().scale)
         points = torch.randn(T, B, 3, dtype=torch.float64)
         points[..., 2] = (points[..., 2] > 1).double()
         return model.double(), points
-    model = make_model(tiny.config(**changes), tiny.VOCABULARY)
+    config = tiny.config(**changes)
+    model = kind_of(config).network(config, tiny.VOCABULARY)
     with torch.no_grad():
         model.embedding.weight *= 3
     return model.double(), torch.randint(9, (T, B))

@@ -15,6 +15,7 @@ from hmrnn.cli import train as commands
 from hmrnn.cli.settings import train_arguments
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.text.kind import Text
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import distance
@@ -145,7 +146,7 @@ def test_training_says_once_that_a_detector_is_dead(
     """At the end of the second epoch, wherever validations are."""
     config = tiny.config(bias=(3.0, -3.0), epochs=3, learning_rate=1e-5, validate_every=validate_every)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
+        patch.setattr(Text, "load", lambda kind, config, progress: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path), report=False, again="") == 0
     lines = read_metrics(tmp_path / "metrics.jsonl")
     found = [line for line in lines if line["event"] == "detector"]

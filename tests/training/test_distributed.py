@@ -19,6 +19,7 @@ from hmrnn.cli import train as commands
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.kinds.text.kind import Text
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
@@ -112,7 +113,7 @@ def test_the_network_goes_before_the_process_group(tmp_path: Path, monkeypatch: 
         ("destroy_process_group", destroy),
     ):
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
+    monkeypatch.setattr(Text, "load", lambda kind, config, progress: tiny.corpus())
     gc.disable()
     try:
         assert commands.run_to_end(tiny.config(epochs=1), RunDirectory(tmp_path / "run"), report=False, again="") == 0

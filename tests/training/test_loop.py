@@ -17,8 +17,9 @@ import hmrnn
 import tiny
 from hmrnn import checkpoint
 from hmrnn.errors import InputError
+from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.network import LanguageModel
-from hmrnn.kinds.text.task import Streams, TextTask
+from hmrnn.kinds.text.task import Streams
 from hmrnn.training.loop import train
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
@@ -49,11 +50,11 @@ def test_a_shift_moves_every_cut_and_the_beginning_follows_the_end() -> None:
 
 
 def test_every_epoch_is_shifted_by_its_own_draw() -> None:
-    task = TextTask(tiny.config(shift=True), tiny.corpus(), CPU)
+    task = kind_of(tiny.config(shift=True)).task(tiny.config(shift=True), tiny.corpus(), CPU)
     first, again, other = (task.batch(epoch, 2)[0] for epoch in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    still = TextTask(tiny.config(), tiny.corpus(), CPU)
+    still = kind_of(tiny.config()).task(tiny.config(), tiny.corpus(), CPU)
     assert torch.equal(still.batch(0, 2)[0], still.batch(1, 2)[0])
 
 

@@ -23,7 +23,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(folder / "small", CHARACTERS, 1)
     save(folder / "other", CHARACTERS, 2)
     save(folder / "raw", BYTES, 3)
-    save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 4)
+    save(folder / "pen", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes")
     return folder
 
 

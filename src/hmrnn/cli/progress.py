@@ -14,14 +14,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hmrnn import kind
 from hmrnn.cli.display import EVERY, FIRST, duration
 from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.kind import Measure
 from hmrnn.nn.predictor import MANY, shown_sizes
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.task import ERRORS, Task
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.signals import discard_stdout
 
@@ -40,7 +41,8 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         discard_stdout()
         raise InputError(f"the output cannot be written ({error.strerror}), so training does not start") from error
     show = _printer(console)
-    task = trainer.task
+    (unit, per), wrong = trainer.measure, kind.of(trainer.config).error
+    symbol = trainer.task.reads.unit
     total = trainer.config.train.epochs * trainer.task.chunks
 
     def left(step: int) -> str:
@@ -69,16 +71,16 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                     due = monotonic() + EVERY
                     show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}")
             elif event["event"] == "train":
-                state = _state(event, task)
+                state = _state(event, trainer.measure, symbol)
                 progress.update(bar, state=state)
                 if not console.is_terminal:
                     due = monotonic() + EVERY
                     show(f"epoch {event['epoch']:.2f}  step {event['step']}{left(event['step'])}  {state}")
             elif event["event"] == "valid":
                 mark = "  (best so far)" if event["best"] else ""
-                wrong = f", {event['error']:.1%} {ERRORS.get(task.reads.modality, 'wrong')}" if "error" in event else ""
+                share = f", {event['error']:.1%} {wrong}" if "error" in event else ""
                 show(
-                    f"epoch {event['epoch']:.2f}  validation {event[task.unit]:.4f} {task.unit} per {task.per}{wrong}, "
+                    f"epoch {event['epoch']:.2f}  validation {event[unit]:.4f} {unit} per {per}{share}, "
                     f"boundary rates {_rates(event['rates'])}, learning rate {event['learning_rate']:g}{mark}"
                 )
             elif event["event"] == "detector" and told <= TOLD:
@@ -89,7 +91,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
         limits = "--train.epochs" if trainer.progress.epoch >= trainer.config.train.epochs else "--train.divisions"
         more = "" if event["step"] >= first else f"; to train further, raise {limits}"
         show(
-            f"{event['reason']}; best validation {best:.4f} {task.unit} per {task.per} at step "
+            f"{event['reason']}; best validation {best:.4f} {unit} per {per} at step "
             f"{trainer.progress.best_step}, in {run.path}{more}"
             + (f"; {trainer.progress.skipped} updates were not finite and skipped" if trainer.progress.skipped else ""),
             running=False,
@@ -134,11 +136,11 @@ def _headline(trainer: Trainer, run: RunDirectory) -> str:
     )
 
 
-def _state(event: dict[str, Any], task: Task) -> str:
-    per, symbols = (name.replace("character", "char") for name in (task.per, f"{task.symbol}s"))
+def _state(event: dict[str, Any], measure: Measure, symbol: str) -> str:
+    per, symbols = (name.replace("character", "char") for name in (measure.per, f"{symbol}s"))
     speed = f"{event['symbols_per_second']:,} {symbols}/s"
     skipped = f", {event['skipped']} updates skipped" if event.get("skipped") else ""
-    return f"{event[task.unit]:.3f} {task.unit}/{per}, {speed}, boundary rates {_rates(event['rates'])}{skipped}"
+    return f"{event[measure.unit]:.3f} {measure.unit}/{per}, {speed}, boundary rates {_rates(event['rates'])}{skipped}"
 
 
 def _rates(rates: list[float] | tuple[float, ...]) -> str:

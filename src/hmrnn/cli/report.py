@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hmrnn import kind
 from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.render import as_html
 from hmrnn.analysis.scores import TOLERANCES, table
@@ -20,7 +21,6 @@ from hmrnn.config.json import to_json
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels import report as labelled
 from hmrnn.kinds.labels.corpus import LabelCorpus
-from hmrnn.kinds.labels.task import PER
 from hmrnn.kinds.strokes.figures import writing
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
@@ -35,7 +35,6 @@ from hmrnn.plots.style import styled, superscript
 from hmrnn.pretrained.load import load
 from hmrnn.reading.segment import segment_many
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.task import ERRORS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -117,17 +116,15 @@ def _results(metrics: Sequence[dict[str, Any]], model: Any, progress: dict[str, 
     train = [line for line in metrics if line["event"] == "train"]
     if not valid:
         raise InputError("a report needs a run that has been validated at least once")
-    unit, per = "bits", model.reads.unit
-    if "nats" in valid[0]:
-        unit, per = "nats", PER.get(model.reads.modality, "sequence")
+    reads = kind.of(model.config)
+    unit, per = reads.measure(model.reads)
     best = min(valid, key=lambda line: line[unit])
     parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rates = ", ".join(f"z{superscript(l)} {rate:.4f}" for l, rate in enumerate(best["rates"], start=1))
     updates = ", ".join(f"{share:.1%}" for share in best["updates"])
-    wrong = f"{ERRORS.get(model.reads.modality, 'wrong answers')} there"
     rows = [
         (f"validation, {unit} per {per}", f"{best[unit]:.4f} at step {best['step']}, epoch {best['epoch']:.2f}"),
-        *([(wrong, f"{best['error']:.1%}")] if "error" in best else []),
+        *([(f"{reads.error} there", f"{best['error']:.1%}")] if "error" in best else []),
         ("last validation", f"{valid[-1][unit]:.4f} at step {valid[-1]['step']}"),
         ("boundary rates", rates or "no detectors"),
         ("share of the steps at which layer 1, 2, … changed", updates),

@@ -12,14 +12,17 @@ import msgspec
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import ScoreArguments
 from hmrnn.cli.terminal import say
+from hmrnn.errors import InputError
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.load import load
 from hmrnn.utils.devices import choose_device
 from hmrnn.utils.files import shown
 
 
 def run(arguments: ScoreArguments) -> int:
-    model = load_text(arguments.model, device=choose_device(arguments.device))
+    model = load(arguments.model, device=choose_device(arguments.device))
+    if not isinstance(model, TextModel):
+        raise InputError(f"{arguments.model} is no model of text; use hmrnn evaluate")
     if arguments.lines:
         _score_lines(model, inputs.read_lines(arguments, model.vocabulary.kind), arguments)
         return 0

@@ -13,19 +13,16 @@ from typing import Any, TypeAlias
 
 import torch
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, kind
 from hmrnn.cli import display, progress
 from hmrnn.cli.arguments import TrainArguments
 from hmrnn.cli.report import write as write_report
 from hmrnn.cli.terminal import warn
-from hmrnn.config import STROKE_FORMATS, Config
+from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.corpus import LabelCorpus
-from hmrnn.kinds.labels.load import load_labelled
-from hmrnn.kinds.strokes.corpus import load_strokes
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
-from hmrnn.kinds.text.corpus import Corpus, load_corpus
-from hmrnn.kinds.text.task import settled
+from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.pretrained.load import locate
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.metrics import read_metrics
@@ -80,23 +77,21 @@ def run_to_end(
     """
     config.check()
     run.check(resume=resume, overwrite=overwrite)
-    if resume:
-        config = _as_settled(run.config(), config)
-        _check_resumable(run.config(), config)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    device = choose_device(config.train.device)
+    device, reads = choose_device(config.train.device), kind.of(config)
     with processes(device) as (rank, world):
-        corpus = _first_of_all(rank, world, lambda: _load_data(config))
+        corpus = _first_of_all(rank, world, lambda: reads.load(config, display.show_progress("reading")))
         run.writer = rank == 0
-        if isinstance(corpus, Corpus):
-            config = settled(config, corpus)
+        config = reads.settle(config, corpus)
+        if resume:
+            _check_resumable(run.config(), config)
         if resume and rank == 0:
             _note_schedules(run.config(), config)
         source = config.train.start_from
         start = None if source is None or resume else checkpoint.read(locate(source))
         trainer = Trainer(config, corpus, device, rank, world, start)
-        unit, per = trainer.task.unit, trainer.task.per
+        unit, per = trainer.measure
         with run.open(overwrite=overwrite):
             events = run_training(trainer, run, resume=resume)
             end = progress.follow(events, trainer, run, quiet=rank > 0)
@@ -118,13 +113,13 @@ def run_to_end(
 
 def next_command(config: Config, place: Path, corpus: Data) -> str:
     """A command to try after training; with words of the text itself, in whatever language it is."""
-    m, kind = config.model, "text" if config.data.is_text else "strokes"
+    m, what = config.model, "text" if config.data.is_text else "strokes"
     if config.data.is_labelled or config.data.format == "lines":
-        kind = config.data.format
-    elif kind == "text" and m.rnn not in ("hm-lstm", "hrnn"):
-        kind = "text without detectors"
+        what = config.data.format
+    elif what == "text" and m.rnn not in ("hm-lstm", "hrnn"):
+        what = "text without detectors"
     example = shlex.quote(_words_of(corpus)) if isinstance(corpus, Corpus) else ""
-    words = ["hmrnn", NEXT[kind].format(shlex.quote(str(place)), example)]
+    words = ["hmrnn", NEXT[what].format(shlex.quote(str(place)), example)]
     if m.conditioned:
         words += ["--condition", shlex.quote(m.classes[0] if m.classes else " ".join("0" * m.condition_numbers))]
     return " ".join(words)
@@ -148,16 +143,6 @@ def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per
         print(f"validation part, {unit} per {per}: {found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned")
 
 
-def _load_data(config: Config) -> Data:
-    show = display.show_progress("reading")
-    if config.data.is_labelled:
-        return load_labelled(config.data, show)
-    if config.data.format in STROKE_FORMATS:
-        return load_strokes(config.data, show)
-    streams = 2 if config.data.format == "lines" else config.train.batch_size * config.train.length + 1
-    return load_corpus(config.data, show, training=streams)
-
-
 def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
     """Let the first process of a group fill the cache before the others read it."""
     if rank > 0:
@@ -166,19 +151,6 @@ def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
     if rank == 0 and world > 1:
         torch.distributed.barrier()
     return result
-
-
-def _as_settled(stored: Config, wanted: Config) -> Config:
-    """``wanted`` with the settings that the text has decided when the run began."""
-    if wanted.segments.size and not wanted.train.epochs:
-        wanted = dataclasses.replace(wanted, train=dataclasses.replace(wanted.train, epochs=stored.train.epochs))
-    if not wanted.segments.size or wanted.segments.longest:
-        return wanted
-    d = wanted.detectors
-    if d.pull_to == "segments":
-        d = dataclasses.replace(d, rates=stored.detectors.rates)
-    segments = dataclasses.replace(wanted.segments, longest=stored.segments.longest)
-    return dataclasses.replace(wanted, segments=segments, detectors=d)
 
 
 def _note_schedules(stored: Config, wanted: Config) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.task import PER
+from hmrnn.kind import Measure
 from hmrnn.pretrained.load import load, locate
 from hmrnn.pretrained.write import CARD, check_new, write
 from hmrnn.training.metrics import read_metrics
-from hmrnn.training.start import LEXICON
 
 ROUNDED = b"\nIn this copy the weights are rounded to 16 bits.\n"
 
@@ -28,20 +27,18 @@ def export(source: str | Path, out: str | Path, *, half: bool = False) -> Path:
     """
     directory, out = locate(source), Path(out)
     check_new(out)
-    load(directory)  # refuses a model that cannot be loaded
+    parameters = dict(load(directory).network.named_parameters())  # refuses a model that cannot be loaded
     saved = checkpoint.read(directory)
-    weights = {name: _half(name, weight) for name, weight in saved.weights.items()} if half else saved.weights
+    weights = {name: _half(name, a) if half and name in parameters else a for name, a in saved.weights.items()}
     ready = Checkpoint(saved.config, saved.reads, weights)
     rounded = any(weight.dtype != weights[name].dtype for name, weight in saved.weights.items())
     own = carried(directory)
-    validation = _validation(directory, PER.get(saved.reads.modality, "line"))
-    return write(out, ready, validation, None if own is None else own + ROUNDED * rounded)
+    validation = _validation(directory, kind.of(saved.config).measure(saved.reads))
+    return write(out, ready, parameters, validation, None if own is None else own + ROUNDED * rounded)
 
 
 def _half(name: str, weight: Tensor) -> Tensor:
-    """``weight`` in 16 bits; scalars, such as the slope, and the symbols of a lexicon are not rounded."""
-    if weight.dim() == 0 or not weight.is_floating_point() or name in LEXICON:
-        return weight
+    """``weight`` in 16 bits."""
     rounded = weight.half()
     if not torch.isfinite(rounded).all():
         raise InputError(
@@ -50,7 +47,7 @@ def _half(name: str, weight: Tensor) -> Tensor:
     return rounded
 
 
-def _validation(directory: Path, per: str) -> str | None:
+def _validation(directory: Path, measure: Measure) -> str | None:
     """The validation result of a checkpoint, from the metrics of its run; None if they are not there."""
     metrics = directory.parent / "metrics.jsonl"
     if not checkpoint.NAME.fullmatch(directory.name) or not metrics.exists():
@@ -58,7 +55,7 @@ def _validation(directory: Path, per: str) -> str | None:
     step = int(directory.name.split("-")[1])
     for line in read_metrics(metrics):
         if line["event"] == "valid" and line["step"] == step:
-            result = f"{line['bits']:.4f} bits per symbol" if "bits" in line else f"{line['nats']:.2f} nats per {per}"
+            result = f"{line[measure.unit]:.4f} {measure.unit} per {measure.per}"
             rates = f"; boundary rates {', '.join(f'{rate:.3f}' for rate in line['rates'])}" if line["rates"] else ""
             return f"{result} after {line['epoch']:.2f} epochs{rates}"
     return None

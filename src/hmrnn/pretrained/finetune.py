@@ -7,24 +7,18 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.config import BUILT_IN_TEXTS, STROKE_FORMATS, Config, DataConfig
-from hmrnn.errors import InputError, no_file
-from hmrnn.kinds.strokes.corpus import load_strokes
-from hmrnn.kinds.text.corpus import Corpus, load_corpus
-from hmrnn.kinds.text.sources import symbol_kind
-from hmrnn.kinds.text.task import settled
+from hmrnn.config import Config, DataConfig
+from hmrnn.errors import InputError
 from hmrnn.presets import FINETUNE, FINETUNE_RATE
-from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
-from hmrnn.utils import files
 from hmrnn.utils.devices import choose_device
 
 KEPT = (
@@ -49,7 +43,7 @@ def finetune_config(start: Checkpoint, name: str, data: DataConfig) -> Config:
     detectors = dataclasses.replace(
         d, start_at_rates=False, bias=(), slope=(0.0, d.slope[1]), temperature=(d.temperature[1], d.temperature[1])
     )
-    return Config(_data(start, name, data), old.model, train, old.regularise, detectors, old.segments)
+    return Config(_continued(start, name, data), old.model, train, old.regularise, detectors, old.segments)
 
 
 def check_kept(config: Config, given: dict[str, Any]) -> None:
@@ -66,29 +60,14 @@ def check_kept(config: Config, given: dict[str, Any]) -> None:
                 )
 
 
-def _data(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+def _continued(start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
     """``data`` as the model ``start`` reads it; InputError if it cannot."""
-    reads = start.reads
-    kind = "text" if data.is_text else "strokes" if data.format in STROKE_FORMATS else data.format
-    if reads.modality != kind:
+    reads, wanted = kind.of(start.config), next(one for one in kind.every() if data.format in one.formats)
+    if reads is not wanted:
         raise InputError(
-            f"{name} is a model of {reads.modality}, and the data are {kind}; start from a model of {kind}"
+            f"{name} is a model of {reads.name}, and the data are {wanted.name}; start from a model of {wanted.name}"
         )
-    if data.is_labelled:
-        raise InputError(f"fine-tuning is for models of text or strokes; {name} is a model of {reads.modality}")
-    if not isinstance(reads, Vocabulary):
-        return data
-    if data.format in ("text", "lines", *BUILT_IN_TEXTS):
-        data = dataclasses.replace(data, bytes=reads.kind == "bytes")
-    elif symbol_kind(data) != reads.kind:
-        raise InputError(
-            f"{name} reads {reads.kind}, and data.format {data.format} holds {symbol_kind(data)}; set data.format to "
-            "text"
-        )
-    return dataclasses.replace(
-        data, symbols="".join(map(chr, reads.values)), unknown=reads.unknown,
-        remove_spaces=start.config.data.remove_spaces,
-    )  # fmt: skip
+    return reads.continued(start, name, data)
 
 
 def finetune(
@@ -105,20 +84,17 @@ def finetune(
     :meth:`hmrnn.pretrained.model.Model.finetune`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        wanted = _named(data, start, Path(folder), out is not None)
+        wanted = kind.of(start.config).given(start, data, Path(folder), out is not None)
         config = finetune_config(start, name, wanted)
         t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
         config = dataclasses.replace(config, train=t)
         config.check()
         run = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
         run.check(resume=False, overwrite=False)
-        least = 2 if config.data.format == "lines" else t.batch_size * t.length + 1
         try:
-            corpus = load_corpus(config.data, training=least) if config.data.is_text else load_strokes(config.data)
+            corpus = kind.of(config).load(config)
         except InputError as error:  # which may name the file that the text was written to
             raise InputError(str(error).replace(str(Path(folder, "text")), "the text")) from error
-        if isinstance(corpus, Corpus):
-            config = settled(config, corpus)
         trainer = Trainer(config, corpus, choose_device(t.device), start=start)
         with run.open():
             for event in train(trainer, run):
@@ -128,23 +104,4 @@ def finetune(
             raise KeyboardInterrupt(event["reason"])
         best = checkpoint.read(checkpoint.find(run.path))
     trainer.model.load_state_dict(best.weights)
-    return trainer.model.eval(), best._replace(config=config)
-
-
-def _named(data: str | Path | Sequence[str | Path], start: Checkpoint, folder: Path, kept: bool) -> DataConfig:
-    """The data as files: a text is written to ``folder``. InputError if the run is ``kept`` and would miss them."""
-    if start.reads.modality == "strokes":
-        return DataConfig(format="strokes", path=_paths(data))
-    kind: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
-    if isinstance(data, str) and not os.path.exists(os.path.expanduser(data)):
-        if files.seems_named(data):
-            raise no_file(data)
-        if kept:
-            raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
-        (folder / "text").write_text(data, encoding="utf-8")
-        return DataConfig(format=kind, path=(str(folder / "text"),), cache=str(folder / "cache"))
-    return DataConfig(format=kind, path=_paths(data))
-
-
-def _paths(data: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    return tuple(map(str, [data] if isinstance(data, str | Path) else data))
+    return trainer.model.eval(), best._replace(config=trainer.config)

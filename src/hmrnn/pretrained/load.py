@@ -5,46 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_model
-from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.pretrained import bundled
 from hmrnn.utils.devices import find_device
 
-if TYPE_CHECKING:
-    from hmrnn.kinds.labels.forecast import ForecastModel
-    from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
-    from hmrnn.kinds.labels.networks import SequenceModel
-    from hmrnn.kinds.strokes.model import StrokeModel
-    from hmrnn.kinds.strokes.network import HandwritingModel
-    from hmrnn.kinds.text.network import LanguageModel
-
 LARGEST = 1e15
 """The largest number in the weights of a model: float32 can square it and sum such squares."""
-Loaded: TypeAlias = "TextModel | StrokeModel | LabelModel | TagModel | PairModel | NumberModel | ForecastModel"
-"""What a directory may hold."""
 
 
-@overload
-def load(
-    source: Literal["english-small", "novel-small"], *, device: str | torch.device = "cpu", engine: str = "auto"
-) -> TextModel: ...
-@overload
-def load(
-    source: Literal["handwriting-small"], *, device: str | torch.device = "cpu", engine: str = "auto"
-) -> StrokeModel: ...
-@overload
-def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Loaded: ...
-def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Loaded:
+def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str = "auto") -> Any:
     """Load a model from a run directory (its best checkpoint), a checkpoint directory, or by the name of a bundled one.
 
     The name of a bundled model, such as "english-small", always means that model. For a directory of the same name give
@@ -77,24 +55,7 @@ def load(source: str | Path, *, device: str | torch.device = "cpu", engine: str 
     for rnn in hmlstms(network):
         rnn.slope = rnn.slope  # the setter refuses a slope that is not positive and finite
     network.to(place).eval()
-    return _kind(saved.reads.modality)(network, saved.reads, saved.config, str(source))
-
-
-def _kind(modality: str) -> Any:
-    """The class of models that read ``modality``. Commands on text need not wait for the import of the others."""
-    if modality == "text":
-        return TextModel
-    if modality == "strokes":
-        from hmrnn.kinds.strokes.model import StrokeModel
-
-        return StrokeModel
-    if modality == "series":
-        from hmrnn.kinds.labels.forecast import ForecastModel
-
-        return ForecastModel
-    from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
-
-    return {"labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel}[modality]
+    return kind.of(saved.config).model(network, saved.reads, saved.config, str(source))
 
 
 def _within(a: torch.Tensor, bound: float) -> bool:
@@ -107,9 +68,9 @@ def locate(source: str | Path) -> Path:
     return checkpoint.find(bundled.find(source))
 
 
-def _network(saved: Checkpoint, engine: str = "auto") -> LanguageModel | HandwritingModel | SequenceModel:
+def _network(saved: Checkpoint, engine: str = "auto") -> Any:
     """The network that a checkpoint describes, without its weights."""
-    network = make_model(saved.config, saved.reads, engine)
+    network: Any = kind.of(saved.config).network(saved.config, saved.reads, engine)
     for rnn in getattr(network.rnn, "directions", (network.rnn,)):
         if isinstance(rnn, HMLSTM | LSTM):
             rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
@@ -149,11 +110,3 @@ class _WithoutDraws(TorchFunctionMode):
         if func.__name__ in ("normal_", "uniform_", "kaiming_uniform_", "orthogonal", "draw_reservoir"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
-
-
-def load_text(source: str | Path, *, device: str | torch.device = "cpu") -> TextModel:
-    """As :func:`load`, for a model that must read text."""
-    model = load(source, device=device)
-    if not isinstance(model, TextModel):
-        raise InputError(f"{source} is a model of {model.reads.modality}, and a model of text is needed")
-    return model

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 
-from hmrnn.checkpoint import Checkpoint, Reads
+from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.kind import InputSpec
 from hmrnn.nn.context import Told
 from hmrnn.nn.predictor import describe
 from hmrnn.reading.conditions import encode
@@ -52,7 +53,7 @@ class Model:
     source: str | None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> InputSpec:
         """What it reads: the vocabulary of a text or the scale of strokes."""
         raise NotImplementedError
 
@@ -107,7 +108,7 @@ class Model:
         """
         from hmrnn.pretrained.write import write
 
-        return write(directory, self._checkpoint())
+        return write(directory, self._checkpoint(), dict(self.network.named_parameters()))
 
     def _checkpoint(self) -> Checkpoint:
         return Checkpoint(self.config, self.reads, dict(self.network.state_dict()))

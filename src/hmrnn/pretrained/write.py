@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from torch import Tensor
@@ -13,19 +14,27 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.nn.predictor import shown_sizes
-from hmrnn.training.start import LEXICON
 from hmrnn.utils import files
 
 CARD = "README.md"
 
 
-def write(out: str | Path, saved: Checkpoint, validation: str | None = None, text: bytes | None = None) -> Path:
-    """Write a model to the new directory ``out``, without the places of its data; ``text`` is the card to keep."""
+def write(
+    out: str | Path,
+    saved: Checkpoint,
+    parameters: Iterable[str],
+    validation: str | None = None,
+    text: bytes | None = None,
+) -> Path:
+    """Write a model to the new directory ``out``, without the places of its data; ``text`` is the card to keep.
+
+    ``parameters`` are the names of those weights that training changes.
+    """
     out = check_new(Path(out))
     ready = Checkpoint(_without_places(saved.config), saved.reads, saved.weights)
     try:
         checkpoint.write(out, ready)
-        own = files.shown(card(out.name, ready, validation)).encode() if text is None else text
+        own = files.shown(card(out.name, ready, parameters, validation)).encode() if text is None else text
         (out / CARD).write_bytes(own)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another directory") from error
@@ -50,11 +59,11 @@ def _without_places(config: Config) -> Config:
     )  # fmt: skip
 
 
-def card(name: str, saved: Checkpoint, validation: str | None = None) -> str:
+def card(name: str, saved: Checkpoint, parameters: Iterable[str], validation: str | None = None) -> str:
     """A card with the facts that the checkpoint holds, and a note on what its author has to add."""
     model, data, train = saved.config.model, saved.config.data, saved.config.train
     sizes = model.hidden_size * (model.num_layers if len(model.hidden_size) == 1 else 1)
-    weights = [weight for name, weight in saved.weights.items() if weight.dim() > 0 and name not in LEXICON]
+    weights = [saved.weights[name] for name in parameters]
     facts = {
         "network": f"`{model.rnn}`, layers of {shown_sizes(sizes)}",
         "parameters": f"{sum(map(Tensor.numel, weights)):,}, of {max(w.element_size() for w in weights) * 8} bits",

@@ -30,7 +30,7 @@ def train(trainer: Trainer, run: RunDirectory, *, resume: bool = False) -> Itera
 
 
 def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
-    t, p, task = trainer.config.train, trainer.progress, trainer.task
+    t, p, task, unit = trainer.config.train, trainer.progress, trainer.task, trainer.measure.unit
     began = saved = window_began = time.monotonic()
     before, window_step = p.seconds, p.step
 
@@ -50,7 +50,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
         if p.finished is not None:
             trainer.count_skipped()  # those after the last line
         line = {
-            "event": "valid", **where, task.unit: result.measure, "rates": list(result.rates),
+            "event": "valid", **where, unit: result.measure, "rates": list(result.rates),
             "updates": list(result.updates), "multiply_adds": result.multiply_adds, "best": best,
             "learning_rate": trainer.rate(),
         }  # fmt: skip
@@ -79,7 +79,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                     speed = (p.step - window_step) * task.symbols / max(now - window_began, 1e-9)
                     window_began, window_step = now, p.step
                     line = {
-                        "event": "train", **where, task.unit: means[0], "rates": means[1],
+                        "event": "train", **where, unit: means[0], "rates": means[1],
                         "learning_rate": trainer.rate(), "slope": trainer.model.rnn.slope,
                         "symbols_per_second": round(speed), "seconds": round(before + now - began, 3),
                     }  # fmt: skip

@@ -8,21 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.score import to_tensors, unpack
 from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, boundaries, chances, hidden_before, own_share
+from hmrnn.training.task import Loss, Task, boundaries, chances, hidden_before, own_share
 
 
-class PaddedTask:
+class PaddedTask(Task):
     """The batches and the loss of a :class:`hmrnn.training.task.Task`."""
 
     capturable = True
     carries_state = False
-    reads: Reads
 
     def __init__(
         self, config: Config, model: Any, batches: Batches, device: torch.device, rank: int, world: int

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from hmrnn.checkpoint import Reads
 from hmrnn.config import Config, DetectorConfig
+from hmrnn.kind import InputSpec
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
 from hmrnn.ops.estimators import straight_through
@@ -31,11 +31,7 @@ class Validation:
     count: int
     """Symbols or sequences that were measured."""
     error: float | None = None
-    """Share of the answers that are wrong, or as ERRORS says; None if the task has no right answers."""
-
-
-ERRORS = {"numbers": "of the variance left", "series": "of the variance left"}
-"""What ``Validation.error`` is a share of, by what the model reads; of others, that of wrong answers."""
+    """Share of the answers that are wrong, or as the kind's measure says; None if the task has no right answers."""
 
 
 class Loss(NamedTuple):
@@ -99,18 +95,12 @@ def own_share(config: Config, device: torch.device) -> Tensor | None:
     return torch.zeros((), device=device) if any(config.train.scheduled_sampling) else None
 
 
-class Task(Protocol):
+class Task:
     """Data, model, loss and measure of a run, on one device; each process of a group has its own share of the data."""
 
-    unit: str
-    """Name of the measure: "bits" or "nats". It is the key of the measure in metrics.jsonl."""
-    per: str
-    """What the measure is counted per: "character", "byte", "sequence"."""
-    symbol: str
-    """What is read at one time step: "character", "byte", "point"."""
     model: Any
     """An ``nn.Module`` on the device, whose ``rnn`` is a recurrent network of this package."""
-    reads: Reads
+    reads: InputSpec
     """What a checkpoint stores beside the weights so that the model can be used: the vocabulary or the scale."""
     chunks: int
     """Updates of an epoch."""
@@ -123,7 +113,7 @@ class Task(Protocol):
     checksum: int
     """CRC-32 of the training and validation data: a run is resumed only with the same data."""
 
-    own_share: Tensor | None
+    own_share: Tensor | None = None
     """The share of the inputs that are drawn from the model's predictions; None if they never are."""
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
@@ -132,7 +122,7 @@ class Task(Protocol):
         Tensors are (T, B, ...), or (B,) for one value per sequence; all with the same B, a multiple of
         ``train.accumulate``. Shapes may differ between batches; a GPU captures one graph per shape.
         """
-        ...
+        raise NotImplementedError
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         """Predict a batch, or a share of the sequences of one.
@@ -140,16 +130,20 @@ class Task(Protocol):
         ``network`` is the model or its DistributedDataParallel wrapper, and is called once. ``state`` is None if it is
         not carried.
         """
-        ...
+        raise NotImplementedError
 
     def measure(self, loss: float) -> float:
         """A loss in the unit of the task."""
-        ...
+        raise NotImplementedError
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
         """Read the validation part with the current weights; a collective call under torchrun."""
-        ...
+        raise NotImplementedError
 
     def describe(self) -> str:
         """The data, in a line for the user."""
-        ...
+        raise NotImplementedError
+
+    def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
+        """Give the model the weights of another one, which reads ``reads``; RuntimeError if they do not fit."""
+        self.model.load_state_dict(weights)

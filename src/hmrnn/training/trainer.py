@@ -15,13 +15,12 @@ from torch.optim import Adam
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_task
+from hmrnn.kind import of as kind_of
 from hmrnn.nn.hmlstm import HMLSTM, hmlstms
 from hmrnn.ops import State, choose_engine, states
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.optim import Muon
-from hmrnn.reading.conditions import fitted
 from hmrnn.training import detectors
 from hmrnn.training.capture import CapturedUpdate
 from hmrnn.training.finite import Watch
@@ -30,7 +29,6 @@ from hmrnn.training.processes import gather, mean
 from hmrnn.training.progress import Progress
 from hmrnn.training.reinforce import Baseline
 from hmrnn.training.ridge import Ridge
-from hmrnn.training.start import start_from
 from hmrnn.training.task import Validation
 from hmrnn.training.terms import make_terms
 
@@ -49,22 +47,22 @@ class Trainer:
     ) -> None:
         """``start`` is the model that train.start_from names; not needed if a state is restored afterwards."""
         config.check()
-        config = fitted(config, getattr(data, "conditions", ()))
+        what = kind_of(config)
+        config = what.settle(config, data)
         t = config.train
-        if config.segments.size and not (t.epochs and config.segments.longest):
-            name = "segments.longest" if t.epochs else "train.epochs"
-            raise InputError(f"{name} is 0, so the text decides it; first apply kinds.text.task.settled")
         if t.batch_size % (world * t.accumulate):
             raise InputError(
                 f"train.batch_size {t.batch_size} must be a multiple of processes x train.accumulate "
                 f"= {world} x {t.accumulate}"
             )
         self.config, self.device, self.rank, self.world = config, device, rank, world
-        self.task = make_task(config, data, device, rank, world)
+        torch.manual_seed(t.seed)  # the initial weights depend on it alone
+        self.task = what.task(config, data, device, rank, world)
+        self.measure = what.measure(self.task.reads)
         self.model: Any = self.task.model
         prepare(self.model, config)
         if start is not None:
-            start_from(self.task, start)
+            self._start_from(start)
         self.engine = self._chosen_engine()  # InputError if the engine that was asked for cannot run here
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
@@ -84,6 +82,13 @@ class Trainer:
         self.terms = make_terms(config)
         for term in self.terms:
             term.start(self)
+
+    def _start_from(self, source: Checkpoint) -> None:
+        try:
+            self.task.adopt(dict(source.weights), source.reads)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"the weights to start from do not fit the model of this run: {reason}") from error
 
     def _chosen_engine(self) -> str:
         batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -65,6 +65,11 @@ def content(path: Path, most: int, least: int = 0) -> bytes | None:
 def seems_named(text: str) -> bool:
     """Whether a text looks like the name of a file: one word with a usual ending."""
     return re.fullmatch(r"\S{1,255}\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", text) is not None
+
+
+def paths(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """One path, or several, as strings."""
+    return tuple(map(str, [given] if isinstance(given, str | Path) else given))
 
 
 def shown(text: str) -> str:

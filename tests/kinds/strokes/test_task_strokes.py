@@ -14,7 +14,7 @@ import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_task
+from hmrnn.kind import of as kind_of
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.mixture import StrokeMixture
 from hmrnn.kinds.strokes.network import HandwritingModel
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 def task(**changes: Any) -> StrokeTask:
-    made = make_task(tiny_strokes.config(**changes), tiny_strokes.corpus(), CPU)
+    made = kind_of(tiny_strokes.config(**changes)).task(tiny_strokes.config(**changes), tiny_strokes.corpus(), CPU)
     assert isinstance(made, StrokeTask)
     return made
 
@@ -108,8 +108,8 @@ def test_rates_leave_padding_out_and_keep_their_gradient() -> None:
 
 def test_each_process_takes_its_share_of_the_rows() -> None:
     config, corpus = tiny_strokes.config(), tiny_strokes.corpus()
-    whole = StrokeTask(config, corpus, CPU).batch(1, 2)
-    shares = [StrokeTask(config, corpus, CPU, rank, 2).batch(1, 2) for rank in (0, 1)]
+    whole = kind_of(config).task(config, corpus, CPU).batch(1, 2)
+    shares = [kind_of(config).task(config, corpus, CPU, rank, 2).batch(1, 2) for rank in (0, 1)]
     for k, a in enumerate(whole):
         assert torch.equal(torch.cat([share[k] for share in shares], dim=min(1, a.dim() - 1)), a)
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_holds_the_scale(tmp_path: Path) -> None:
     run(tmp_path / "run", tiny_strokes.config())
     best = checkpoint.find(tmp_path / "run")
     assert sorted(path.name for path in best.iterdir()) == [
-        "config.json", "manifest.json", "model.safetensors", "scale.json",
+        "config.json", "input.json", "manifest.json", "model.safetensors",
     ]  # fmt: skip
     assert checkpoint.read(best).reads == tiny_strokes.corpus().scale
 

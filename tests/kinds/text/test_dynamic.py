@@ -16,7 +16,7 @@ import tiny
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.kinds.registry import make_model
+from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.dynamic import CLIP_NORM, DAMPING, Dynamic, evaluate_dynamic, read_dynamically
 from hmrnn.kinds.text.evaluate import Piece, evaluate
 from hmrnn.kinds.text.network import LanguageModel
@@ -28,7 +28,7 @@ FAST = Dynamic(learning_rate=0.02, decay=0.05, segment_length=20)
 def model(seed: int = 5, engine: str = "auto", **changes: Any) -> LanguageModel:
     """Detectors that fire often and weights that make the symbols differ."""
     torch.manual_seed(seed)
-    network = make_model(tiny.config(**changes), tiny.VOCABULARY, engine)
+    network = kind_of(tiny.config(**changes)).network(tiny.config(**changes), tiny.VOCABULARY, engine)
     assert isinstance(network, LanguageModel)
     with torch.no_grad():
         for weight in network.parameters():

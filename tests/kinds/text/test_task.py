@@ -15,11 +15,12 @@ from torch import Tensor
 import tiny
 from hmrnn.cli import train as commands
 from hmrnn.config import Config
-from hmrnn.kinds.registry import make_task
+from hmrnn.kind import Measure
+from hmrnn.kind import of as kind_of
+from hmrnn.kinds.text.kind import Text
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import TextTask
 from hmrnn.ops import State
-from hmrnn.training import trainer
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.task import Loss, Validation
@@ -31,7 +32,6 @@ LENGTHS = ((9, 5, 7, 2), (4, 4, 3, 1), (8, 8, 8, 8))
 class Words:
     """Padded sequences of symbols with their lengths: a batch is (T, B), (T, B), (B,)."""
 
-    unit, per, symbol = "nats", "sequence", "letter"
     capturable = True
     carries_state = False
     own_share = None
@@ -69,17 +69,14 @@ class Words:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(config: Config, *rest: Any) -> Words:
-        torch.manual_seed(config.train.seed)
-        return Words(config)
-
-    monkeypatch.setattr(trainer, "make_task", make)
+    monkeypatch.setattr(Text, "task", lambda kind, config, *rest: Words(config))
+    monkeypatch.setattr(Text, "measure", lambda kind, spec: Measure("nats", "sequence"))
 
 
 def test_text_formats_are_text() -> None:
-    task = make_task(tiny.config(), tiny.corpus(), torch.device("cpu"))
+    task = kind_of(tiny.config()).task(tiny.config(), tiny.corpus(), torch.device("cpu"))
     assert isinstance(task, TextTask)
-    assert (task.unit, task.per, task.chunks, task.symbols, task.carries_state) == ("bits", "character", 10, 12, True)
+    assert (task.chunks, task.symbols, task.carries_state) == (10, 12, True)
     assert task.measure(1.0) == pytest.approx(1.4427, abs=1e-4)
     assert task.reads == tiny.VOCABULARY
 
@@ -88,12 +85,12 @@ def test_text_formats_are_text() -> None:
 def test_sequences_without_a_carried_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny.config(epochs=2, log_every=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "load_corpus", lambda config, progress, training: tiny.corpus())
+        patch.setattr(Text, "load", lambda kind, config, progress: tiny.corpus())
         assert commands.run_to_end(config, RunDirectory(tmp_path / "whole"), report=False, again="") == 0
     shown = capsys.readouterr().out
     assert "words: 12 of them\n" in shown
     assert "nats/sequence, " in shown
-    assert " letters/s, " in shown
+    assert " chars/s, " in shown
     lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")
     assert all(("nats" in line) == (line["event"] != "detector") and "bits" not in line for line in lines)
     assert f"2 epochs done; best validation {min(v['nats'] for v in lines if 'best' in v):.4f}" in shown

@@ -10,17 +10,16 @@ import torch
 
 import tiny
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli.train import _as_settled
 from hmrnn.config import Config, DetectorConfig, SegmentConfig
 from hmrnn.errors import InputError
+from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.corpus import Corpus, load_corpus
 from hmrnn.kinds.text.model import TextModel
-from hmrnn.kinds.text.task import TextTask, settled
+from hmrnn.kinds.text.task import settled
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.export import export
-from hmrnn.pretrained.load import load_text
+from hmrnn.pretrained.load import load
 from hmrnn.reading.vocabulary import Vocabulary
-from hmrnn.training.start import start_from
 from hmrnn.training.task import Loss
 from hmrnn.training.terms.pulls import segment_pull
 from hmrnn.training.terms.rates import targets
@@ -111,21 +110,11 @@ def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epoch
     )
     found = settled(config, corpus)
     assert found.train.epochs == epochs
-    assert _as_settled(found, config).train.epochs == epochs  # a resumed run has them too
 
 
 def test_no_epochs_without_a_head_are_refused():
     with pytest.raises(InputError, match=r"train.epochs must be at least 1; 0 is for runs with a segmental head"):
         tiny.changed(Config(), epochs=0).check()
-
-
-@pytest.mark.parametrize(("name", "given"), [("train.epochs", {"longest": 4}), ("segments.longest", {})])
-def test_a_trainer_needs_what_the_text_decides(name, given):
-    config = words_config(**given)
-    if given:
-        config = tiny.changed(config, epochs=0)
-    with pytest.raises(InputError, match=rf"^{name} is 0, so the text decides it"):
-        tiny.trainer(config)
 
 
 def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
@@ -146,7 +135,7 @@ def test_a_stopped_run_resumes_exactly(tmp_path, monkeypatch):
 
 
 def test_segments_by_the_head_and_by_the_detectors(trained):
-    model = load_text(trained / "run")
+    model = load(trained / "run")
     text = "abcdefgh\nhhgcab"
     by_head, by_detectors = model.segment(text), model.segment(text, by="detectors")
     assert by_head.text == by_detectors.text == text
@@ -160,7 +149,7 @@ def test_segments_by_the_head_and_by_the_detectors(trained):
 def test_detectors_that_fire_late_are_moved_back(trained):
     from hmrnn.reading.segment import segment_many
 
-    model = load_text(trained / "run")
+    model = load(trained / "run")
     indices = model.vocabulary.encode("abcdefghhhgcab")
     shown = [model.vocabulary.pieces(indices)]
     [raw], [moved] = (segment_many(model.network, [indices], shown, late=late) for late in (0, 1))
@@ -196,7 +185,7 @@ def test_a_stream_has_the_ends_of_the_detectors_moved_back(trained):
     text.write_text("abcdefghhhgcab" * 30)
     assert tiny.hmrnn("segment", "-m", run, "--stream", text, "--out", trained / "ends", "--streams", "1") == 0
     lines = [json.loads(line) for line in (trained / "ends" / "other.txt.jsonl").read_text().splitlines()]
-    found = load_text(run).segment(text.read_text(), by="detectors", primed=False)
+    found = load(run).segment(text.read_text(), by="detectors", primed=False)
     assert [end for line in lines for end in line["ends"][0]] == found.ends(1)
 
 
@@ -211,7 +200,7 @@ def test_evaluation_scores_the_head_words_and_types(trained, capsys):
 
 
 def test_fine_tuning_keeps_the_head_and_learns_the_lexicon_of_the_new_text(trained):
-    model = load_text(trained / "run")
+    model = load(trained / "run")
     text = "\n".join(["zab zab hhg zab de"] * 30) + "\n"
     tuned = model.finetune(text, epochs=1, device="cpu")
     assert tuned.config.segments == model.config.segments
@@ -228,18 +217,20 @@ def test_fine_tuning_for_0_epochs_reads_the_text_as_often_as_suits_its_size(trai
     monkeypatch.setattr("hmrnn.kinds.text.task.MOST_EPOCHS", 1)
     events = []
     text = "\n".join(["zab hhg zab de"] * 30) + "\n"
-    tuned = load_text(trained / "run").finetune(text, epochs=0, device="cpu", progress=events.append)
+    tuned = load(trained / "run").finetune(text, epochs=0, device="cpu", progress=events.append)
     assert tuned.config.train.epochs == 1
     assert [event["epoch"] for event in events if event["event"] == "valid"][-1] == 1
 
 
 def test_a_fine_tuned_head_starts_as_it_was(trained):
-    model = load_text(trained / "run")
+    model = load(trained / "run")
     source = Checkpoint(model.config, model.vocabulary, dict(model.network.state_dict()))
     larger = Vocabulary("characters", ("\t", *model.vocabulary.symbols))  # every index moves by one
     symbols = larger.encode((trained / "book.txt").read_text().replace(" ", ""))[:300]
-    task = TextTask(model.config, Corpus("book", larger, symbols, symbols, symbols, {}), torch.device("cpu"))
-    start_from(task, source)
+    task = kind_of(model.config).task(
+        model.config, Corpus("book", larger, symbols, symbols, symbols, {}), torch.device("cpu")
+    )
+    task.adopt(source.weights, source.reads)
     old, new = model.network.segments, task.model.segments
     assert torch.equal(new.embedding.weight[1:], old.embedding.weight)  # the last row begins a segment
     assert torch.equal(new.spell.weight[1:], old.spell.weight)
@@ -249,18 +240,18 @@ def test_a_fine_tuned_head_starts_as_it_was(trained):
 
 def test_an_export_in_16_bits_keeps_the_lexicon(trained, tmp_path):
     export(trained / "run", tmp_path / "small", half=True)
-    before, after = (load_text(path).network.segments for path in (trained / "run", tmp_path / "small"))
+    before, after = (load(path).network.segments for path in (trained / "run", tmp_path / "small"))
     assert torch.equal(before.words, after.words)
     assert torch.equal(before.shares, after.shares)
     assert not torch.equal(before.spell.weight, after.spell.weight)
-    parameters = sum(p.numel() for p in load_text(tmp_path / "small").network.parameters())
+    parameters = sum(p.numel() for p in load(tmp_path / "small").network.parameters())
     assert f"| parameters | {parameters:,}, of 16 bits |" in (tmp_path / "small" / "README.md").read_text()
 
 
 def test_a_single_layer_with_a_head_is_refused_with_a_reason():
     vocabulary = Vocabulary("characters", tuple("abc"))
     config = dataclasses.replace(words_config(num_layers=1, longest=4), detectors=DetectorConfig())
-    model = TextModel(TextTask.make_model(config, vocabulary, "auto"), vocabulary, config)
+    model = TextModel(kind_of(config).network(config, vocabulary), vocabulary, config)
     with pytest.raises(InputError, match="train two or more layers"):
         model.segment("abc")
     assert model.segment("abc", by="detectors").levels == 0

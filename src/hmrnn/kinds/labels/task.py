@@ -10,46 +10,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.checkpoint import Reads
-from hmrnn.config import Config, ModelConfig
-from hmrnn.errors import InputError
+from hmrnn.config import Config
+from hmrnn.kind import InputSpec
 from hmrnn.kinds.labels.batches import LabelBatches
 from hmrnn.kinds.labels.corpus import LabelCorpus
 from hmrnn.kinds.labels.evaluate import evaluate_labelled
-from hmrnn.kinds.labels.labelling import Labelling, counts
+from hmrnn.kinds.labels.labelling import counts
 from hmrnn.kinds.labels.networks import (
-    ClassifierModel,
     GaussianModel,
-    RegressorModel,
     SequenceModel,
-    StepRegressorModel,
-    TaggerModel,
     flat_directions,
 )
-from hmrnn.kinds.labels.transducer import TransducerModel
-from hmrnn.training.task import Loss, Validation, chances
+from hmrnn.training.task import Loss, Task, Validation, chances
 
-PER = {"labels": "sequence", "tags": "tag", "pairs": "symbol", "numbers": "answer", "series": "forecast"}
-_MODELS: dict[str, Any] = {
-    "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
-    "series": StepRegressorModel,
-}  # fmt: skip
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
 
 
-class LabelledTask:
+class LabelledTask(Task):
     """A :class:`hmrnn.training.task.Task` measured in nats per label, tag, symbol to write, or answer in numbers."""
 
-    unit = "nats"
     carries_state = False
-    own_share: Tensor | None = None
 
-    def __init__(self, config: Config, data: LabelCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: LabelCorpus,
+        model: SequenceModel,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
         t = config.train
         self.config, self.corpus, self.device, self.share = config, data, device, (rank, world)
-        self.reads: Reads = data.reads
-        self.per, self.symbol = PER[data.reads.modality], data.reads.unit
-        self.model = self.make_model(config, data.reads, t.engine).to(device)
+        self.reads: InputSpec = data.reads
+        self.model = model.to(device)
         self.capturable = config.model.read_out != "tree"  # a tree decides shapes
         alike = self.capturable and device.type == "cuda"
         seen = counts(data.reads, data.train.inputs)
@@ -63,21 +57,6 @@ class LabelledTask:
         counted = np.array([len(one) for one in data.train.targets])
         self.per_row = float((counted * data.train.weights).sum()) / len(counted)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}".encode())
-
-    @staticmethod
-    def make_model(config: Config, reads: Labelling, engine: str) -> SequenceModel:
-        kind, m = _MODELS[reads.modality], config.model
-        if reads.numbers is not None and reads.numbers.steps:
-            kind = StepRegressorModel
-            if (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
-                raise InputError(
-                    "model.read_out and model.attend are for numbers of whole sequences; that of a step is read there, "
-                    "so leave them out"
-                )
-        model: SequenceModel = kind(
-            reads.size, bool(reads.symbols), reads.outputs, config.model, engine=engine, detectors=config.detectors
-        )
-        return model
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         whole = self.batches.batch(epoch, chunk)

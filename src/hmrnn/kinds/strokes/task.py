@@ -11,7 +11,7 @@ from hmrnn.config import Config
 from hmrnn.kinds.strokes.batches import StrokeBatches
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.network import HandwritingModel
-from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus, counted
+from hmrnn.kinds.strokes.strokes import StrokeCorpus, counted
 from hmrnn.reading.conditions import encode
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
@@ -20,12 +20,17 @@ from hmrnn.training.task import Validation
 class StrokeTask(PaddedTask):
     """A :class:`hmrnn.training.task.Task` measured in nats per sequence: the paper's log-likelihood, negated."""
 
-    unit, per, symbol = "nats", "sequence", "point"
-
-    def __init__(self, config: Config, data: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        config: Config,
+        data: StrokeCorpus,
+        model: HandwritingModel,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
         t = config.train
         self.corpus, self.reads = data, data.scale
-        model = self.make_model(config, data.scale, t.engine)
         conditions = encode(data.train.conditions or (), config.model) if config.model.conditioned else None
         batches = StrokeBatches(
             data.train, data.scale, t.batch_size, seed=t.seed, conditions=conditions, halt=config.model.halt
@@ -33,10 +38,6 @@ class StrokeTask(PaddedTask):
         super().__init__(config, model, batches, device, rank, world)
         given = "".join(f"\n{row}" for row in data.conditions)
         self.checksum = zlib.crc32(f"{data.train.checksum} {data.valid.checksum}{given}".encode())
-
-    @staticmethod
-    def make_model(config: Config, scale: Scale, engine: str) -> HandwritingModel:
-        return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
 
     def measure(self, loss: float) -> float:
         return loss * float(self.batches.plan.lengths.mean())

@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from hmrnn.config import Config
+from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate_lines
 from hmrnn.kinds.text.lines import LineBatches, end_symbol, split_lines
-from hmrnn.kinds.text.task import TextTask
+from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.start import adopted
 from hmrnn.nn.distributions import Categorical
+from hmrnn.reading.evaluate import evaluate_lines
+from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
 
@@ -22,19 +27,20 @@ from hmrnn.training.task import Validation
 class LineTask(PaddedTask):
     """A :class:`hmrnn.training.task.Task` measured in bits per symbol, line ends included."""
 
-    unit = "bits"
-    make_model = staticmethod(TextTask.make_model)
-
-    def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, config: Config, data: Corpus, model: LanguageModel, device: torch.device, rank: int = 0, world: int = 1
+    ) -> None:
         t = config.train
-        self.corpus, self.reads, self.per = data, data.vocabulary, data.vocabulary.unit
-        self.symbol = self.per
+        self.corpus, self.reads = data, data.vocabulary
         self.lines, self.end = split_lines(data), end_symbol(data.vocabulary)
         batches = LineBatches(self.lines["train"], self.end, config.model, t.batch_size, seed=t.seed)
-        model = self.make_model(config, data.vocabulary, t.engine)
         super().__init__(config, model, batches, device, rank, world)
         given = "\n".join(data.conditions).encode()
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data, zlib.crc32(given)))
+
+    def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
+        own = self.model.state_dict()
+        super().adopt(adopted(weights, own, cast(Vocabulary, reads), self.corpus.vocabulary, self.corpus.train), reads)
 
     def prediction(self, made: Tensor) -> Categorical:
         return Categorical(made)

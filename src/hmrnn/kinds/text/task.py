@@ -7,19 +7,20 @@ import functools
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hmrnn.checkpoint import Reads
 from hmrnn.config import Config
 from hmrnn.errors import InputError
+from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.kinds.text.start import adopted
 from hmrnn.kinds.text.words.joints import rules, separators
 from hmrnn.kinds.text.words.lexicon import Lexicon, learn_lexicon
 from hmrnn.kinds.text.words.segmental import sum_segmentations, windows
@@ -28,7 +29,7 @@ from hmrnn.nn.output import Output
 from hmrnn.ops import State
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Validation, boundaries, chances, hidden_before, own_share
+from hmrnn.training.task import Loss, Task, Validation, boundaries, chances, hidden_before, own_share
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
@@ -68,20 +69,21 @@ class Streams:
         return inputs, targets
 
 
-class TextTask:
+class TextTask(Task):
     """A :class:`hmrnn.training.task.Task` measured in bits per symbol."""
 
-    unit = "bits"
+    model: LanguageModel
     capturable = True
     carries_state = True
 
-    def __init__(self, config: Config, data: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, config: Config, data: Corpus, model: LanguageModel, device: torch.device, rank: int = 0, world: int = 1
+    ) -> None:
         t = config.train
         self.config, self.corpus, self.share = config, data, (rank, world)
         self.own_share = own_share(config, device)
-        self.reads: Reads = data.vocabulary
-        self.per = self.symbol = data.vocabulary.unit
-        self.model = self.make_model(config, data.vocabulary, t.engine).to(device)
+        self.reads: InputSpec = data.vocabulary
+        self.model = model.to(device)
         if self.model.segments is not None and config.segments.lexicon:
             words, shares = lexicon_of(data).shares(config.segments.lexicon, config.segments.longest)
             self.model.segments.set_lexicon(words, shares)
@@ -91,19 +93,9 @@ class TextTask:
         self.symbols: float = t.batch_size * t.length
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data))
 
-    @staticmethod
-    def make_model(config: Config, vocabulary: Vocabulary, engine: str) -> LanguageModel:
-        model = config.model
-        given = vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None
-        return LanguageModel(
-            len(vocabulary),
-            model,
-            engine=engine,
-            given=given,
-            detectors=config.detectors,
-            segments=config.segments,
-            rules=rules(vocabulary) if config.segments.size else None,
-        )
+    def adopt(self, weights: dict[str, Tensor], reads: InputSpec) -> None:
+        own = self.model.state_dict()
+        super().adopt(adopted(weights, own, cast(Vocabulary, reads), self.corpus.vocabulary, self.corpus.train), reads)
 
     def batch(self, epoch: int, chunk: int) -> tuple[Tensor, ...]:
         if self.config.regularise.shift:
@@ -138,7 +130,7 @@ class TextTask:
         """
         assert self.model.segments is not None
         T, K = len(targets), self.model.segments.longest
-        scores = self.model.score_segments(inputs, out.hidden, windows(targets, K))  # type: ignore[arg-type]
+        scores = self.model.score_segments(inputs, cast(Any, out.hidden), windows(targets, K))
         place = (
             torch.arange(T, device=targets.device)[:, None, None]
             + torch.arange(1, K + 1, device=targets.device)[:, None]

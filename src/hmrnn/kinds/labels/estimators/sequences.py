@@ -19,6 +19,7 @@ import torch
 
 from hmrnn.config import Config, DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
+from hmrnn.kind import find
 from hmrnn.kinds.labels.corpus import LabelCorpus, make_corpus
 from hmrnn.kinds.labels.decision import Decision
 from hmrnn.kinds.labels.estimators.base import Estimator, is_whole, seed_of
@@ -30,7 +31,6 @@ from hmrnn.pretrained.load import load
 from hmrnn.training.finite import Diverged
 from hmrnn.training.loop import train
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.task import ERRORS
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import find_device
 
@@ -175,7 +175,7 @@ class SequenceEstimator(Estimator):
             mark = "  best" if event["best"] else ""
             print(
                 f"epoch {event['epoch']:.0f} of {self.epochs}  {part} {event['nats']:.4f} nats, "
-                f"{event['error']:.1%} {ERRORS.get(self._modality, 'wrong')}, boundary rates {rates or 'none'}{mark}",
+                f"{event['error']:.1%} {find(self._modality).error}, boundary rates {rates or 'none'}{mark}",
                 file=sys.stderr,
             )
 

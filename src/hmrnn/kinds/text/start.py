@@ -1,4 +1,4 @@
-"""The start of a run from a trained model: its weights, with further rows for symbols that it does not know."""
+"""A task of text that starts from a trained model: new symbols get rows of their own in its weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.checkpoint import Checkpoint
-from hmrnn.errors import InputError
-from hmrnn.kinds.text.line_task import LineTask
-from hmrnn.kinds.text.task import TextTask
 from hmrnn.reading.plain import plain
 from hmrnn.reading.vocabulary import Vocabulary
-from hmrnn.training.task import Task
 
 ROWS = ("embedding.weight", "softmax.weight", "softmax.bias")
 """The weights of a model of text that have a row for each symbol."""
@@ -27,25 +22,19 @@ COUNTED = 10_000_000
 
 
 @torch.no_grad()
-def start_from(task: Task, source: Checkpoint) -> None:
-    """Give the model of ``task`` the weights of ``source``; InputError if they do not fit."""
-    weights = dict(source.weights)
-    if isinstance(task, TextTask | LineTask) and isinstance(source.reads, Vocabulary):
-        vocabulary = task.corpus.vocabulary
-        counts = np.bincount(task.corpus.train[:COUNTED], minlength=len(vocabulary))
-        rows = {name: weights[name].float() for name in (*ROWS, *HEAD_ROWS) if name in weights}
-        begin = {name: rows[name][len(source.reads) :] for name in rows}
-        rows = extended(
-            {name: row[: len(source.reads)] for name, row in rows.items()}, source.reads, vocabulary, counts
-        )
-        weights |= {name: torch.cat([row, begin[name]]) for name, row in rows.items()}
-        own = task.model.state_dict()
-        weights |= {name: own[name] for name in LEXICON if name in weights and name in own}
-    try:
-        task.model.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the weights to start from do not fit the model of this run: {reason}") from error
+def adopted(
+    weights: dict[str, Tensor], own: dict[str, Tensor], old: Vocabulary, new: Vocabulary, train: np.ndarray
+) -> dict[str, Tensor]:
+    """``weights`` of a model that reads ``old`` for one that reads ``new``, with the symbols ``train`` to learn from.
+
+    ``own`` are the weights of the new model: it keeps its lexicon.
+    """
+    counts = np.bincount(train[:COUNTED], minlength=len(new))
+    rows = {name: weights[name].float() for name in (*ROWS, *HEAD_ROWS) if name in weights}
+    begin = {name: rows[name][len(old) :] for name in rows}
+    rows = extended({name: row[: len(old)] for name, row in rows.items()}, old, new, counts)
+    weights = weights | {name: torch.cat([row, begin[name]]) for name, row in rows.items()}
+    return weights | {name: own[name] for name in LEXICON if name in weights and name in own}
 
 
 def extended(rows: dict[str, Tensor], old: Vocabulary, new: Vocabulary, counts: np.ndarray) -> dict[str, Tensor]:

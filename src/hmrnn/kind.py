@@ -1,0 +1,149 @@
+"""What a kind of data is, and which kinds there are.
+
+The rest of the trunk knows no kind of data: it asks a :class:`Kind`, which it finds here by name. Other packages add
+theirs by an entry point of the group ``hmrnn.kinds`` whose name is that of the kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hmrnn.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import nn
+
+    from hmrnn.checkpoint import Checkpoint
+    from hmrnn.config import Config, DataConfig
+    from hmrnn.training.task import Task
+
+_OWN = {
+    "text": "hmrnn.kinds.text.kind:TEXT",
+    "strokes": "hmrnn.kinds.strokes.kind:STROKES",
+    "labels": "hmrnn.kinds.labels.kind:LABELS",
+    "tags": "hmrnn.kinds.labels.kind:TAGS",
+    "pairs": "hmrnn.kinds.labels.kind:PAIRS",
+    "numbers": "hmrnn.kinds.labels.kind:NUMBERS",
+    "series": "hmrnn.kinds.labels.kind:SERIES",
+}
+
+
+class InputSpec(Protocol):
+    """What a model needs to know to turn data into its input: a vocabulary, a scale. A checkpoint keeps it."""
+
+    @property
+    def unit(self) -> str:
+        """What is read at one time step: "character", "byte" or "point"."""
+        ...
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Data as a model takes them: indices (T,) of the symbols of a text, or scaled steps (T, 3) of strokes."""
+        ...
+
+    def decode(self, encoded: Any) -> Any:
+        """The inverse of ``encode``."""
+        ...
+
+    def pieces(self, encoded: Any) -> list[str]:
+        """One string per time step, for display."""
+        ...
+
+    def describe(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class Measure(NamedTuple):
+    """What the validations of a run measure."""
+
+    unit: str
+    """Bits or nats; lower is better. It is the key of the measure in metrics.jsonl."""
+    per: str
+    """What it is counted per: "character", "sequence"."""
+
+
+class Kind:
+    """A kind of data: its files, its model, its loss and what people do with the result.
+
+    Methods import what they need when they are called: to know the kinds, nobody waits for torch.
+    """
+
+    name: str
+    formats: tuple[str, ...]
+    """The values of data.format that are of this kind."""
+    error = "wrong"
+    """What the error of a validation, if it has one, is a share of."""
+
+    def spec(self, plain: dict[str, Any]) -> InputSpec:
+        """The InputSpec that ``to_dict`` gave ``plain`` of."""
+        raise NotImplementedError
+
+    def measure(self, spec: InputSpec) -> Measure:
+        raise NotImplementedError
+
+    def load(self, config: Config, progress: Any = None) -> Any:
+        """The corpus that ``config.data`` names."""
+        raise NotImplementedError
+
+    def settle(self, config: Config, corpus: Any) -> Config:
+        """``config`` with the settings that the corpus decides."""
+        return config
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> nn.Module:
+        """A new network; its initial weights come from torch's generator."""
+        raise NotImplementedError
+
+    def task(self, config: Config, corpus: Any, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        """Data, network, loss and measure of a run."""
+        raise NotImplementedError
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
+        """The trained model that :func:`hmrnn.load` returns."""
+        raise NotImplementedError
+
+    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+        """``data`` as the model ``start``, called ``name``, reads them when it is trained further."""
+        raise InputError(f"{name} is a model of {self.name}, which cannot be trained further; train a new one")
+
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+        """Data that a caller of ``model.finetune`` gave, as files; what is no file is written to ``folder``.
+
+        InputError if the run is ``kept`` and would miss them.
+        """
+        raise InputError(f"a model of {self.name} cannot be trained further; train a new one")
+
+
+def find(name: str) -> Kind:
+    """The kind of this name."""
+    return _load(name)
+
+
+def every() -> list[Kind]:
+    """All kinds: ours, then those of other packages."""
+    return [_load(name) for name in (*_OWN, *_others())]
+
+
+def of(config: Config) -> Kind:
+    """The kind of data that a run reads."""
+    return next(kind for kind in every() if config.data.format in kind.formats)
+
+
+def _others() -> list[str]:
+    return [point.name for point in entry_points(group="hmrnn.kinds") if point.name not in _OWN]
+
+
+@functools.cache
+def _load(name: str) -> Kind:
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        kind = getattr(importlib.import_module(module), attribute)
+    else:
+        (point,) = entry_points(group="hmrnn.kinds", name=name)
+        kind = point.load()
+    assert isinstance(kind, Kind)
+    return kind

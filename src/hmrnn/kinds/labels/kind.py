@@ -1,0 +1,82 @@
+"""Labelled sequences as five kinds of data: labels, tags, pairs, numbers and series."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from hmrnn.config import Config, ModelConfig
+from hmrnn.errors import InputError
+from hmrnn.kind import InputSpec, Kind, Measure
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from hmrnn.kinds.labels.corpus import LabelCorpus
+    from hmrnn.kinds.labels.labelling import Labelling
+    from hmrnn.kinds.labels.networks import SequenceModel
+    from hmrnn.training.task import Task
+
+
+class Labelled(Kind):
+    """One of the five; ``per`` is what its nats are counted per, ``error`` what its error is a share of."""
+
+    def __init__(self, name: str, per: str, error: str = "wrong") -> None:
+        self.name, self.formats = name, (name,)
+        self.per, self.error = per, error
+
+    def spec(self, plain: dict[str, Any]) -> Labelling:
+        from hmrnn.kinds.labels.labelling import Labelling
+
+        return Labelling.from_dict(plain)
+
+    def measure(self, spec: InputSpec) -> Measure:
+        return Measure("nats", self.per)
+
+    def load(self, config: Config, progress: Any = None) -> LabelCorpus:
+        from hmrnn.kinds.labels.load import load_labelled
+
+        return load_labelled(config.data, progress)
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> SequenceModel:
+        from hmrnn.kinds.labels.networks import (
+            ClassifierModel,
+            RegressorModel,
+            StepRegressorModel,
+            TaggerModel,
+        )
+        from hmrnn.kinds.labels.transducer import TransducerModel
+
+        networks: dict[str, Any] = {
+            "labels": ClassifierModel, "tags": TaggerModel, "pairs": TransducerModel, "numbers": RegressorModel,
+            "series": StepRegressorModel,
+        }  # fmt: skip
+        make, m, reads = networks[self.name], config.model, cast("Labelling", spec)
+        if reads.numbers is not None and reads.numbers.steps:
+            make = StepRegressorModel
+            if (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
+                raise InputError(
+                    "model.read_out and model.attend are for numbers of whole sequences; that of a step is read there, "
+                    "so leave them out"
+                )
+        return make(reads.size, bool(reads.symbols), reads.outputs, m, engine=engine, detectors=config.detectors)
+
+    def task(self, config: Config, corpus: LabelCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        from hmrnn.kinds.labels.task import LabelledTask
+
+        network = self.network(config, corpus.reads, config.train.engine)
+        return LabelledTask(config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
+        from hmrnn.kinds.labels.forecast import ForecastModel
+        from hmrnn.kinds.labels.model import LabelModel, NumberModel, PairModel, TagModel
+
+        models: dict[str, Any] = {
+            "labels": LabelModel, "tags": TagModel, "pairs": PairModel, "numbers": NumberModel, "series": ForecastModel
+        }  # fmt: skip
+        return models[self.name](network, spec, config, source)
+
+
+LABELS, TAGS, PAIRS = Labelled("labels", "sequence"), Labelled("tags", "tag"), Labelled("pairs", "symbol")
+NUMBERS = Labelled("numbers", "answer", "of the variance left")
+SERIES = Labelled("series", "forecast", "of the variance left")

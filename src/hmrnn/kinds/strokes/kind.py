@@ -1,0 +1,69 @@
+"""Handwriting as a kind of data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hmrnn.config import STROKE_FORMATS, Config, DataConfig
+from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.utils import files
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from hmrnn.checkpoint import Checkpoint
+    from hmrnn.kinds.strokes.model import StrokeModel
+    from hmrnn.kinds.strokes.network import HandwritingModel
+    from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
+    from hmrnn.training.task import Task
+
+
+class Handwriting(Kind):
+    name = "strokes"
+    formats = STROKE_FORMATS
+
+    def spec(self, plain: dict[str, Any]) -> Scale:
+        from hmrnn.kinds.strokes.strokes import Scale
+
+        return Scale.from_dict(plain)
+
+    def measure(self, spec: InputSpec) -> Measure:
+        return Measure("nats", "sequence")
+
+    def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
+        from hmrnn.kinds.strokes.corpus import load_strokes
+
+        return load_strokes(config.data, progress)
+
+    def settle(self, config: Config, corpus: StrokeCorpus) -> Config:
+        from hmrnn.reading.conditions import fitted
+
+        return fitted(config, corpus.conditions)
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> HandwritingModel:
+        from hmrnn.kinds.strokes.network import HandwritingModel
+
+        return HandwritingModel(config.model, engine=engine, detectors=config.detectors)
+
+    def task(self, config: Config, corpus: StrokeCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        from hmrnn.kinds.strokes.task import StrokeTask
+
+        network = self.network(config, corpus.scale, config.train.engine)
+
+        return StrokeTask(config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> StrokeModel:
+        from hmrnn.kinds.strokes.model import StrokeModel
+
+        return StrokeModel(cast(Any, network), cast("Scale", spec), config, source)
+
+    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+        return data
+
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+        return DataConfig(format="strokes", path=files.paths(data))
+
+
+STROKES = Handwriting()

@@ -1,0 +1,107 @@
+"""Text as a kind of data."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from hmrnn.config import BUILT_IN_TEXTS, Config, DataConfig
+from hmrnn.errors import InputError, no_file
+from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.utils import files
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from hmrnn.checkpoint import Checkpoint
+    from hmrnn.kinds.text.corpus import Corpus
+    from hmrnn.kinds.text.model import TextModel
+    from hmrnn.kinds.text.network import LanguageModel
+    from hmrnn.reading.vocabulary import Vocabulary
+    from hmrnn.training.task import Task
+
+
+class Text(Kind):
+    name = "text"
+    formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
+
+    def spec(self, plain: dict[str, Any]) -> Vocabulary:
+        from hmrnn.reading.vocabulary import Vocabulary
+
+        return Vocabulary.from_dict(plain)
+
+    def measure(self, spec: InputSpec) -> Measure:
+        return Measure("bits", spec.unit)
+
+    def load(self, config: Config, progress: Any = None) -> Corpus:
+        from hmrnn.kinds.text.corpus import load_corpus
+
+        t = config.train
+        return load_corpus(
+            config.data, progress, training=2 if config.data.format == "lines" else t.batch_size * t.length + 1
+        )
+
+    def settle(self, config: Config, corpus: Corpus) -> Config:
+        from hmrnn.kinds.text.task import settled
+        from hmrnn.reading.conditions import fitted
+
+        return fitted(settled(config, corpus), corpus.conditions)
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> LanguageModel:
+        from hmrnn.kinds.text.network import LanguageModel
+        from hmrnn.kinds.text.words.joints import rules
+
+        model, vocabulary = config.model, cast("Vocabulary", spec)
+        return LanguageModel(
+            len(vocabulary), model, engine=engine, detectors=config.detectors, segments=config.segments,
+            given=vocabulary.boundaries(model.num_layers - 1) if model.rnn == "hrnn" else None,
+            rules=rules(vocabulary) if config.segments.size else None,
+        )  # fmt: skip
+
+    def task(self, config: Config, corpus: Corpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        network = self.network(config, corpus.vocabulary, config.train.engine)
+        if config.data.format == "lines":
+            from hmrnn.kinds.text.line_task import LineTask
+
+            return LineTask(config, corpus, network, device, rank, world)
+        from hmrnn.kinds.text.task import TextTask
+
+        return TextTask(config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> TextModel:
+        from hmrnn.kinds.text.model import TextModel
+
+        return TextModel(cast(Any, network), cast("Vocabulary", spec), config, source)
+
+    def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
+        from hmrnn.kinds.text.sources import symbol_kind
+
+        vocabulary = cast("Vocabulary", start.reads)
+        if data.format in ("text", "lines", *BUILT_IN_TEXTS):
+            data = dataclasses.replace(data, bytes=vocabulary.kind == "bytes")
+        elif symbol_kind(data) != vocabulary.kind:
+            raise InputError(
+                f"{name} reads {vocabulary.kind}, and data.format {data.format} holds {symbol_kind(data)}; set "
+                "data.format to text"
+            )
+        return dataclasses.replace(
+            data, symbols="".join(map(chr, vocabulary.values)), unknown=vocabulary.unknown,
+            remove_spaces=start.config.data.remove_spaces,
+        )  # fmt: skip
+
+    def given(self, start: Checkpoint, data: Any, folder: Path, kept: bool) -> DataConfig:
+        form: Literal["lines", "text"] = "lines" if start.config.data.format == "lines" else "text"
+        if not isinstance(data, str) or os.path.exists(os.path.expanduser(data)):
+            return DataConfig(format=form, path=files.paths(data))
+        if files.seems_named(data):
+            raise no_file(data)
+        if kept:
+            raise InputError(f"a run that is kept in out needs its text in a file, and there is no file {data[:100]!r}")
+        (folder / "text").write_text(data, encoding="utf-8")
+        return DataConfig(format=form, path=(str(folder / "text"),), cache=str(folder / "cache"))
+
+
+TEXT = Text()
