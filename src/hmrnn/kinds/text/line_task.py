@@ -18,7 +18,6 @@ from hmrnn.kinds.text.lines import LineBatches, end_symbol, split_lines
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.start import adopted
 from hmrnn.nn.distributions import Categorical
-from hmrnn.reading.evaluate import evaluate_lines
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.padded import PaddedTask
 from hmrnn.training.task import Validation
