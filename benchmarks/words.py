@@ -19,10 +19,10 @@ import time
 import numpy as np
 import torch
 
-from hmrnn.analysis.gold import against_removed_spaces
 from hmrnn.config import Config, DetectorConfig, SegmentConfig
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
+from hmrnn.kinds.text.gold import against_removed_spaces
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.task import settled
 from hmrnn.presets import PRESETS

@@ -13,13 +13,13 @@ import hmrnn
 import tiny
 import tiny_strokes
 from hmrnn import checkpoint
-from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import pooled
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.cli import demo
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.figures import COLOURS, figure5
 from hmrnn.kinds.strokes.files import read_strokes, save_strokes
+from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.network import LanguageModel

@@ -10,7 +10,7 @@ import pytest
 
 import fuzz
 from hmrnn.errors import InputError
-from hmrnn.plots.save import save_drawing
+from hmrnn.kinds.strokes.drawing import save_drawing
 from hmrnn.utils import files
 
 

@@ -6,8 +6,7 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from hmrnn.analysis import scores, yardsticks
-from hmrnn.analysis.gold import against_pen_ups, against_white_space
+from hmrnn.analysis import scores
 from hmrnn.cli import display
 from hmrnn.cli.arguments import DemoArguments
 from hmrnn.cli.report import passage
@@ -15,13 +14,18 @@ from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
 from hmrnn.cli.train import run_to_end
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.drawing import save_drawing
+from hmrnn.kinds.strokes.evaluate import one_gaussian
+from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
+from hmrnn.kinds.text import yardsticks
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import evaluate, find
+from hmrnn.kinds.text.gold import against_white_space
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.plots.curves import curves
-from hmrnn.plots.save import save_drawing, save_figure
+from hmrnn.plots.save import save_figure
 from hmrnn.presets import PRESETS
 from hmrnn.pretrained.load import load
 from hmrnn.training.metrics import read_metrics
@@ -110,7 +114,7 @@ def _show_text(model: TextModel, corpus: Corpus, folder: Path, quick: bool) -> s
 
 def _show_strokes(model: StrokeModel, corpus: StrokeCorpus, folder: Path, quick: bool) -> str:
     rows = {
-        "one Gaussian for all steps": yardsticks.one_gaussian(list(corpus.train), list(corpus.valid)),
+        "one Gaussian for all steps": one_gaussian(list(corpus.train), list(corpus.valid)),
         "HM-LSTM": model.score(corpus.valid).log_likelihood,
     }
     title = f"\nLog-likelihood of a line, mean over {len(corpus.valid)} validation lines"

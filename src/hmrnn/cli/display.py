@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.analysis.scores import BoundaryScores
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli import terminal
+from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.strokes import counted
 from hmrnn.kinds.text.corpus import Corpus
 

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmrnn.analysis import gold, scores
+from hmrnn.analysis import scores
+from hmrnn.analysis.gold import against_ends, read_ends
 from hmrnn.cli import display, inputs
 from hmrnn.cli.arguments import EvaluateArguments
 from hmrnn.cli.terminal import say, warn
@@ -18,12 +19,14 @@ from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.corpus import leave_out_short
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.files import read_strokes
+from hmrnn.kinds.strokes.gold import pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Strokes, counted
 from hmrnn.kinds.text.corpus import read_symbols_and_spaces
 from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
 from hmrnn.kinds.text.evaluate import cut, evaluate_lines, find
 from hmrnn.kinds.text.evaluate import evaluate as evaluate_text
+from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.lines import all_lines, end_symbol, split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.utils.files import shown
@@ -50,7 +53,7 @@ def _text(model: TextModel, arguments: EvaluateArguments) -> None:
     if arguments.dynamic:
         _dynamic(model, symbols, what, arguments)
         return
-    ends = gold.read_ends(arguments.gold, len(symbols)) if arguments.gold else None
+    ends = read_ends(arguments.gold, len(symbols)) if arguments.gold else None
     streams, warmup = cut(
         max(1, len(symbols) - 1),
         64 if arguments.streams is None else arguments.streams,
@@ -143,10 +146,10 @@ def _text_rows(
     show = display.show_progress("looking for segments")
     found = find(model.network, symbols, streams=streams, warmup=warmup, progress=show)
     if ends is not None:
-        return gold.against_ends(found, ends)
+        return against_ends(found, ends)
     if model.config.data.remove_spaces:
-        return gold.against_removed_spaces(found, symbols, spaces, model.vocabulary)
-    return gold.against_white_space(found, symbols, model.vocabulary)
+        return against_removed_spaces(found, symbols, spaces, model.vocabulary)
+    return against_white_space(found, symbols, model.vocabulary)
 
 
 def _strokes(model: StrokeModel, arguments: EvaluateArguments) -> None:
@@ -183,7 +186,7 @@ def _stroke_rows(model: StrokeModel, strokes: Strokes) -> list[scores.Row]:
     found = [model.segment(line) for line in lines]
     ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
     surprises = [np.asarray(one.bits) for one in found]
-    lifted: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [gold.pen_ups(line) for line in lines]}
+    lifted: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [pen_ups(line) for line in lines]}
     return scores.compare(ends, lifted, [len(line) for line in lines], surprises)
 
 

@@ -13,10 +13,10 @@ from hmrnn.cli.arguments import GenerateArguments
 from hmrnn.cli.display import show_progress
 from hmrnn.cli.terminal import for_output, say
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
 from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes, counted
 from hmrnn.kinds.strokes.write import scribble
-from hmrnn.plots.save import check_drawing_path, save_drawing
 from hmrnn.reading.sample import check_room
 
 if TYPE_CHECKING:

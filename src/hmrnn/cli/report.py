@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hmrnn import kind
-from hmrnn.analysis.gold import against_removed_spaces, against_white_space
 from hmrnn.analysis.render import as_html
 from hmrnn.analysis.scores import TOLERANCES, table
 from hmrnn.analysis.segmentation import Segmentation
@@ -26,6 +25,7 @@ from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import StrokeCorpus
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.kinds.text.evaluate import find
+from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
 from hmrnn.kinds.text.lines import split_lines
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.nn.predictor import shown_sizes

@@ -4,7 +4,15 @@ A setting is named "section.field", such as "train.epochs"; errors use these nam
 data do not have are ignored where they are sizes or schedules, and refused where someone turned something on.
 """
 
-from hmrnn.config.data import BUILT_IN_TEXTS, LABEL_FORMATS, SEQUENCE_FORMATS, STROKE_FORMATS, DataConfig, Format
+from hmrnn.config.data import (
+    BUILT_IN_TEXTS,
+    LABEL_FORMATS,
+    SEQUENCE_FORMATS,
+    SPLITS,
+    STROKE_FORMATS,
+    DataConfig,
+    Format,
+)
 from hmrnn.config.detectors import DetectorConfig, PullTo
 from hmrnn.config.model import ModelConfig, Network
 from hmrnn.config.regularise import RegulariseConfig
@@ -17,6 +25,7 @@ __all__ = [
     "LABEL_FORMATS",
     "SECTIONS",
     "SEQUENCE_FORMATS",
+    "SPLITS",
     "STROKE_FORMATS",
     "Config",
     "DataConfig",

@@ -22,6 +22,8 @@ POOLED_FORMATS = ("labels", "numbers")
 """Those with one answer per sequence, from all of its steps."""
 SEQUENCE_FORMATS = ("lines", *STROKE_FORMATS)
 """The formats of which every line is a sequence of its own that is predicted step by step."""
+SPLITS = ("train", "valid", "test")
+"""The parts of a corpus."""
 
 
 MOST_LINES = 1_000_000

@@ -12,9 +12,9 @@ import pytest
 import hmrnn
 import tiny
 from hmrnn.analysis import scores as boundary_scores
-from hmrnn.analysis.gold import against_pen_ups
 from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.kinds.strokes import synthetic as handwritten
+from hmrnn.kinds.strokes.gold import against_pen_ups
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.pretrained import bundled

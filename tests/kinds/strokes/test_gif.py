@@ -12,9 +12,9 @@ from PIL import Image
 
 import tiny_strokes
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.drawing import save_drawing
 from hmrnn.kinds.strokes.gif import SECONDS, STAYS, gif
 from hmrnn.kinds.strokes.ink import Sheet
-from hmrnn.plots.save import save_drawing
 
 LINES = list(tiny_strokes.strokes(3))
 DOT = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash

@@ -13,8 +13,8 @@ import pytest
 import tiny_strokes
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import ink
+from hmrnn.kinds.strokes.drawing import save_drawing
 from hmrnn.kinds.strokes.figures import writing
-from hmrnn.plots.save import save_drawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINE = np.array([[0, 0, 0], [10, 0, 0], [0, 5, 1], [4, 4, 1], [3, 0, 0], [3, 3, 1]], float)  # a hook, a dot, a dash

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import STROKE_FORMATS, DataConfig
+from hmrnn.config import SPLITS, STROKE_FORMATS, DataConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes import iamondb, synthetic
 from hmrnn.kinds.strokes.files import is_stroke_file, read_file, save_archive
 from hmrnn.kinds.strokes.strokes import FEWEST, Scale, StrokeCorpus, StrokeFile, Strokes, counted
-from hmrnn.kinds.text.sources import SPLITS
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.utils.archives import Progress, count_progress
 from hmrnn.utils.cache import SourceState, entry_names, folder, source_state, total_size, unusable

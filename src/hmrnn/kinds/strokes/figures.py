@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hmrnn.analysis.gold import against_pen_ups, pen_ups
 from hmrnn.analysis.scores import BoundaryScores, compare
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
 from hmrnn.kinds.strokes.ink import INK, PRIME, Sheet, check_drawable
 from hmrnn.kinds.strokes.strokes import counted
 from hmrnn.plots.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure, styled, superscript

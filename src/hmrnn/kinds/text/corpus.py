@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from hmrnn.config import BUILT_IN_TEXTS, DataConfig
+from hmrnn.config import BUILT_IN_TEXTS, SPLITS, DataConfig
 from hmrnn.config.json import from_json, to_json
 from hmrnn.errors import InputError
-from hmrnn.kinds.text.sources import SPLITS, find_files, find_sources, names, read_text, symbol_kind
+from hmrnn.kinds.text.sources import find_files, find_sources, names, read_text, symbol_kind
 from hmrnn.reading.conditions import read_conditions
 from hmrnn.reading.vocabulary import Vocabulary, code_points, unseen_symbols
 from hmrnn.utils.archives import Progress, Report, count_progress

@@ -6,10 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from hmrnn.config import ModelConfig
+from hmrnn.config import SPLITS, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.corpus import Corpus
-from hmrnn.kinds.text.sources import SPLITS
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.conditions import encode
 from hmrnn.reading.vocabulary import Vocabulary

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hmrnn.config import BUILT_IN_TEXTS, DataConfig
+from hmrnn.config import BUILT_IN_TEXTS, SPLITS, DataConfig
 from hmrnn.errors import InputError, check_not_root, convert, no_file
 from hmrnn.kinds.text.novel import PACKAGE, novel, novel_file
 from hmrnn.kinds.text.spaces import without_spaces
@@ -19,7 +19,6 @@ from hmrnn.reading.plain import plain_blocks
 from hmrnn.reading.vocabulary import Kind, code_points
 from hmrnn.utils.archives import PACKED, Report, is_packed, read_blocks
 
-SPLITS = ("train", "valid", "test")
 _PTB_NAMES = ("ptb.char.{}.txt", "ptb.{}.txt", "{}.txt")
 
 

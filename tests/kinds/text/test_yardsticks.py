@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmrnn.analysis import yardsticks
 from hmrnn.errors import InputError
+from hmrnn.kinds.text import yardsticks
 
 
 def witten_bell(train: list[int], symbol: int, context: tuple[int, ...], num_symbols: int) -> float:
