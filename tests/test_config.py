@@ -226,8 +226,6 @@ def test_a_setting_that_there_is_not() -> None:
     [
         ("regularise.shift", {"shift": True}),
         ("regularise.dropout_embedding", {"dropout_embedding": 0.1}),
-        ("detectors.pull_to", {"rates": (0.4, 0.1), "pull_to": "uncertainty", "pull_weight": 0.1}),
-        ("detectors.pull_to", {"rates": (0.4, 0.1), "pull_to": "entropy", "pull_weight": 0.1}),
     ],
 )
 def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:

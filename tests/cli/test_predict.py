@@ -178,7 +178,7 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
 
 BAD: list[tuple[str, list[str], str]] = [
     ("labels", ["--data.ahead", "5"], "--data.ahead is for series; --data.format is labels"),
-    ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs predictions of the next step"),
+    ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs the surprise"),
     ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
     ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),
     ("labels", ["--model.crf"], "--model.crf is for tags; --data.format is labels, so leave it out"),

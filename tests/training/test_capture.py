@@ -242,7 +242,7 @@ def learned(config: Config, kind: str, dtype: torch.dtype = torch.float32) -> tu
     losses = []
     for _ in range(30):
         trainer.step()
-        losses.append(trainer.window[0].cpu().clone())
+        losses.append(trainer.window[1].cpu().clone())
     kinds = trainer.captured.kinds.values() if trainer.captured is not None else ()
     return torch.stack(losses), [p.cpu() for p in weights(trainer)], sum(known.graph is not None for known in kinds)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from torch import Tensor
 import hmrnn
 import tiny
 import tiny_strokes
-from hmrnn.config import DetectorConfig
+from hmrnn.config import Config, DetectorConfig
 from hmrnn.ops import State
-from hmrnn.training.reinforce import Baseline
 from hmrnn.training.task import Loss
+from hmrnn.training.terms import make_terms
+from hmrnn.training.terms.reinforce import Reinforce
 from hmrnn.training.trainer import Trainer
 
 SETTINGS = DetectorConfig(estimator="reinforce", discount=0.8, entropy=0.1)
@@ -31,41 +33,51 @@ def made_up_loss(T: int = 6, B: int = 4, **changes: Any) -> Loss:
     return Loss(torch.tensor(1.0), z, state, **given | {"divisor": T * B} | changes)
 
 
-def gradient(loss: Loss, baseline: Baseline) -> Tensor:
+def started(units: int = 3) -> Reinforce:
+    term = Reinforce(Config(detectors=SETTINGS))
+    rnn = SimpleNamespace(hidden_sizes=(units,))
+    term.start(SimpleNamespace(model=SimpleNamespace(rnn=rnn), device="cpu", world=1))  # type: ignore[arg-type]
+    return term
+
+
+def gradient(loss: Loss, term: Reinforce) -> Tensor:
     assert loss.chances is not None
-    return torch.autograd.grad(baseline.terms(loss, SETTINGS)[0], loss.chances)[0]
+    return torch.autograd.grad(term.loss(loss), loss.chances)[0]
 
 
 def test_the_baseline_learns_to_predict_the_mean_of_later_losses() -> None:
-    baseline = Baseline(3, torch.device("cpu"))
-    good = torch.tensor(True)
+    term, good = started(), torch.tensor(True)
     h = torch.randn(200, 8, 3)
     losses = torch.full((200, 8), 1.5)
     losses[1:] += 0.5 * h[:-1, :, 0]  # of which the mean over later steps knows something, too
     loss = made_up_loss(200, 8, hidden=h, surprise=losses)
     for _ in range(200):
-        baseline.learn(baseline.terms(loss, SETTINGS)[1], good)
-    assert baseline.weights[-1].item() == pytest.approx(1.5, abs=0.05)
-    assert baseline.weights[0].item() == pytest.approx(0.5 * 0.8 / 5, abs=0.05)  # the next step's share of five
-    assert abs(baseline.weights[1].item()) < 0.05
-    learned = baseline.weights.clone()
-    baseline.learn(torch.full((4,), torch.nan), torch.tensor(False))  # a skipped update
-    assert torch.equal(baseline.weights, learned)
+        term.loss(loss)
+        term.after_update(good, 0.1)
+    assert term.weights[-1].item() == pytest.approx(1.5, abs=0.05)
+    assert term.weights[0].item() == pytest.approx(0.5 * 0.8 / 5, abs=0.05)  # the next step's share of five
+    assert abs(term.weights[1].item()) < 0.05
+    learned = term.weights.clone()
+    term.loss(loss._replace(surprise=losses * torch.nan))
+    term.after_update(~good, 0.1)  # a skipped update
+    assert torch.equal(term.weights, learned)
+    term.after_update(good, 0.1)
+    assert torch.equal(term.weights, learned)  # nothing of it is left
 
 
 def test_padding_adds_nothing() -> None:
-    baseline = Baseline(3, torch.device("cpu"))
-    baseline.weights.copy_(torch.tensor([0.3, -0.2, 0.1, 1.0]))
+    term = started()
+    term.weights.copy_(torch.tensor([0.3, -0.2, 0.1, 1.0]))
     loss = made_up_loss()
     active = torch.ones(6, 4, dtype=torch.bool)
     active[4:, 1:] = False
     assert loss.surprise is not None
     padded = loss._replace(active=active, surprise=loss.surprise * active)
-    got = gradient(padded, baseline)
+    got = gradient(padded, term)
     assert not got[4:, 1:].any()
     cut = {name: getattr(padded, name)[:4, 1:] for name in ("boundaries", "surprise", "chances", "hidden")}
     cut["chances"] = cut["chances"].detach().requires_grad_()
-    torch.testing.assert_close(got[:4, 1:], gradient(loss._replace(**cut), baseline))
+    torch.testing.assert_close(got[:4, 1:], gradient(loss._replace(**cut), term))
 
 
 @pytest.mark.parametrize("on_copy", ["hold", "evaluate"])
@@ -76,8 +88,7 @@ def test_an_update_gives_detectors_the_gradient_of_their_terms(on_copy: str) -> 
     assert loss.surprise is not None
     assert loss.surprise.sum().item() / loss.divisor == pytest.approx(loss.value.item(), rel=1e-5)
     biases = trainer.model.rnn.detector_biases()
-    assert trainer.baseline is not None
-    terms, _ = trainer.baseline.terms(loss, trainer.config.detectors)
+    terms = tiny.term(trainer, Reinforce).loss(loss)
     plain = torch.autograd.grad(loss.value, biases, retain_graph=True)
     scored = torch.autograd.grad(terms, biases, retain_graph=True)
     pulled = torch.autograd.grad(loss.rates().sum(), biases)
@@ -116,7 +127,7 @@ def test_handwriting(estimator: str) -> None:
         trainer.step()
     assert all(b[-1] != old[-1] for b, old in zip(trainer.model.rnn.detector_biases(), before))
     assert trainer.window_means() is not None
-    assert (trainer.baseline is None) == (estimator == "gumbel")
+    assert any(isinstance(term, Reinforce) for term in trainer.terms) == (estimator == "reinforce")
 
 
 def test_the_command_trains_resumes_and_the_model_loads(tmp_path: Path) -> None:
@@ -133,4 +144,5 @@ def test_the_command_trains_resumes_and_the_model_loads(tmp_path: Path) -> None:
 
 
 def test_networks_without_detectors_have_no_baseline() -> None:
-    assert tiny.trainer(tiny.config(estimator="reinforce", num_layers=1, hidden_size=(4,))).baseline is None
+    for how in ({"num_layers": 1, "hidden_size": (4,)}, {"rnn": "gru"}):
+        assert not make_terms(tiny.config(estimator="reinforce", **how))

@@ -63,21 +63,6 @@ class DetectorConfig:
     entropy: float = 0.0
     """reinforce: weight of a bonus for the entropy of the draws, in nats per step."""
 
-    @property
-    def needs_probabilities(self) -> bool:
-        """Whether training needs the detectors' probabilities, not only their boundaries."""
-        return self.rate_control > 0 or (self.pull_weight > 0 and self.pull_margin > 0) or self.scores
-
-    @property
-    def needs_entropy(self) -> bool:
-        """Whether the pull needs the entropy of each prediction."""
-        return self.pull_weight > 0 and self.pull_to in ("uncertainty", "entropy")
-
-    @property
-    def scores(self) -> bool:
-        """Whether training adds the terms of REINFORCE to the loss."""
-        return self.estimator == "reinforce"
-
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
         checks.not_negative("detectors", self, "hidden slope rate_weight pull_weight pull_margin bounds entropy")

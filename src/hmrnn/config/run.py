@@ -37,7 +37,7 @@ class Config:
                         f"detectors.{name} is for hm-lstm with two or more layers, not for {m.rnn} with "
                         f"{m.num_layers}; leave it out"
                     )
-        if m.rnn == "hrnn" and d.scores:
+        if m.rnn == "hrnn" and d.estimator == "reinforce":
             raise InputError(
                 "detectors.estimator reinforce is for hm-lstm; model.rnn is hrnn, whose boundaries are given"
             )
@@ -58,8 +58,6 @@ class Config:
         if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
             raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
         if not self.data.is_text:
-            if d.needs_entropy:
-                raise InputError(f"detectors.pull_to {d.pull_to} is for text; mixtures of strokes have no entropy")
             for name in ("shift", *([] if self.data.is_labelled else ["dropout_embedding"])):
                 if getattr(r, name):
                     raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
@@ -90,11 +88,8 @@ class Config:
 
     def _check_labelled(self) -> None:
         """Raise InputError about settings that labelled sequences do not have, or that only they have."""
-        m, d = self.model, self.detectors
+        m = self.model
         if self.data.is_labelled:
-            if d.pull_weight > 0 or d.scores:
-                name = "pull_weight" if d.pull_weight > 0 else "estimator reinforce"
-                raise InputError(f"detectors.{name} needs predictions of the next step, which {self.data.format} lack")
             if m.rnn == "hrnn":
                 raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
             if self.data.format == "series" and m.bidirectional:

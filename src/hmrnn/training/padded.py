@@ -13,7 +13,7 @@ from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
 from hmrnn.reading.score import to_tensors, unpack
 from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Task, boundaries, chances, hidden_before, own_share
+from hmrnn.training.task import Loss, Task, detected, own_share
 
 
 class PaddedTask(Task):
@@ -21,6 +21,7 @@ class PaddedTask(Task):
 
     capturable = True
     carries_state = False
+    offers = frozenset({"surprise", "chances", "hidden"})
 
     def __init__(
         self, config: Config, model: Any, batches: Batches, device: torch.device, rank: int, world: int
@@ -51,12 +52,13 @@ class PaddedTask(Task):
         made, out, state = network(inputs, told=told)
         prediction = self.prediction(made)
         nats = torch.where(active, -prediction.log_prob(targets), 0.0)
-        d, count = self.config.detectors, self.per_row * active.shape[1]
-        expected = prediction.entropy().detach() if d.needs_entropy else None
-        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
-        hidden = hidden_before(out, None) if d.scores else None
-        z = boundaries(out, likely, d)
-        return Loss(nats.sum() / count, z, state, active, nats.detach(), expected, likely, hidden, count)
+        count = self.per_row * active.shape[1]
+        entropy = prediction.entropy().detach() if "entropy" in self.needs else None
+        found = detected(out, self.model.rnn, self.needs)
+        return Loss(
+            nats.sum() / count, state=state, active=active, surprise=nats.detach(), entropy=entropy, divisor=count,
+            **found,
+        )  # fmt: skip
 
     def how(self) -> dict[str, Any]:
         """How a validation reads."""

@@ -35,8 +35,6 @@ class Progress:
     best: float | None = None
     """The best validation, in the unit of the task."""
     best_step: Count = 0
-    window_steps: Count = 0
-    """Updates since the last line of metrics."""
     seconds: Size = 0.0
     """Training time, including that before a resume."""
     metrics_bytes: Count = 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from hmrnn.config import Config, DetectorConfig
+from hmrnn.config import Config
 from hmrnn.kind import InputSpec
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State
@@ -40,18 +40,18 @@ class Loss(NamedTuple):
     value: Tensor
     """The scalar that an update minimises, in nats. The loss of a whole batch is the mean over its parts."""
     boundaries: Tensor
-    """(T, B, detectors), with the gradient by which pulls reach the detectors; see :func:`boundaries`."""
+    """(T, B, detectors), with the gradient by which pulls reach the detectors; see :func:`detected`."""
     state: State
     active: Tensor | None = None
     """(T, B): False in the padding; None if there is no padding."""
     surprise: Tensor | None = None
-    """(T, B): nats for what follows each step, without a gradient; None if no setting needs it."""
-    expected: Tensor | None = None
-    """(T, B): the entropy of the prediction of what follows each step; None if no setting needs it."""
+    """(T, B): nats for what follows each step, without a gradient. This and what follows: None if no term needs it."""
+    entropy: Tensor | None = None
+    """(T, B): the entropy of the prediction of what follows each step."""
     chances: Tensor | None = None
-    """(T, B, detectors): the probability that each detector fires; None if no setting needs it."""
+    """(T, B, detectors): the probability that each detector fires."""
     hidden: Tensor | None = None
-    """(T, B, units): h of all layers before each step, without a gradient; None if no setting needs it."""
+    """(T, B, units): h of all layers before each step, without a gradient."""
     divisor: float = 1.0
     """``value`` is the sum of ``surprise`` over this number."""
     more: Tensor | None = None
@@ -78,9 +78,17 @@ def chances(out: Output, rnn: Any) -> Tensor:
     return torch.where(layers[..., :-1].flatten(-2) == Operation.COPY, 0.0, out.probabilities)
 
 
-def boundaries(out: Output, likely: Tensor | None, d: DetectorConfig) -> Tensor:
-    """(T, B, detectors): z with its gradient; with "reinforce", whose z has none, that of the probabilities."""
-    return straight_through(likely, out.boundaries) if d.scores and likely is not None else out.boundaries
+def detected(out: Output, rnn: Any, needs: Collection[str], before: State | None = None) -> dict[str, Any]:
+    """The fields of a :class:`Loss` that say what detectors did; ``before`` is the state at the start, or zeros.
+
+    z has its gradient or, with "reinforce", whose z has none, that of the probabilities.
+    """
+    likely, z = chances(out, rnn) if "chances" in needs else None, out.boundaries
+    if likely is not None and rnn.boundary == "reinforce":
+        z = straight_through(likely, z)
+    return {
+        "boundaries": z, "chances": likely, "hidden": hidden_before(out, before) if "hidden" in needs else None,
+    }  # fmt: skip
 
 
 def hidden_before(out: Output, state: State | None) -> Tensor:
@@ -113,6 +121,11 @@ class Task:
     checksum: int
     """CRC-32 of the training and validation data: a run is resumed only with the same data."""
 
+    offers: frozenset[str] = frozenset()
+    """The fields of a Loss that the task can fill: what terms may need of surprise, entropy, chances, hidden and
+    segments."""
+    needs: Collection[str] = ()
+    """Those that it has to fill; the trainer sets them."""
     own_share: Tensor | None = None
     """The share of the inputs that are drawn from the model's predictions; None if they never are."""
 

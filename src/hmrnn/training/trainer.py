@@ -27,10 +27,8 @@ from hmrnn.training.finite import Watch
 from hmrnn.training.prepare import prepare
 from hmrnn.training.processes import gather, mean
 from hmrnn.training.progress import Progress
-from hmrnn.training.reinforce import Baseline
-from hmrnn.training.ridge import Ridge
 from hmrnn.training.task import Validation
-from hmrnn.training.terms import make_terms
+from hmrnn.training.terms import make_terms, needs_of
 
 
 class Trainer:
@@ -59,6 +57,8 @@ class Trainer:
         torch.manual_seed(t.seed)  # the initial weights depend on it alone
         self.task = what.task(config, data, device, rank, world)
         self.measure = what.measure(self.task.reads)
+        self.terms = make_terms(config)
+        self.task.needs = needs_of(self.terms, self.task.offers)
         self.model: Any = self.task.model
         prepare(self.model, config)
         if start is not None:
@@ -69,17 +69,13 @@ class Trainer:
         self.optimizer = self._new_optimizer()
         self.watch = Watch(self.model, device)
         captures = device.type == "cuda" and world == 1 and self.task.capturable
-        self.ridge = Ridge(self) if config.model.ridge else None
         self.captured = CapturedUpdate(self._learn) if captures else None
         rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
         count = detectors.count(self.model.rnn)
-        self.window = torch.zeros(1 + count, dtype=torch.float64, device=device)  # sums: loss, boundary rates
-        self.epoch = torch.zeros_like(self.window)  # sums: updates, boundary rates
-        scores = config.detectors.scores and count > 0
-        self.baseline = Baseline(sum(self.model.rnn.hidden_sizes), device) if scores else None
-        self.terms = make_terms(config)
+        self.window = torch.zeros(2 + count, dtype=torch.float64, device=device)  # sums since the last line
+        self.epoch = torch.zeros_like(self.window)
         for term in self.terms:
             term.start(self)
 
@@ -124,21 +120,18 @@ class Trainer:
             self._set_rate()
         (self.captured or self._learn)(self.task.batch(p.epoch, p.chunk))
         p.step += 1
-        p.window_steps += 1
         p.chunk += 1
         if p.chunk == self.task.chunks:
             p.epoch, p.chunk = p.epoch + 1, 0
             self._tell_epoch()
-            if self.ridge is not None:
-                self.ridge.solve()
 
     def _tell_epoch(self) -> None:
         for term in self.terms:
             term.epoch(self, self.progress.epoch)
 
     def _learn(self, batch: tuple[Tensor, ...]) -> None:
-        """Learn from a batch: by an update or, in a ridge regression, by adding it to the sums."""
-        (self.update if self.ridge is None else self.ridge.gather)(batch)
+        if not any(term.update(self, batch) for term in self.terms):
+            self.update(batch)
 
     def update(self, batch: tuple[Tensor, ...]) -> None:
         """Forward, backward, clipping, optimizer and terms for one batch, in ``accumulate`` parts.
@@ -146,43 +139,36 @@ class Trainer:
         An update whose loss or gradient is not finite is counted by ``watch`` and changes nothing else. All tensors
         keep their memory and the host never waits for the GPU, so that an update can be captured in a CUDA graph.
         """
-        t, d = self.config.train, self.config.detectors
+        t = self.config.train
         self.optimizer.zero_grad()
-        carried = []
-        value, steps = torch.zeros_like(self.window[:1]), torch.zeros_like(self.window[:1])
-        fired = torch.zeros_like(self.window[1:])
-        learned: Tensor | float = 0.0
+        carried, sums = [], torch.zeros_like(self.window)  # sums: updates, loss, boundary rates
+        steps = torch.zeros_like(sums[:1])
         for k, (part, state) in enumerate(zip(_split(batch, t.accumulate), states.split(self.state, t.accumulate))):
             last = k == t.accumulate - 1
             with self._sync(last), self.autocast():
                 loss = self.task.loss(self.network, part, state)
                 added = [loss.more, *(term.loss(loss) for term in self.terms)]
-                if self.baseline is not None:
-                    terms, change = self.baseline.terms(loss, d)
-                    added, learned = [*added, terms], learned + change / t.accumulate
             with self._sync(last):
                 (sum((a for a in added if a is not None), loss.value) / t.accumulate).backward()
             carried.append(loss.state.detach())
-            value += loss.value.detach().double() / t.accumulate
+            sums[1] += loss.value.detach().double() / t.accumulate
             weight = loss.weight()
             steps += weight
-            fired += loss.rates().detach() * weight
+            sums[2:] += loss.rates().detach() * weight
         for term in self.terms:
             term.before_step()
         if loss.active is not None:  # with padding, parts and processes hold different numbers of steps
             steps = mean(steps, self.world).clamp(min=1)
-        sums = torch.cat([value, fired / steps])
-        good, norm = self.watch.note(sums[0], self.world, enough_room())
-        sums = torch.where(good, sums, torch.zeros_like(sums))
-        self.window += sums
-        self.epoch += torch.cat([good[None], sums[1:]])
+        sums[2:] /= steps
+        sums[0].fill_(1)
+        good, norm = self.watch.note(sums[1], self.world, enough_room())
+        for total in (self.window, self.epoch):
+            total += torch.where(good, sums, 0.0)
         if self.state is not None:
             states.copy(self.state, states.join(carried), good)
         if self.device.type == "cuda" or good:
             self._optimize(norm, good)
         rate = self.optimizer.param_groups[0]["lr"]
-        if self.baseline is not None and isinstance(learned, Tensor):
-            self.baseline.learn(mean(learned, self.world), good)
         for term in self.terms:
             term.after_update(good, rate)
 
@@ -201,20 +187,18 @@ class Trainer:
     def window_means(self) -> tuple[float, list[float]] | None:
         """The measure and the boundary rates since the last call, over all processes.
 
-        None if all updates were skipped, and of a ridge regression, which knows nothing until it is fitted.
+        None if all updates were skipped, or none was made by gradient.
         """
-        made = self.progress.window_steps - self.watch.skipped()
-        if made == 0 or self.ridge is not None:
+        made, *sums = mean(self.window, self.world).tolist()
+        if made == 0:
             return None
-        loss, *rates = (mean(self.window, self.world) / made).tolist()
         self.window.zero_()
-        self.progress.window_steps = 0
-        self.progress.skipped += self.watch.report()
+        self.count_skipped()
+        loss, *rates = (total / made for total in sums)
         return self.task.measure(loss), rates
 
     def count_skipped(self) -> None:
         """Add the updates skipped since the last line of metrics to ``progress``."""
-        self.progress.window_steps -= self.watch.skipped()
         self.progress.skipped += self.watch.report()
 
     def changed_detectors(self) -> list[dict[str, Any]]:
@@ -223,7 +207,7 @@ class Trainer:
         None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With
         rate control none within CONTROLLED updates, either.
         """
-        updates, *sums = mean(self.epoch, self.world).tolist()
+        updates, _, *sums = mean(self.epoch, self.world).tolist()
         self.epoch.zero_()
         config, p = self.config, self.progress
         early = p.epoch == 1 or (config.detectors.rate_control > 0 and p.step < detectors.CONTROLLED)
@@ -278,10 +262,6 @@ class Trainer:
         result |= {f"epoch.{rank}": epoch for rank, epoch in enumerate(gather(self.epoch, self.world))}
         result["watch"] = self.watch.counts
         result |= self._kept()
-        if self.baseline is not None:
-            result["baseline"] = self.baseline.weights
-        if self.ridge is not None:
-            result |= self.ridge.tensors()
         for name, part in states.named(self.state).items():
             result[f"state.{name}"] = torch.cat(gather(part, self.world))
         random = {"cpu": torch.get_rng_state()}
@@ -334,10 +314,6 @@ class Trainer:
             self.watch.counts = tensors["watch"]
             for name, tensor in self._kept().items():
                 tensor.copy_(tensors[name])
-            if self.baseline is not None:
-                self.baseline.weights = tensors["baseline"]
-            if self.ridge is not None:
-                self.ridge.restore(tensors)
             for name, part in states.named(self.state).items():
                 part.copy_(tensors[f"state.{name}"][self.rank * len(part) : (self.rank + 1) * len(part)])
             for name, parameter in self.model.named_parameters():

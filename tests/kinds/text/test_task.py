@@ -23,18 +23,17 @@ from hmrnn.kinds.text.task import TextTask
 from hmrnn.ops import State
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.rundir import RunDirectory
-from hmrnn.training.task import Loss, Validation
+from hmrnn.training.task import Loss, Task, Validation
 
 MEAN_LENGTH = 6.0
 LENGTHS = ((9, 5, 7, 2), (4, 4, 3, 1), (8, 8, 8, 8))
 
 
-class Words:
+class Words(Task):
     """Padded sequences of symbols with their lengths: a batch is (T, B), (T, B), (B,)."""
 
     capturable = True
     carries_state = False
-    own_share = None
     chunks, checksum, symbols = 3, 77, 24.0
     reads = tiny.VOCABULARY
 

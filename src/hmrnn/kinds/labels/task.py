@@ -21,7 +21,7 @@ from hmrnn.kinds.labels.networks import (
     SequenceModel,
     flat_directions,
 )
-from hmrnn.training.task import Loss, Task, Validation, chances
+from hmrnn.training.task import Loss, Task, Validation, detected
 
 _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability 0.25 / (0.25 + n)
 
@@ -29,6 +29,7 @@ _RARE = 0.25  # a symbol seen n times is read as an unknown one with probability
 class LabelledTask(Task):
     """A :class:`hmrnn.training.task.Task` measured in nats per label, tag, symbol to write, or answer in numbers."""
 
+    offers = frozenset({"chances"})
     carries_state = False
 
     def __init__(
@@ -70,9 +71,8 @@ class LabelledTask(Task):
         judged = network(inputs, lengths, targets, counted, places)
         active = (torch.arange(len(inputs), device=inputs.device)[:, None] < lengths) & (weights > 0)
         out = flat_directions(judged.out)
-        likely = chances(out, self.model.rnn) if self.config.detectors.needs_probabilities else None
         value = (judged.nats * weights).sum() / (self.per_row * len(weights))
-        return Loss(value, out.boundaries, judged.state, active, chances=likely)
+        return Loss(value, state=judged.state, active=active, **detected(out, self.model.rnn, self.needs))
 
     def measure(self, loss: float) -> float:
         return loss

@@ -26,6 +26,8 @@ from hmrnn.training.task import Validation
 class LineTask(PaddedTask):
     """A :class:`hmrnn.training.task.Task` measured in bits per symbol, line ends included."""
 
+    offers = PaddedTask.offers | {"entropy"}
+
     def __init__(
         self, config: Config, data: Corpus, model: LanguageModel, device: torch.device, rank: int = 0, world: int = 1
     ) -> None:

@@ -29,7 +29,7 @@ from hmrnn.nn.output import Output
 from hmrnn.ops import State
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Task, Validation, boundaries, chances, hidden_before, own_share
+from hmrnn.training.task import Loss, Task, Validation, detected, own_share
 
 SYMBOLS_READ, MOST_EPOCHS = 1_200_000, 12
 """With train.epochs 0 a text is read as often as makes so many symbols, at least once and at most so often."""
@@ -73,6 +73,7 @@ class TextTask(Task):
     """A :class:`hmrnn.training.task.Task` measured in bits per symbol."""
 
     model: LanguageModel
+    offers = frozenset({"surprise", "entropy", "chances", "hidden", "segments"})
     capturable = True
     carries_state = True
 
@@ -105,22 +106,23 @@ class TextTask(Task):
 
     def loss(self, network: Callable[..., Any], batch: tuple[Tensor, ...], state: State | None) -> Loss:
         inputs, targets = batch
-        d, before = self.config.detectors, state
+        before = state
         if self.own_share is not None:
             inputs = with_own_inputs(self.model, inputs, self.own_share, state)
         logits, out, state = network(inputs, state)
-        surprise = expected = more = segments = None
-        if d.pull_weight > 0 or d.scores or self.model.segments is not None:
+        surprise = entropy = more = segments = None
+        if "surprise" in self.needs or self.model.segments is not None:
             prediction = Categorical(logits.detach())
             surprise = -prediction.log_prob(targets)
-            expected = prediction.entropy() if d.needs_entropy else None
+            entropy = prediction.entropy() if "entropy" in self.needs else None
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         if self.model.segments is not None and surprise is not None:
             more, segments = self._segments(inputs, out, targets, surprise)
-        likely = chances(out, self.model.rnn) if d.needs_probabilities else None
-        hidden = hidden_before(out, before) if d.scores else None
-        z = boundaries(out, likely, d)
-        return Loss(loss, z, state, None, surprise, expected, likely, hidden, targets.numel(), more, segments)
+        found = detected(out, self.model.rnn, self.needs, before)
+        return Loss(
+            loss, state=state, surprise=surprise, entropy=entropy, divisor=targets.numel(), more=more,
+            segments=segments, **found,
+        )  # fmt: skip
 
     def _segments(self, inputs: Tensor, out: Output, targets: Tensor, surprise: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the segmental head, and its probability (T, B) that a segment ends after each step.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from hmrnn.config import Config
+from hmrnn.errors import InputError
 from hmrnn.training.terms.averaging import Average
 from hmrnn.training.terms.bounds import Bounds
 from hmrnn.training.terms.control import Control
 from hmrnn.training.terms.decay import Decay
 from hmrnn.training.terms.pulls import Pull
 from hmrnn.training.terms.rates import Rates
+from hmrnn.training.terms.reinforce import Reinforce
+from hmrnn.training.terms.ridge import Ridge
 from hmrnn.training.terms.term import Term
 
 
@@ -20,10 +23,21 @@ def make_terms(config: Config) -> list[Term]:
     asked: dict[type[Term], object] = {
         Rates: d.rates,
         Pull: d.pull_weight,
+        Reinforce: m.detectors and d.estimator == "reinforce",
         Decay: r.weight_decay,
         Bounds: m.detectors and any(d.bounds),
         Control: d.rate_control,
         Average: r.average,
+        Ridge: m.ridge,
     }
     d = dataclasses.replace(d, rates=d.rates * (1 + m.bidirectional))  # a rate for every detector, in both directions
     return [term(dataclasses.replace(config, detectors=d)) for term, on in asked.items() if on]
+
+
+def needs_of(terms: list[Term], offers: frozenset[str]) -> frozenset[str]:
+    """What the task must hand to the terms; InputError unless it ``offers`` all of it."""
+    needs = {name: setting for term in terms for name, setting in term.needs.items()}
+    for name, setting in needs.items():
+        if name not in offers:
+            raise InputError(f"{setting} needs the {name} of predictions, which data of this kind lack; leave it out")
+    return frozenset(needs)

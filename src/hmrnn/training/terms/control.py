@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hmrnn.config import Config
 from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.training.processes import mean
 from hmrnn.training.task import Loss
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 class Control(Term):
     """Moves the detectors' biases by a share of what they lack; the share falls with the learning rate."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.needs = {"chances": "detectors.rate_control"}
 
     def start(self, run: Trainer) -> None:
         self.rnn, self.world = run.model.rnn, run.world

@@ -8,13 +8,21 @@ import torch
 from torch import Tensor
 
 from hmrnn.analysis.baselines import entropy_rise, uncertainty
-from hmrnn.config import PullTo
+from hmrnn.config import Config, PullTo
 from hmrnn.training.task import Loss
 from hmrnn.training.terms.term import Term
 
 
 class Pull(Term):
     """Pulls detectors to where ``detectors.pull_to`` says."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        d = config.detectors
+        aim = {"uncertainty": "entropy", "entropy": "entropy", "segments": "segments"}.get(d.pull_to, "surprise")
+        self.needs = {aim: f"detectors.pull_to {d.pull_to}", "surprise": "detectors.pull_weight"}
+        if d.pull_margin > 0:
+            self.needs["chances"] = "detectors.pull_margin"
 
     def loss(self, reading: Loss) -> Tensor:
         d = self.config.detectors
@@ -54,7 +62,7 @@ def surprise_pull(loss: Loss, targets: Sequence[float], delay: int, to: PullTo =
     if to == "rise":
         height = surprise.diff(dim=0, prepend=surprise[:1])
     else:
-        height = (uncertainty if to == "uncertainty" else entropy_rise)(surprise, loss.expected)
+        height = (uncertainty if to == "uncertainty" else entropy_rise)(surprise, loss.entropy)
     if delay:
         height = torch.cat([torch.zeros_like(height[:1]), height[:-1]])
     if active is None:

@@ -22,12 +22,18 @@ class Term:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.needs: dict[str, str] = {}
+        """The fields of a Loss that the task must fill, with the setting that asks for each."""
 
     def start(self, run: Trainer) -> None:
         """Make the tensors that the term keeps. The model has its first weights; a resumed run is restored later."""
 
     def epoch(self, run: Trainer, done: int) -> None:
         """So many epochs are done: 0 before the first update, which a resumed run does not repeat."""
+
+    def update(self, run: Trainer, batch: tuple[Tensor, ...]) -> bool:
+        """Learn from a batch in place of an update by gradient, and return True."""
+        return False
 
     def loss(self, reading: Loss) -> Tensor | None:
         """A scalar to minimise beside the loss of the task, for a batch or each part of one."""
