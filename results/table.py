@@ -304,19 +304,20 @@ OPTIMIZERS = {"adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normu
 
 
 def optimizers(name: str) -> str:
-    """Validation bits after both epochs, or after the first where a run was stopped in the second."""
+    """Validation bits after both epochs, or after the first where no run was finished; the mean if there are several."""
     found = runs(name).values()
     columns = sorted({(list(OPTIMIZERS).index(run["optimizer"]), run["rate"]) for run in found})
     rows = []
     for network, said in NETWORKS_OF_OPTIMIZERS.items():
-        bits = {
-            (list(OPTIMIZERS).index(run["optimizer"]), run["rate"]): f"{run['validation']['2']:.4f}"
-            if run["end"] == "done"
-            else f"({run['validation']['1']:.3f})"
-            for run in found
-            if run["network"] == network
-        }
-        rows.append([said, *(bits.get(column, "") for column in columns)])
+        row = [said]
+        for k, rate in columns:
+            which = (network, list(OPTIMIZERS)[k], rate)
+            here = [run for run in found if (run["network"], run["optimizer"], run["rate"]) == which]
+            if done := [run["validation"]["2"] for run in here if run["end"] == "done"]:
+                row.append(f"{fmean(done):.4f}")
+            else:
+                row.append(f"({fmean(run['validation']['1'] for run in here):.3f})" if here else "")
+        rows.append(row)
     titles = list(OPTIMIZERS.values())
     return lines(" | ".join(["network", *(f"{titles[k]} {rate:g}" for k, rate in columns)]), rows)
 
