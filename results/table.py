@@ -304,7 +304,7 @@ OPTIMIZERS = {"adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normu
 
 
 def optimizers(name: str) -> str:
-    """Validation bits after both epochs, or after the first where no run was finished; the mean if there are several."""
+    """Validation bits after both epochs, or after the first where no run was finished; the mean of several runs."""
     found = runs(name).values()
     columns = sorted({(list(OPTIMIZERS).index(run["optimizer"]), run["rate"]) for run in found})
     rows = []
