@@ -16,6 +16,7 @@ from torch import Tensor
 from hmrnn.analysis import render
 from hmrnn.analysis.record import LETTERS, LayerJSON, LevelJSON, SegmentationJSON, UpdatesJSON, from_record, rounded
 from hmrnn.analysis.render import joined, spans
+from hmrnn.analysis.scores import ends_of
 from hmrnn.errors import InputError
 from hmrnn.nn.output import Operation, Output
 
@@ -195,8 +196,7 @@ class Segmentation:
         """Where the segments of a level end: sorted counts of symbols before each cut; the last one is the length."""
         if not isinstance(level, Integral) or not 1 <= level <= self.levels:
             raise InputError(f"level must lie between 1 and {self.levels}; got {level!r}")
-        ends: list[int] = (np.flatnonzero(self.boundaries[:-1, level - 1]) + 1).tolist()
-        return [*ends, len(self)]
+        return [*ends_of(self.boundaries[:-1, level - 1]).tolist(), len(self)]
 
     def spans(self, level: int) -> list[tuple[int, int]]:
         """The start and the end of each segment of a level."""

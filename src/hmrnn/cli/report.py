@@ -13,7 +13,7 @@ import numpy as np
 
 from hmrnn import kind
 from hmrnn.analysis.render import as_html
-from hmrnn.analysis.scores import TOLERANCES, table
+from hmrnn.analysis.scores import TOLERANCES, ends_of, table
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli.display import duration
 from hmrnn.config.json import to_json
@@ -193,7 +193,7 @@ def passage(model: TextModel, corpus: Corpus) -> Segmentation:
 def _segments(model: TextModel, corpus: Corpus) -> list[str]:
     symbols = corpus.valid[:MEASURED]
     found = find(model.network, symbols, streams=16, warmup=200)
-    edges = [np.r_[0, np.flatnonzero(level) + 1, len(symbols)] for level in found.boundaries.T]
+    edges = [np.r_[0, ends_of(level), len(symbols)] for level in found.boundaries.T]
     caption = f"Lengths of the segments in {len(symbols):,} symbols of the validation part; the median is marked."
     parts = [_picture("Timescales", timescales([np.diff(level) for level in edges]), caption)]
     pieces = corpus.vocabulary.pieces(np.unique(symbols))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hmrnn.analysis.scores import ends_of
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
 from hmrnn.nn.cost import multiply_adds
@@ -45,8 +46,7 @@ def ends_of_levels(boundaries: np.ndarray, first: int = 0, late: int = 0) -> lis
 
     ``first`` are the steps before these. The lowest detector fires ``late`` steps after the end of a segment.
     """
-    ends = [np.flatnonzero(level) + first + 1 for level in boundaries.T]
-    return [(level - late * (l == 0)).tolist() for l, level in enumerate(ends)]
+    return [(ends_of(level) + first - late * (l == 0)).tolist() for l, level in enumerate(boundaries.T)]
 
 
 def segment_many(
@@ -71,8 +71,7 @@ def segment_many(
     ``prime`` are steps that are read before every sequence, and are not part of the result. ``ends`` is called with
     each sequence, the prime before it; what it gives decides where the segments of level 1 end. ``late`` is the number
     of steps (0 or 1) by which the lowest detector fires after the end of a segment; its ends are moved back by as many.
-    By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one
-    each.
+    By :func:`hmrnn.nn.predictor.telling` a model may be told one condition for all sequences, or one each.
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
