@@ -55,7 +55,7 @@ fuzz: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests benchmarks hatch_build.py
+	$(BIN)/ruff format --check src tests benchmarks examples hatch_build.py
 	$(BIN)/clang-format --dry-run --Werror $(wildcard src/hmrnn/ops/native/*.h src/hmrnn/ops/native/*.cpp tests/native/*.cpp)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo

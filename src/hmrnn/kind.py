@@ -130,7 +130,7 @@ def every() -> list[Kind]:
 
 def of(config: Config) -> Kind:
     """The kind of data that a run reads."""
-    return next(kind for kind in every() if config.data.format in kind.formats)
+    return next(kind for kind in map(_load, (*_OWN, *_others())) if config.data.format in kind.formats)
 
 
 def _others() -> list[str]:

@@ -14,7 +14,7 @@ from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.checks import check_input, check_lengths, check_values
 from hmrnn.nn.context import NOTHING, Told, extra_size, make_context
-from hmrnn.nn.distributions import Prediction
+from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
 from hmrnn.nn.output import Output
 from hmrnn.nn.output_module import make_output
@@ -215,3 +215,16 @@ class Predictor(nn.Module):
         if self.context is None and any(a is not None for a in told):
             raise InputError("this model takes neither a condition nor the time; leave them out")
         return told if self.context is None else told.expanded(shape[-1])
+
+
+class SymbolPredictor(Predictor):
+    """Predicts the next of ``num_symbols`` symbols: an embedding at the one end, a softmax at the other."""
+
+    def __init__(self, num_symbols: int, config: ModelConfig, **how: Any) -> None:
+        embedding = nn.Embedding(num_symbols, config.embedding_size)
+        super().__init__(config, config.embedding_size, embedding=embedding, **how)
+        self.num_symbols = num_symbols
+        self.softmax = nn.Linear(self.output.size, num_symbols)
+
+    def expect(self, embedding: Tensor) -> Categorical:
+        return Categorical(self.softmax(embedding))

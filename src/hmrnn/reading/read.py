@@ -81,7 +81,7 @@ class Step(NamedTuple):
 
 
 class Reader:
-    """InputSpec step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
+    """Reads step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
 
     ``told`` is the condition and the time of the sequences, for a model that takes them.
 

@@ -15,14 +15,14 @@ from hmrnn.kinds.text.words.segmental import Scores, SegmentalHead
 from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Categorical
 from hmrnn.nn.output import Output
-from hmrnn.nn.predictor import Predictor
+from hmrnn.nn.predictor import SymbolPredictor
 from hmrnn.ops import State
 
 LEAST = 1e-3
 """Least probability that a ridge regression gives to a symbol, before all are normalised."""
 
 
-class LanguageModel(Predictor):
+class LanguageModel(SymbolPredictor):
     """A recurrent network that predicts the next symbol from those so far.
 
     Args:
@@ -57,15 +57,12 @@ class LanguageModel(Predictor):
         segments: SegmentConfig | None = None,
         rules: np.ndarray | None = None,
     ) -> None:
-        embedding = nn.Embedding(num_symbols, config.embedding_size)
-        super().__init__(config, config.embedding_size, embedding=embedding, engine=engine, detectors=detectors)
-        self.num_symbols = num_symbols
+        super().__init__(num_symbols, config, engine=engine, detectors=detectors)
         expected = (num_symbols, self.rnn.num_boundaries)
         if config.rnn == "hrnn" if given is None else given.shape != expected:
             got = "none" if given is None else f"shape {given.shape}"
             raise InputError(f"the boundaries given with each symbol must have shape {expected}; got {got}")
         self.register_buffer("given", None if given is None else torch.from_numpy(given), persistent=False)
-        self.softmax = nn.Linear(self.output.size, num_symbols)
         if config.ridge:  # until it is fitted, all symbols are equally likely
             nn.init.zeros_(self.softmax.weight)
             nn.init.zeros_(self.softmax.bias)

@@ -1,0 +1,135 @@
+"""Event logs as a kind of data for hmrnn: what each user did, and when.
+
+A log is a CSV file with the columns time (in seconds), user and event. The events of a user, in
+the order of time, are a sequence; the model predicts each event and how long it is in coming.
+"""
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
+from hmrnn.errors import InputError
+from hmrnn.nn.distributions import Categorical
+from hmrnn.nn.predictor import Predictor
+from hmrnn.sequences import SequenceCorpus, SequenceKind
+
+SIZE = 16  # of the embedding of an event
+
+
+@dataclasses.dataclass(frozen=True)
+class EventSpec:
+    """The events that a model knows; it reads an event as its number and the logarithm of the wait."""
+
+    events: tuple[str, ...]
+    unit = "event"
+
+    def encode(self, log: list[tuple[float, str]]) -> np.ndarray:
+        """(T, 2) float32 of the (time, event) pairs of a user."""
+        if unknown := {event for _, event in log} - set(self.events):
+            raise InputError(f"the model does not know the event {sorted(unknown)[0]!r}")
+        places = [self.events.index(event) for _, event in log]
+        waits = np.diff([time for time, _ in log], prepend=log[0][0])
+        return np.stack([places, np.log1p(waits)], axis=1).astype(np.float32)
+
+    def decode(self, steps: np.ndarray) -> list[tuple[float, str]]:
+        times = np.expm1(steps[:, 1].astype(np.float64)).cumsum()
+        return [(float(time), self.events[int(k)]) for time, k in zip(times, steps[:, 0])]
+
+    def pieces(self, steps: np.ndarray) -> list[str]:
+        return [self.events[int(k)] + " " for k in steps[:, 0]]
+
+    def describe(self) -> str:
+        return f"{len(self.events)} kinds of events"
+
+    def to_dict(self) -> dict[str, list[str]]:
+        return {"events": list(self.events)}
+
+
+class EventPrediction(NamedTuple):
+    """A distribution of the next event, and a normal one of the logarithm of the wait."""
+
+    scores: Tensor  # (..., events)
+    mean: Tensor
+    log_deviation: Tensor
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        off = (x[..., 1] - self.mean) * torch.exp(-self.log_deviation)
+        wait = -0.5 * off**2 - self.log_deviation - 0.9189
+        return Categorical(self.scores).log_prob(x[..., 0].long()) + wait
+
+    def entropy(self) -> Tensor:
+        return Categorical(self.scores).entropy() + self.log_deviation + 1.4189
+
+    def sample(self, generator: torch.Generator | None = None, **how: float) -> Tensor:
+        event = Categorical(self.scores).sample(generator, **how)
+        noise = torch.randn(event.shape, generator=generator)
+        wait = (self.mean + noise * self.log_deviation.exp()).clamp(min=0)
+        return torch.stack([event.float(), wait], dim=-1)
+
+    def next_input(self, drawn: Tensor) -> Tensor:
+        return drawn
+
+    def draw(self) -> Tensor:
+        return self.sample()
+
+
+class EventEmbedding(nn.Module):
+    def __init__(self, events: int) -> None:
+        super().__init__()
+        self.events = nn.Embedding(events, SIZE)
+
+    def forward(self, x: Tensor) -> Tensor:  # (..., 2)
+        return torch.cat([self.events(x[..., 0].long()), x[..., 1:]], dim=-1)
+
+
+class EventModel(Predictor):
+    step_shape = (2,)
+
+    def __init__(self, events: int, config: ModelConfig, **how: object) -> None:
+        super().__init__(config, SIZE + 1, embedding=EventEmbedding(events), **how)
+        self.head = nn.Linear(self.output.size, events + 2)
+
+    def expect(self, embedding: Tensor) -> EventPrediction:
+        vector = self.head(embedding).float()
+        return EventPrediction(vector[..., :-2], vector[..., -2], vector[..., -1].clamp(-5, 5))
+
+
+class Events(SequenceKind):
+    name = "events"
+    formats = ("events",)
+    presets = {
+        "events": Config(
+            DataConfig(format="events", valid_fraction=0.1, test_fraction=0.1),
+            ModelConfig(hidden_size=(64,), output_size=64, flush=False, top_down="pending"),
+            TrainConfig(epochs=20, batch_size=16, learning_rate=0.005, cool_down=0.9),
+            detectors=DetectorConfig(rates=(0.3, 0.1), start_at_rates=True, rate_control=0.05),
+        )
+    }
+
+    def spec(self, plain: dict) -> EventSpec:
+        return EventSpec(tuple(plain["events"]))
+
+    def load(self, config: Config, progress: object = None) -> SequenceCorpus:
+        users: dict[str, list[tuple[float, str]]] = {}
+        for path in config.data.path:
+            with open(path, newline="") as file:
+                for row in csv.DictReader(file):
+                    users.setdefault(row["user"], []).append((float(row["time"]), row["event"]))
+        logs = [sorted(log) for log in users.values() if len(log) > 1]
+        events = sorted({event for log in logs for _, event in log})
+        first = int(len(logs) * (1 - config.data.valid_fraction - config.data.test_fraction))
+        second = first + max(1, int(len(logs) * config.data.valid_fraction))
+        name, spec = Path(config.data.path[0]).name, EventSpec(tuple(events))
+        return SequenceCorpus(name, spec, logs[:first], logs[first:second], logs[second:])
+
+    def network(self, config: Config, spec: EventSpec, engine: str = "auto") -> EventModel:
+        return EventModel(len(spec.events), config.model, engine=engine, detectors=config.detectors)
+
+
+EVENTS = Events()

@@ -1,0 +1,92 @@
+"""A kind of data whose sequences are predicted step by step: all of it but its files, its input and its network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hmrnn.errors import InputError
+from hmrnn.kind import InputSpec, Kind, Measure
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from hmrnn.config import Config
+    from hmrnn.pretrained.sequences import SequenceModel
+    from hmrnn.training.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceCorpus:
+    """Sequences, as ``spec.encode`` takes them, for training, validation and test."""
+
+    name: str
+    spec: InputSpec
+    train: Sequence[Any]
+    valid: Sequence[Any]
+    test: Sequence[Any] = ()
+
+    def describe(self) -> str:
+        """What it holds, in a few lines."""
+        parts = ((name, getattr(self, name)) for name in ("train", "valid", "test"))
+        return "\n".join([f"{self.name}: {self.spec.describe()}", *(f"{n:5} {len(a):>8,} sequences" for n, a in parts)])
+
+
+@dataclasses.dataclass(frozen=True)
+class SymbolSpec:
+    """The symbols of a model that reads sequences of them, such as words, notes or states; ``unit`` is one of them."""
+
+    symbols: tuple[str, ...]
+    unit: str = "symbol"
+
+    def encode(self, sequence: Sequence[str]) -> np.ndarray:
+        """(T,) int64: the index of each symbol."""
+        places = {symbol: k for k, symbol in enumerate(self.symbols)}
+        if unknown := next((symbol for symbol in sequence if symbol not in places), None):
+            raise InputError(f"the model does not know the {self.unit} {unknown!r}")
+        return np.array([places[symbol] for symbol in sequence], np.int64)
+
+    def decode(self, indices: np.ndarray) -> list[str]:
+        return [self.symbols[k] for k in indices]
+
+    def pieces(self, indices: np.ndarray) -> list[str]:
+        return [f"{symbol} " for symbol in self.decode(indices)]
+
+    def describe(self) -> str:
+        return f"{len(self.symbols)} {self.unit}s"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"symbols": list(self.symbols), "unit": self.unit}
+
+
+class SequenceKind(Kind):
+    """The base of kinds of other packages, which must only say how to :meth:`load` a :class:`SequenceCorpus`.
+
+    Its sequences are of symbols unless ``spec`` and ``network`` are made for something else.
+    """
+
+    def spec(self, plain: dict[str, Any]) -> InputSpec:
+        return SymbolSpec(tuple(plain["symbols"]), plain["unit"])
+
+    def network(self, config: Config, spec: InputSpec, engine: str = "auto") -> nn.Module:
+        from hmrnn.nn.predictor import SymbolPredictor
+
+        return SymbolPredictor(len(spec.symbols), config.model, engine=engine, detectors=config.detectors)  # type: ignore[attr-defined]
+
+    def measure(self, spec: InputSpec) -> Measure:
+        return Measure("bits", spec.unit)
+
+    def task(self, config: Config, corpus: SequenceCorpus, device: torch.device, rank: int = 0, world: int = 1) -> Task:
+        from hmrnn.training.sequences import SequenceTask
+
+        network = self.network(config, corpus.spec, config.train.engine)
+        return SequenceTask(config, corpus, network, device, rank, world)
+
+    def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> SequenceModel:
+        from hmrnn.pretrained.sequences import SequenceModel
+
+        return SequenceModel(network, spec, config, source)

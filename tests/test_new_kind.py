@@ -1,0 +1,80 @@
+"""Kinds of data that the package does not know: each is one file outside it, found by an entry point."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiny
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both examples, installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    examples = [str(EXAMPLES / name) for name in ("events", "notes")]
+    subprocess.run([*command, "--disable-pip-version-check", "--target", str(folder), *examples], check=True)
+    return folder
+
+
+def event_log() -> str:
+    """Users who come back after long waits, and do the same things in a session."""
+    draw, rows = random.Random(4), ["time,user,event"]
+    for user in range(40):
+        time = 0.0
+        for _ in range(5):
+            time += draw.uniform(2000, 9000)
+            for event in ("open", *draw.choices(["search", "look", "buy"], k=3), "close"):
+                rows.append(f"{time:.1f},{user},{event}")
+                time += draw.uniform(1, 20)
+    return "\n".join(rows) + "\n"
+
+
+def tunes() -> str:
+    draw = random.Random(5)
+    motives = ["c4 d4 e4:2", "g4 e4 c4", "f4:0.5 e4:0.5 d4"]
+    return "".join(" ".join(draw.choices(motives, k=8)) + "\n" for _ in range(40))
+
+
+@pytest.mark.xfail(strict=True, reason="settings and commands know the kinds of this package alone")
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "content"), [("events", event_log), ("notes", tunes)])
+def test_a_kind_in_one_file_does_all_that_ours_do(kind, content, installed: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text(content())
+    env = {**tiny.environment(tmp_path), "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT / "src")])}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "hmrnn", *words], capture_output=True, text=True, env=env, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    small = ["--model.hidden-size", "12", "--model.output-size", "12", "--train.batch-size", "8"]
+    assert kind in run("train", "--help")
+    run("train", kind, str(data), "--out", "run", "--train.epochs", "1", *small)
+    run("train", kind, str(data), "--out", "run", "--train.epochs", "2", *small, "--resume")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if line["event"] == "valid"] == [1, 2]
+    assert "data:image/svg+xml" in (tmp_path / "run" / "report.html").read_text()
+
+    result = json.loads(run("evaluate", "-m", "run", "--json"))
+    assert math.isfinite(result["bits"])
+    assert result["steps"] > 10
+    found = json.loads(run("segment", "-m", "run", "--json"))
+    assert found["symbols"]
+    assert len(found["ends"]) == 2
+    run("plot", "-m", "run", "--out", "figure.svg")
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
