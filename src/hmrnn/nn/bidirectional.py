@@ -109,6 +109,10 @@ class Bidirectional(nn.Module):
         """As of HMLSTM: those of the first network, then those of the one that reads back."""
         return [bias for direction in self.directions for bias in direction.detector_biases()]
 
+    def engine_for(self, device: torch.device, batch: int) -> str:
+        """As of HMLSTM."""
+        return str(self.directions[0].engine_for(device, batch))
+
     def initial_state(self, batch_size: int) -> States:
         """The states that both networks start from: zeros."""
         return States(*(direction.initial_state(batch_size) for direction in self.directions))
@@ -159,7 +163,7 @@ def _of_both(name: str) -> property:
 for _name in (
     "input_size", "num_layers", "num_boundaries", "hidden_sizes", "layer_norm", "on_copy", "flush", "copy", "top_down",
     "batch_first", "boundary", "a", "weight_drop", "dropout", "zoneout", "engine", "rates", "check_values", "slope",
-    "temperature",
+    "temperature", "settable", "default_gain",
 ):  # fmt: skip
     setattr(Bidirectional, _name, _of_both(_name))
 

@@ -7,14 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hmrnn.nn.baselines.base import Baseline
-from hmrnn.nn.baselines.clockwork import ClockworkRNN
-from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.output import Output, changes
 from hmrnn.ops import State
-
-_FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0", "K.0")
-"""Names that baselines give to the matrix that multiplies the input."""
 
 
 def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tensor:
@@ -42,7 +36,7 @@ def multiply_adds(model: Any, out: Output, before: State | None = None) -> Tenso
     rnn = model.rnn
     looked_up = isinstance(model.embedding, nn.Embedding) and getattr(model, "context", None) is None
     sides = [(rnn, out)] if not hasattr(rnn, "directions") else list(zip(rnn.directions, _directions(out)))
-    products = [_recurrent(one, part, before, looked_up) for one, part in sides]
+    products = [one.multiply_adds(part, before, looked_up) for one, part in sides]
     if len(sides) == 2:
         products[1] = products[1].flip(0)
     moved = changes(out, rnn)  # (T, B, L), or (T, B, L, 2): h of a layer has changed if either direction moved
@@ -62,15 +56,10 @@ def _directions(out: Output) -> tuple[Output, Output]:
     return Output(out.hidden, *(a[..., 0] for a in both)), Output(out.hidden, *(a[..., 1].flip(0) for a in both))
 
 
-def _recurrent(rnn: Any, out: Output, before: State | None, looked_up: bool) -> Tensor:
-    """(T, B): multiply-adds of the recurrent network at each step."""
+def of_hmlstm(rnn: Any, out: Output, before: State | None, looked_up: bool) -> Tensor:
+    """(T, B): those of an HMLSTM at each step; ``looked_up``: its first W is a table."""
     moved = changes(out, rnn)  # (T, B, L)
     total = torch.zeros(moved.shape[:2], dtype=torch.int64, device=moved.device)
-    if isinstance(rnn, ClockworkRNN):
-        return total + _clockwork(rnn, len(moved), before, looked_up)
-    if isinstance(rnn, Baseline):
-        read = [p for name, p in rnn.named_parameters() if p.dim() > 1 and not (looked_up and name in _FIRST)]
-        return total + sum(p.numel() for p in read)
     fed, open_gate, new_above = _inputs(rnn, out, moved, before)
     for l, w in enumerate(rnn.layers()):
         gates, here = 4 * w.hidden_size, moved[..., l]
@@ -93,19 +82,7 @@ def _recurrent(rnn: Any, out: Output, before: State | None, looked_up: bool) -> 
     return total
 
 
-def _clockwork(rnn: ClockworkRNN, steps: int, before: State | None, looked_up: bool) -> Tensor:
-    """(T, B or 1): the rows of U and W of the modules that are due."""
-    start = rnn.periods.new_zeros(1) if before is None else before.c[0][:, -1].long()  # the clock of the slowest module
-    time = start + torch.arange(steps, device=start.device)[:, None]  # (T, B or 1)
-    due = time[..., None] % rnn.periods == 0  # (T, B or 1, modules)
-    sizes = torch.zeros_like(rnn.periods)
-    for l, (blocks, W) in enumerate(zip(rnn.U, rnn.W)):
-        fed = 0 if l == 0 and looked_up else W.numel() // rnn.num_modules
-        sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=sizes.device)
-    return (due * sizes).sum(-1)
-
-
-def _inputs(rnn: HMLSTM, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(rnn: Any, out: Output, moved: Tensor, before: State | None) -> tuple[Tensor, Tensor, Tensor]:
     """(T, B, L): where a layer reads the one below; (T, B, L-1): where its top-down gate is open, and where h above has
     changed since the gate was last open, which is after a boundary."""
     dense = rnn.boundary == "soft" or not rnn.copy

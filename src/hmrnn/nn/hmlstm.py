@@ -14,6 +14,7 @@ from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
+from hmrnn.nn.cost import of_hmlstm
 from hmrnn.nn.dropout import drop_weights, factors, probability
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
 from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_options
@@ -115,6 +116,11 @@ class HMLSTM(Sloped):
         >>> [tuple(h.shape) for h in out.hidden], tuple(out.boundaries.shape)
         ([(50, 4, 20), (50, 4, 20), (50, 4, 20)], (50, 4, 2))
     """
+
+    settable = True
+    """Whether the detectors can be given rates; not if a text gives the boundaries."""
+    default_gain = 0.3
+    """Of U and V with layer norm, at the start of ``hmrnn train``."""
 
     def __init__(
         self,
@@ -241,6 +247,12 @@ class HMLSTM(Sloped):
             copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
             zoneout=self.zoneout, rates=rates,
         )  # fmt: skip
+
+    def engine_for(self, device: torch.device, batch: int) -> str:
+        """The engine that trains on ``device`` with so many sequences; InputError if the chosen one cannot."""
+        return ops.choose_engine(self.engine, device, self.options(), batch=batch, sizes=self.hidden_sizes)
+
+    multiply_adds = of_hmlstm
 
     @property
     def parameter(self) -> Tensor:

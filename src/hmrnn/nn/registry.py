@@ -44,11 +44,13 @@ def make_rnn(
     sizes, count = layer_sizes(config.hidden_size, config.num_layers), config.num_layers
     detectors = detectors or DetectorConfig()
     if config.rnn in ("hm-lstm", "hrnn"):
-        return HMLSTM(
+        rnn = HMLSTM(
             input_size, sizes, count, layer_norm=config.layer_norm, boundary=detectors.estimator,
             on_copy=detectors.on_copy, flush=config.flush, top_down=config.top_down, copy=config.copy,
             detector_hidden=detectors.hidden, engine=engine,
         )  # fmt: skip
+        rnn.settable = config.rnn == "hm-lstm"
+        return rnn
     kind, settings = BASELINES[config.rnn]
     return kind(input_size, sizes, count, engine=engine, **{name: getattr(config, name) for name in settings})
 

@@ -13,8 +13,7 @@ from torch.overrides import TorchFunctionMode
 from hmrnn import checkpoint, kind
 from hmrnn.checkpoint import Checkpoint
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.recurrent import LSTM
-from hmrnn.nn.hmlstm import HMLSTM, hmlstms
+from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.pretrained import bundled
 from hmrnn.utils.devices import find_device
 
@@ -71,9 +70,8 @@ def locate(source: str | Path) -> Path:
 def _network(saved: Checkpoint, engine: str = "auto") -> Any:
     """The network that a checkpoint describes, without its weights."""
     network: Any = kind.of(saved.config).network(saved.config, saved.reads, engine)
-    for rnn in getattr(network.rnn, "directions", (network.rnn,)):
-        if isinstance(rnn, HMLSTM | LSTM):
-            rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
+    if hasattr(network.rnn, "zoneout"):
+        network.rnn.zoneout = saved.config.regularise.zoneout  # the one regulariser that also acts in eval()
     return network
 
 

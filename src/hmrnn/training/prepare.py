@@ -9,8 +9,7 @@ from torch import nn
 
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.nn.hmlstm import HMLSTM, hmlstms
-from hmrnn.nn.lstm import LSTM
+from hmrnn.nn.hmlstm import hmlstms
 from hmrnn.training.terms.bounds import bound_feedback
 
 
@@ -32,7 +31,7 @@ def prepare(model: Any, config: Config) -> None:
             raise InputError(f"regularise.{setting} is not for {where}; it must be 0, and is {value}")
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
-    start_gains(model, gain if gain is not None else 1.0 if config.model.rnn == "ln-lstm" else 0.3)
+    start_gains(model, model.rnn.default_gain if gain is None else gain)
     bound_feedback(model, *d.bounds)
     for rnn in hmlstms(model):
         rnn.rates = d.rates  # "auto" chooses an engine by them
@@ -41,7 +40,6 @@ def prepare(model: Any, config: Config) -> None:
 @torch.no_grad()
 def start_gains(model: nn.Module, gain: float) -> None:
     """Set the gains of layer norm on the contributions of U and V, if there is layer norm."""
-    for module in model.modules():
-        if isinstance(module, HMLSTM | LSTM):
-            for parameter in (*getattr(module, "gain_U", ()), *getattr(module, "gain_V", ())):
-                parameter.fill_(gain)
+    for name, parameter in model.named_parameters():
+        if "gain_U" in name or "gain_V" in name:
+            parameter.fill_(gain)

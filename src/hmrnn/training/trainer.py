@@ -16,8 +16,8 @@ from hmrnn.checkpoint import Checkpoint
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
-from hmrnn.nn.hmlstm import HMLSTM, hmlstms
-from hmrnn.ops import State, choose_engine, states
+from hmrnn.nn.hmlstm import hmlstms
+from hmrnn.ops import State, states
 from hmrnn.ops.cuda.room import enough_room
 from hmrnn.ops.estimators import annealed_slope, linear
 from hmrnn.optim import Muon
@@ -63,14 +63,14 @@ class Trainer:
         prepare(self.model, config)
         if start is not None:
             self._start_from(start)
-        self.engine = self._chosen_engine()  # InputError if the engine that was asked for cannot run here
+        rows = t.batch_size // world
+        self.engine = self.model.rnn.engine_for(device, rows // t.accumulate)
         torch.manual_seed(t.seed + 1 + rank)  # every process makes its own draws
         self.network = DistributedDataParallel(self.model) if world > 1 else self.model
         self.optimizer = self._new_optimizer()
         self.watch = Watch(self.model, device)
         captures = device.type == "cuda" and world == 1 and self.task.capturable
         self.captured = CapturedUpdate(self._learn) if captures else None
-        rows = t.batch_size // world
         self.state: State | None = self.model.rnn.initial_state(rows) if self.task.carries_state else None
         self.progress = Progress(learning_rate=t.learning_rate, corpus=self.task.checksum)
         count = detectors.count(self.model.rnn)
@@ -85,13 +85,6 @@ class Trainer:
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise InputError(f"the weights to start from do not fit the model of this run: {reason}") from error
-
-    def _chosen_engine(self) -> str:
-        batch = self.config.train.batch_size // (self.world * self.config.train.accumulate)
-        rnn = getattr(self.model.rnn, "directions", (self.model.rnn,))[0]
-        if isinstance(rnn, HMLSTM):
-            return choose_engine(rnn.engine, self.device, rnn.options(), batch=batch, sizes=rnn.hidden_sizes)
-        return str(rnn.engine)
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         """That of the settings; on a GPU its step can be captured and does nothing while ``found_inf`` is 1."""
@@ -220,7 +213,7 @@ class Trainer:
             for rate, old, free in zip(rates, before, self._free())
         ]
         self.progress.conditions = now
-        settable = len(sums) if config.model.rnn == "hm-lstm" else 0
+        settable = len(sums) if self.model.rnn.settable else 0
         held, biased = bool(config.detectors.rates), bool(config.detectors.bias)
         return [
             {"layer": l, "condition": new, "rate": rate, "message": detectors.advice(l, rate, settable, held, biased)}

@@ -17,6 +17,8 @@ from hmrnn.nn.dropout import drop_units, drop_weights, probability
 from hmrnn.nn.output import Operation, Output
 from hmrnn.ops import State, Step
 
+_FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0", "K.0")
+"""Names of the matrix that multiplies the input."""
 Sizes: TypeAlias = int | Sequence[int]
 """A size of every layer, or one size per layer."""
 
@@ -74,6 +76,8 @@ class Baseline(nn.Module, ABC):
     num_boundaries = 0
     batch_first = False
     layer_norm = False
+    settable = False
+    default_gain = 1.0
     gates = 1
     """How many gates the rows of each matrix belong to, one block of rows after the other."""
     looks_up = False
@@ -205,6 +209,15 @@ class Baseline(nn.Module, ABC):
         with torch.no_grad():
             _, state = self._pass(x[None], state, None, None, None, draws=False)
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
+
+    def engine_for(self, device: torch.device, batch: int) -> str:
+        """As of HMLSTM."""
+        return self.engine
+
+    def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
+        """(T, B or 1): those of each step: every matrix, or ``looked_up`` every one but the first."""
+        read = [p for name, p in self.named_parameters() if p.dim() > 1 and not (looked_up and name in _FIRST)]
+        return torch.full((len(out.operations), 1), sum(p.numel() for p in read), device=out.operations.device)
 
     def _dropped(self, U: Tensor, draws: bool) -> Tensor:
         """The recurrent weights after weight drop."""

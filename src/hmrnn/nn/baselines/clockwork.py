@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
 from hmrnn.nn.checks import positive, truth
+from hmrnn.nn.output import Output
 from hmrnn.nn.weights import orthogonal
+from hmrnn.ops import State
 from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
@@ -237,6 +239,18 @@ class ClockworkRNN(Baseline):
                 products = F.linear(x[times.start :: stride], W[: count * size]).to(W.dtype)
                 fed[times.start :: stride] = products.unbind()
         return fed
+
+    def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
+        """(T, B or 1): the rows of U and W of the modules that are due."""
+        device = self.periods.device
+        start = self.periods.new_zeros(1) if before is None else before.c[0][:, -1].long()  # the slowest module's clock
+        time = start + torch.arange(len(out.operations), device=device)[:, None]  # (T, B or 1)
+        due = time[..., None] % self.periods == 0  # (T, B or 1, modules)
+        sizes = torch.zeros_like(self.periods)
+        for l, (blocks, W) in enumerate(zip(self.U, self.W)):
+            fed = 0 if l == 0 and looked_up else W.numel() // self.num_modules
+            sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=device)
+        return (due * sizes).sum(-1)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, modules={self.num_modules}, layer_norm={self.layer_norm}"
