@@ -11,9 +11,9 @@ from torch import Tensor
 from hmrnn.config import Config
 from hmrnn.ops import State
 from hmrnn.reading.batches import Batches
-from hmrnn.reading.score import to_tensors, unpack
+from hmrnn.reading.score import read_all, to_tensors, unpack
 from hmrnn.training.sampling import with_own_inputs
-from hmrnn.training.task import Loss, Task, detected, own_share
+from hmrnn.training.task import Loss, Task, Validation, detected, own_share
 
 
 class PaddedTask(Task):
@@ -22,6 +22,8 @@ class PaddedTask(Task):
     capturable = True
     carries_state = False
     offers = frozenset({"surprise", "chances", "hidden"})
+    valid: Batches
+    """The validation part."""
 
     def __init__(
         self, config: Config, model: Any, batches: Batches, device: torch.device, rank: int, world: int
@@ -60,7 +62,8 @@ class PaddedTask(Task):
             **found,
         )  # fmt: skip
 
-    def how(self) -> dict[str, Any]:
-        """How a validation reads."""
-        t = self.config.train
-        return {"batch_size": t.batch_size, "precision": t.precision, "share": self.share}
+    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
+        precision = self.config.train.precision
+        found = read_all(self.model, self.valid, self.share, precision=precision, progress=progress)
+        steps, nats, work = found.result(self.share[1])
+        return Validation(self.measure(nats / steps), *work, steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,7 @@ import torch
 from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.reading.batches import Batches
-from hmrnn.reading.score import read_all
 from hmrnn.training.padded import PaddedTask
-from hmrnn.training.task import Validation
 
 if TYPE_CHECKING:
     from hmrnn.sequences import SequenceCorpus
@@ -52,12 +50,6 @@ class SequenceTask(PaddedTask):
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
-
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        precision = self.config.train.precision
-        found = read_all(self.model, self.valid, self.share, precision=precision, progress=progress)
-        steps, nats, work = found.result(self.share[1])
-        return Validation(nats / steps / math.log(2), *work, steps)
 
     def describe(self) -> str:
         mean = self.batches.plan.lengths.mean() + 1

@@ -43,7 +43,11 @@ class StrokeTask(PaddedTask):
         return loss * float(self.batches.plan.lengths.mean())
 
     def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        result = evaluate_strokes(self.model, self.corpus.valid, self.corpus.scale, progress=progress, **self.how())
+        t = self.config.train
+        result = evaluate_strokes(
+            self.model, self.corpus.valid, self.corpus.scale, progress=progress, batch_size=t.batch_size,
+            precision=t.precision, share=self.share,
+        )  # fmt: skip
         return Validation(-result.log_likelihood, result.rates, result.updates, result.multiply_adds, result.sequences)
 
     def describe(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -13,14 +12,12 @@ from torch import Tensor
 from hmrnn.config import Config
 from hmrnn.kind import InputSpec
 from hmrnn.kinds.text.corpus import Corpus
-from hmrnn.kinds.text.evaluate import evaluate_lines
 from hmrnn.kinds.text.lines import LineBatches, end_symbol, split_lines
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.kinds.text.start import adopted
 from hmrnn.nn.distributions import Categorical
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.padded import PaddedTask
-from hmrnn.training.task import Validation
 
 
 class LineTask(PaddedTask):
@@ -33,8 +30,9 @@ class LineTask(PaddedTask):
     ) -> None:
         t = config.train
         self.corpus, self.reads = data, data.vocabulary
-        self.lines, self.end = split_lines(data), end_symbol(data.vocabulary)
-        batches = LineBatches(self.lines["train"], self.end, config.model, t.batch_size, seed=t.seed)
+        self.lines, end = split_lines(data), end_symbol(data.vocabulary)
+        batches = LineBatches(self.lines["train"], end, config.model, t.batch_size, seed=t.seed)
+        self.valid = LineBatches(self.lines["valid"], end, config.model, t.batch_size)
         super().__init__(config, model, batches, device, rank, world)
         given = "\n".join(data.conditions).encode()
         self.checksum = zlib.crc32(data.valid.data, zlib.crc32(data.train.data, zlib.crc32(given)))
@@ -48,10 +46,6 @@ class LineTask(PaddedTask):
 
     def measure(self, loss: float) -> float:
         return loss / math.log(2)
-
-    def validate(self, progress: Callable[[int, int], None] | None = None) -> Validation:
-        result = evaluate_lines(self.model, self.lines["valid"], self.end, progress=progress, **self.how())
-        return Validation(result.bits, result.rates, result.updates, result.multiply_adds, result.symbols)
 
     def describe(self) -> str:
         train, valid = self.lines["train"], self.lines["valid"]
