@@ -9,90 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
+from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
 from hmrnn.nn.checks import positive, truth
 from hmrnn.nn.output import Output
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import State
-from hmrnn.ops.interface import autocast_dtype, first_only
 from hmrnn.ops.reference import LAYER_NORM_EPS
-
-
-class _Ticks(torch.autograd.Function):
-    """All steps of one clockwork layer.
-
-    In the backward pass the gradient of U is one product per set of modules that move together, not one per step.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,  # (B, H), before the first step
-        U: Tensor,  # (H, H), in the precision of the products
-        gain: Tensor | None,  # (H,); None without layer norm
-        b: Tensor,  # (H,)
-        moves: Tensor | None,  # (T, B, H or 1): False where a computed unit keeps its old value; None: all move
-        size: int,  # of a module
-        *fed: Tensor,  # T of (B, rows): W·x of the modules that are computed at each step
-    ) -> Tensor:
-        before, hidden = h, h.new_empty(len(fed), *h.shape)
-        sums, means, scales = [], [], []  # of layer norm, for the backward pass
-        for t, product in enumerate(fed):
-            rows = product.shape[1]
-            s = torch.mm(h.to(U.dtype), U[:rows].t()) + product
-            if gain is not None:
-                normal, mean, scale = torch.native_layer_norm(s.view(-1, size), (size,), None, None, LAYER_NORM_EPS)
-                sums.append(s)
-                means.append(mean)
-                scales.append(scale)
-                s = torch.addcmul(b[:rows], normal.view_as(s), gain[:rows])
-            else:
-                s = s + b[:rows]
-            if moves is None:
-                torch.tanh(s, out=hidden[t, :, :rows])
-            else:
-                torch.where(moves[t, :, :rows], torch.tanh(s), h[:, :rows], out=hidden[t, :, :rows])
-            hidden[t, :, rows:] = h[:, rows:]
-            h = hidden[t]
-        ctx.save_for_backward(before, hidden, U, gain, moves, *sums, *means, *scales)
-        ctx.rows, ctx.size = [product.shape[1] for product in fed], size
-        return hidden
-
-    @staticmethod
-    @first_only("a ClockworkRNN gives first derivatives only; leave create_graph=True out")
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        before, hidden, U, gain, moves, *normed = ctx.saved_tensors
-        count, size = len(hidden), ctx.size
-        d_h = torch.zeros_like(before)
-        d_squashed: list[Tensor] = [d_h] * count  # gradient of the argument of tanh
-        d_fed: list[Tensor] = [d_h] * count
-        for t in reversed(range(count)):
-            rows = ctx.rows[t]
-            total = gradients[0][t] + d_h
-            d = total[:, :rows] if moves is None else total[:, :rows] * moves[t, :, :rows]
-            d_squashed[t] = d_s = torch.ops.aten.tanh_backward(d, hidden[t, :, :rows])
-            if gain is not None:
-                s, mean, scale = (normed[k * count + t] for k in range(3))
-                d_s = torch.ops.aten.native_layer_norm_backward(
-                    (d_s * gain[:rows]).view(-1, size), s.view(-1, size), (size,), mean, scale, None, None,
-                    [True, False, False],
-                )[0].view_as(s)  # fmt: skip
-            d_fed[t] = d_s
-            total[:, :rows] -= d  # what is left belongs to units that kept their value
-            d_h = torch.mm(d_s.to(U.dtype), U[:rows]) + total
-
-        d_U, d_b = torch.zeros_like(U), before.new_zeros(len(U))
-        d_gain = None if gain is None else torch.zeros_like(gain)
-        for rows in set(ctx.rows):
-            times = [t for t, r in enumerate(ctx.rows) if r == rows]
-            read = torch.cat([hidden[t - 1] if t > 0 else before for t in times])
-            d_U[:rows] += torch.mm(torch.cat([d_fed[t] for t in times]).to(U.dtype).t(), read.to(U.dtype))
-            d_s = torch.cat([d_squashed[t] for t in times])
-            d_b[:rows] += d_s.sum(0)
-            if d_gain is not None:
-                s, mean, scale = (torch.cat([normed[k * count + t] for t in times]) for k in range(3))
-                d_gain[:rows] += (d_s * ((s.view(-1, size) - mean) * scale).view_as(s)).sum(0)
-        return (d_h, d_U, d_gain, d_b, None, None, *d_fed)
 
 
 class ClockworkRNN(Baseline):
@@ -105,9 +27,7 @@ class ClockworkRNN(Baseline):
         h^i_t = \tanh\left(\sum_{j \ge i} U_{ij} h^j_{t-1} + W_i x_t + b_i\right)
         \text{ if } 2^{i-1} \text{ divides } t, \text{ else } h^i_{t-1}
 
-    Only the modules that are due are computed. These are always the first few, so one product with their rows of U
-    moves them all. If the sequences of a batch are at different times, and inside a CUDA graph, whose launches are
-    fixed, all modules are computed and those that are not due keep their old value; the result is the same.
+    All modules are computed at every step, and those that are not due keep their old value.
 
     With ``layer_norm``, the sum of a module's two products is normalised over the units of that module and multiplied
     by a gain before the bias is added. So the value of a module does not depend on which others are due.
@@ -177,20 +97,22 @@ class ClockworkRNN(Baseline):
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, _, draws = given
-        T, size, device = len(x), self.hidden_sizes[l] // self.num_modules, x.device
+        H, modules = self.hidden_sizes[l], self.num_modules
         self._check_clock(c.dtype)
-        clock = c.long()
-        phase = self._phase(clock)
-        moves = self._moves(clock, T, lengths, phase is None)
-        U = self._recurrent(l, draws)
-        U = U.to(autocast_dtype(device) or U.dtype)
-        gain = self.gain[l] if self.layer_norm else None
-        hidden = _Ticks.apply(h, U, gain, self.b[l], moves, size, *self._fed(l, x, phase))
-        h = hidden[-1]
-        clock = clock.unflatten(1, (self.num_modules, size)) + (T if lengths is None else lengths[:, None, None])
-        if lengths is not None:
-            hidden = hidden * (torch.arange(T, device=device)[:, None] < lengths)[..., None]
-        return hidden, h, (clock % self.periods[:, None]).flatten(1).to(c.dtype)
+        blocks = [F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]
+        U = self._dropped(torch.cat(blocks), draws)  # zero where a slower module would read a faster one
+        periods = self.periods.repeat_interleave(H // modules)  # (H,)
+
+        def tick(fed: Tensor, h: Tensor, clock: Tensor) -> tuple[Tensor, Tensor]:
+            s = F.linear(h, U).to(h.dtype) + fed
+            if self.layer_norm:
+                normal = F.layer_norm(s.unflatten(1, (modules, -1)), (H // modules,), eps=LAYER_NORM_EPS)
+                s = normal.flatten(1) * self.gain[l]
+            moved = torch.where(clock == 0, torch.tanh(s + self.b[l]), h)
+            return moved, (clock + 1) % periods
+
+        hidden, (h, clock) = unroll(F.linear(x, self.W[l]).to(h.dtype), (h, c), lengths, tick)
+        return hidden, h, clock
 
     def _check_clock(self, dtype: torch.dtype) -> None:
         """Raise InputError if the dtype of the state cannot hold the clock's whole numbers exactly."""
@@ -200,45 +122,6 @@ class ClockworkRNN(Baseline):
                 f"the clock of {self.num_modules} modules counts up to {longest - 1}, which {dtype} does not hold "
                 "exactly; use float32 parameters or fewer modules"
             )
-
-    def _phase(self, clock: Tensor) -> int | None:
-        """The time at which all sequences start, modulo the longest period; None if they differ or cannot be read."""
-        if clock.is_meta or (clock.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return None
-        earliest, latest = torch.stack(clock[:, -1].aminmax()).tolist()
-        return earliest if earliest == latest else None
-
-    def _moves(self, clock: Tensor, T: int, lengths: Tensor | None, all_modules: bool) -> Tensor | None:
-        """(T, B, H or 1): False where a computed unit must keep its old value; None if every computed unit moves."""
-        time = torch.arange(T, device=clock.device)[:, None]  # (T, 1)
-        moves = None if lengths is None else (time < lengths)[..., None]  # (T, B, 1)
-        if all_modules:
-            due = (clock[:, -1] + time)[..., None] % self.periods == 0  # (T, B, modules)
-            due = due[..., None].expand(-1, -1, -1, clock.shape[1] // self.num_modules).flatten(2)  # (T, B, H)
-            moves = due if moves is None else due & moves
-        return moves
-
-    def _recurrent(self, l: int, draws: bool = False) -> Tensor:
-        """(H, H): U of all modules, zero where a slower module would read a faster one."""
-        H = self.hidden_sizes[l]
-        blocks = [F.pad(block, (H - block.shape[1], 0)) for block in self.U[l].parameters()]
-        return self._dropped(torch.cat(blocks), draws)
-
-    def _fed(self, l: int, x: Tensor, phase: int | None) -> list[Tensor]:
-        """T of (B, rows due): W·x, as one product for all steps at which the same modules are due."""
-        W, size, last = self.W[l], self.hidden_sizes[l] // self.num_modules, self.num_modules
-        if phase is None:
-            return list(F.linear(x, W).to(W.dtype).unbind())
-        fed = [x] * len(x)
-        for count in range(1, last + 1):
-            # exactly `count` modules are due at odd multiples of the period of module `count`; all, at every multiple
-            period = 2 ** (count - 1)
-            start, stride = (period - phase, 2 * period) if count < last else (-phase, period)
-            times = range(start % stride, len(x), stride)
-            if times:
-                products = F.linear(x[times.start :: stride], W[: count * size]).to(W.dtype)
-                fed[times.start :: stride] = products.unbind()
-        return fed
 
     def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
         """(T, B or 1): the rows of U and W of the modules that are due."""
