@@ -46,6 +46,7 @@ from hmrnn.kinds.strokes.files import read_strokes, save_archive, save_strokes
 from hmrnn.kinds.strokes.iamondb import read_line
 from hmrnn.kinds.strokes.strokes import StrokeFile, Strokes
 from hmrnn.kinds.text.corpus import load_corpus
+from hmrnn.training.detectors import changed_detectors
 
 SECONDS = 20
 """For one input."""
@@ -405,7 +406,7 @@ def states(folder: Path) -> Target:
         for _ in range(3):
             other.step()
         other.window_means()
-        other.changed_detectors()
+        changed_detectors(other)
 
     return run
 

@@ -21,7 +21,7 @@ from hmrnn.nn.hmlstm import HMLSTM
 from hmrnn.nn.rates import distance
 from hmrnn.presets import PRESETS
 from hmrnn.training import detectors
-from hmrnn.training.detectors import advice, condition
+from hmrnn.training.detectors import advice, changed_detectors, condition
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.prepare import start_gains
 from hmrnn.training.rundir import RunDirectory
@@ -166,14 +166,14 @@ def test_the_first_epoch_is_warm_up_unless_it_is_the_only_one(epochs: int) -> No
     trainer = tiny.trainer(tiny.config(bias=(3.0, -3.0), epochs=epochs, learning_rate=1e-5))
     while trainer.progress.epoch == 0:
         trainer.step()
-    changes = trainer.changed_detectors()
+    changes = changed_detectors(trainer)
     assert [change["layer"] for change in changes] == ([1, 2] if epochs == 1 else [])
     assert not trainer.epoch.any()
     if epochs == 2:
         trainer.model.rnn.set_detector_bias((0.0, 0.0))  # it starts by itself, and nothing is said of it
         while trainer.progress.epoch == 1:
             trainer.step()
-        assert trainer.changed_detectors() == []
+        assert changed_detectors(trainer) == []
 
 
 def test_rate_control_has_time_to_bring_a_detector_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_rate_control_has_time_to_bring_a_detector_back(monkeypatch: pytest.Monk
         for epoch in range(3):
             while trainer.progress.epoch == epoch:
                 trainer.step()
-            found.append(len(trainer.changed_detectors()))
+            found.append(len(changed_detectors(trainer)))
         assert found == said
 
 
@@ -196,7 +196,7 @@ def test_given_boundaries_are_nobodys_fault() -> None:
     assert trainer.epoch.tolist()[::2] == [1.0, 0.0]
     assert trainer.model.given.isnan().any(0).tolist() == [False, True]  # there are no line ends
     trainer.epoch.copy_(torch.tensor([10.0, 20.0, 0.0, 5.0]))
-    assert trainer.changed_detectors() == []
+    assert changed_detectors(trainer) == []
 
 
 def test_an_epochs_rates_are_those_of_all_its_updates() -> None:

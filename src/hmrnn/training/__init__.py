@@ -1,1 +1,1 @@
-"""The training loop, one update, detectors, capture, averaging, run directory, resume."""
+"""The training loop, one update and its terms, capture, run directory, resume."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from hmrnn.training.processes import mean
+
+if TYPE_CHECKING:
+    from hmrnn.training.trainer import Trainer
 
 SILENT, ALWAYS = 0.002, 0.98
 """A detector whose rate over an epoch is below the first is silent; above the second it fires always."""
@@ -14,6 +21,30 @@ characters of text the second one of the preset `text` fires at 0 to 0.006 up to
 def count(rnn: Any) -> int:
     """The number of detectors, in both directions."""
     return len(rnn.detector_biases()) if rnn.num_boundaries else 0
+
+
+def changed_detectors(run: Trainer) -> list[dict[str, Any]]:
+    """At the end of an epoch: the detectors that have fallen silent, fire always, or have recovered.
+
+    None after the first epoch, unless it is the last: a detector that is silent there often starts by itself. With
+    rate control none within CONTROLLED updates, either.
+    """
+    updates, _, *sums = mean(run.epoch, run.world).tolist()
+    run.epoch.zero_()
+    d, p = run.config.detectors, run.progress
+    early = p.epoch == 1 or (d.rate_control > 0 and p.step < CONTROLLED)
+    if updates == 0 or (early and p.epoch < run.config.train.epochs):
+        return []
+    given: Tensor | None = getattr(run.model, "given", None)  # (symbols, detectors), NaN where a detector decides
+    free = [True] * len(sums) if given is None else given.isnan().all(0).tolist()
+    before, rates = p.conditions or ["alive"] * len(sums), [total / updates for total in sums]
+    p.conditions = [next_condition(*pair) if its else "alive" for its, *pair in zip(free, rates, before)]
+    settable = len(sums) if run.model.rnn.settable else 0
+    return [
+        {"layer": l, "condition": new, "rate": rate, "message": advice(l, rate, settable, bool(d.rates), bool(d.bias))}
+        for l, (rate, old, new) in enumerate(zip(rates, before, p.conditions), start=1)
+        if new != old
+    ]
 
 
 def condition(rate: float) -> str:

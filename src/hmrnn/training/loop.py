@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from hmrnn.training.detectors import changed_detectors
 from hmrnn.training.finite import Diverged
 from hmrnn.training.processes import agree
 from hmrnn.training.rundir import RunDirectory
@@ -85,7 +86,7 @@ def _train(trainer: Trainer, run: RunDirectory) -> Iterator[dict[str, Any]]:
                     }  # fmt: skip
                     lines.append(line | ({"skipped": p.skipped - skipped} if t.skip_nonfinite else {}))
             if epoch_ends and stepped:
-                lines += [{"event": "detector", **where, **change} for change in trainer.changed_detectors()]
+                lines += [{"event": "detector", **where, **change} for change in changed_detectors(trainer)]
             for line in lines:
                 p.metrics_bytes = write_line(line)
                 yield line

@@ -1,4 +1,4 @@
-"""Settings of a new model: dropout, initial gains, detectors."""
+"""What a run begins with: dropout, initial gains and detectors of its model, and its optimizer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Adam
 
-from hmrnn.config import Config
+from hmrnn.config import Config, TrainConfig
 from hmrnn.errors import InputError
 from hmrnn.nn.hmlstm import hmlstms
+from hmrnn.optim import Muon
 from hmrnn.training.terms.bounds import bound_feedback
 
 
@@ -43,3 +45,17 @@ def start_gains(model: nn.Module, gain: float) -> None:
     for name, parameter in model.named_parameters():
         if "gain_U" in name or "gain_V" in name:
             parameter.fill_(gain)
+
+
+def new_optimizer(model: Any, t: TrainConfig, device: torch.device) -> Any:
+    """That of the settings; on a GPU its step can be captured and does nothing while ``found_inf`` is 1."""
+    optimizer: Any
+    betas, on_gpu = (t.beta1, 0.999), device.type == "cuda"
+    rate = torch.tensor(t.learning_rate, device=device) if on_gpu else t.learning_rate
+    if t.optimizer == "muon":
+        optimizer = Muon(model, rate, adam_rate=t.adam_rate, betas=betas)
+    else:
+        optimizer = Adam(model.parameters(), rate, betas, fused=on_gpu or None, capturable=on_gpu)
+    if on_gpu:
+        optimizer.found_inf = torch.zeros((), device=device)
+    return optimizer
