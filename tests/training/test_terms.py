@@ -29,7 +29,6 @@ PULLED: dict[str, Any] = {"rates": (0.4, 0.1), "pull_weight": 0.1}
         ({"estimator": "reinforce"}, {"surprise", "chances", "hidden"}),
         ({"estimator": "reinforce", "num_layers": 1, "hidden_size": (4,)}, set()),
     ],
-    ids=str,
 )
 def test_a_task_hands_over_what_terms_need(how: dict[str, Any], needed: set[str]) -> None:
     trainer = tiny.trainer(tiny.config(**how))
