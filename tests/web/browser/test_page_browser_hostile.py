@@ -43,7 +43,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     names = [name.replace("/", "") for name in HOSTILE]
     for seed, name in enumerate(names):
         save(folder / name, CHARACTERS, seed)
-    save(folder / "pen <b onclick=x>", Scale((0.5, 0.0), (2.0, 3.0)), 4)
+    save(folder / "pen <b onclick=x>", Scale((0.5, 0.0), (2.0, 3.0)), 4, "strokes")
     with Server(open_shelf([folder / name for name in [*names, "pen <b onclick=x>"]]), Limits()).running() as server:
         yield server
 
