@@ -304,22 +304,22 @@ OPTIMIZERS = {"adam": "Adam", "adam0": "Adam, β₁ = 0", "muon": "Muon", "normu
 
 
 def optimizers(name: str) -> str:
-    """Validation bits after both epochs, or after the first where no run was finished; the mean of several runs."""
-    found = runs(name).values()
-    columns = sorted({(list(OPTIMIZERS).index(run["optimizer"]), run["rate"]) for run in found})
+    """Validation bits of every run after its first epoch and, if it was finished, after its second."""
+    cells: dict[tuple[str, str, float], list[Run]] = {}
+    for run in runs(name).values():
+        cells.setdefault((run["network"], run["optimizer"], run["rate"]), []).append(run)
+    tried = sorted({(list(OPTIMIZERS).index(optimizer), rate) for _, optimizer, rate in cells})
     rows = []
-    for network, said in NETWORKS_OF_OPTIMIZERS.items():
-        row = [said]
-        for k, rate in columns:
-            which = (network, list(OPTIMIZERS)[k], rate)
-            here = [run for run in found if (run["network"], run["optimizer"], run["rate"]) == which]
-            if done := [run["validation"]["2"] for run in here if run["end"] == "done"]:
-                row.append(f"{fmean(done):.4f}")
-            else:
-                row.append(f"({fmean(run['validation']['1'] for run in here):.3f})" if here else "")
-        rows.append(row)
-    titles = list(OPTIMIZERS.values())
-    return lines(" | ".join(["network", *(f"{titles[k]} {rate:g}" for k, rate in columns)]), rows)
+    for k, rate in tried:
+        here = [cells.get((network, list(OPTIMIZERS)[k], rate), []) for network in NETWORKS_OF_OPTIMIZERS]
+        shown = [
+            ", ".join(f"{run['validation'][epoch]:.{digits}f}" for run in each if epoch in run["validation"])
+            for each in here
+            for epoch, digits in (("1", 3), ("2", 4))
+        ]
+        rows.append([f"{list(OPTIMIZERS.values())[k]} {rate:g}", *shown])
+    head = [f"{said}, 1 epoch | 2 epochs" for said in NETWORKS_OF_OPTIMIZERS.values()]
+    return lines(" | ".join(["optimizer, rate", *head]), rows)
 
 
 TABLES: dict[str, Callable[[str], str]] = {

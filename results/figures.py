@@ -3,7 +3,7 @@
 The first has bits per byte against multiply-adds and GPU time per byte, a point being the mean of its seeds; the second
 has bits per byte against the learning rate, for each network and optimizer.
 
-python results/frontier.py
+python results/figures.py
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ NETWORKS = (
     ("LN-LSTM", "LN-LSTM", GREY, "s", 1),
     ("LN-HM-LSTM", "HM-LSTM at word rates, no FLUSH, pending gate", BLUE, "o", -1),
 )
-TOP = 1.5
-"""Bits per byte where docs/optimizers.svg ends; of a run that has more an arrow is drawn."""
 Points = dict[str, dict[str, tuple[float, float]]]
 """For both networks, by their sizes: work per byte and validation bits."""
 
@@ -75,35 +73,49 @@ def draw(axes: Axes, found: Points, side: int) -> None:
             )  # fmt: skip
 
 
-def draw_optimizers() -> None:
-    """docs/optimizers.svg: a line for each network and optimizer, through the runs that were finished."""
-    figure = new_figure(7, 2.6, layout="constrained")
-    axes = figure.subplots()
-    found = [run for run in runs("optimizers").values() if run["end"] == "done"]
+def draw_optimizers(axes: Axes, epoch: str, top: float) -> None:
+    """A dot per run that reached the end of ``epoch``; a line per network and optimizer through the means of the rates.
+
+    Runs above ``top`` are written at the edge.
+    """
     for (network, said), colour in zip(NETWORKS_OF_OPTIMIZERS.items(), (ORANGE, GREY, BLUE), strict=True):
-        for (optimizer, title), (marker, style) in zip(OPTIMIZERS.items(), ("o-", "x:", "s-", "D:"), strict=True):
-            kind = [run for run in found if (run["network"], run["optimizer"]) == (network, optimizer)]
-            points = sorted((run["rate"], min(run["validation"]["2"], TOP)) for run in kind)
-            if points:
-                look = {"color": colour, "marker": marker, "markersize": 4, "linestyle": style}
-                axes.plot(*zip(*points), label=f"{said}, {title}", clip_on=False, **look)
-            for run in kind:
-                if (bits := run["validation"]["2"]) > TOP:
-                    axes.annotate(
-                        f"↑ {bits:.3f}", (run["rate"], TOP), (6, -3), textcoords="offset points", fontsize=SMALL,
-                        color=colour,
-                    )  # fmt: skip
-    axes.set(xscale="log", xlim=(0.0018, 0.009), ylim=(1.445, TOP), xlabel="learning rate")
-    axes.set_ylabel("validation, bits per byte")
-    axes.set_xticks((0.002, 0.004, 0.008), ("0.002", "0.004", "0.008"), color=BLACK)
+        for (optimizer, title), (marker, style) in zip(
+            OPTIMIZERS.items(), (("o", "-"), ("x", ":"), ("s", "--"), ("D", ":")), strict=True
+        ):
+            bits: dict[float, list[float]] = {}
+            for run in runs("optimizers").values():
+                if (run["network"], run["optimizer"]) == (network, optimizer) and epoch in run["validation"]:
+                    bits.setdefault(run["rate"], []).append(run["validation"][epoch])
+            means = {rate: fmean(found) for rate, found in sorted(bits.items())}
+            inside = {rate: mean for rate, mean in means.items() if mean <= top}
+            look = {"color": colour, "marker": marker, "markersize": 4, "linestyle": style, "linewidth": 1}
+            if bits:
+                axes.plot(list(inside), list(inside.values()), label=f"{said}, {title}", **look)
+                for rate in inside:
+                    axes.plot([rate] * len(bits[rate]), bits[rate], **look | {"linestyle": "none"})
+            for rate in means.keys() - inside.keys():
+                axes.annotate(
+                    f"↑ {means[rate]:.2f}", (rate, top), (4, -3 - 9 * len(axes.texts)), textcoords="offset points",
+                    fontsize=SMALL, color=colour,
+                )  # fmt: skip
+    ticks = (0.001, 0.002, 0.004, 0.008)
+    axes.set(xscale="log", xlim=(0.0009, 0.0095), xlabel="learning rate")
+    axes.set_ylim(top=top)
+    axes.set_xticks(ticks, list(map(str, ticks)), color=BLACK)
     axes.minorticks_off()
-    figure.legend(frameon=False, fontsize=SMALL, loc="outside right center")
-    figure.savefig(HERE.parent / "docs" / "optimizers.svg", metadata={"Date": None})
+    axes.set_title("after one epoch, all 30 runs" if epoch == "1" else "after both, the runs that were finished")
 
 
 def main() -> None:
     with styled():
-        draw_optimizers()
+        figure = new_figure(9, 2.9, layout="constrained")
+        first, second = figure.subplots(1, 2)
+        draw_optimizers(first, "1", 1.66)
+        draw_optimizers(second, "2", 1.5)
+        first.set_ylabel("validation, bits per byte")
+        figure.legend(*first.get_legend_handles_labels(), frameon=False, fontsize=SMALL, loc="outside right center")
+        figure.savefig(HERE.parent / "docs" / "optimizers.svg", metadata={"Date": None})
+
         figure = new_figure(8, 3.2, layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         multiplied, timed = points()
