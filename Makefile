@@ -37,6 +37,8 @@ sanitize: $(VENV)/installed-test
 # The tables of the recorded results, then the site in build/docs; nothing is fetched, and a warning is an error.
 docs: $(VENV)/installed-docs
 	$(BIN)/python results/table.py
+	$(BIN)/python results/figures.py
+	-$(BIN)/python benchmarks/walks.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/doctrees . build/docs
 	@echo "open build/docs/index.html"
 

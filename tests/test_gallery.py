@@ -71,7 +71,20 @@ def test_the_script_draws_them_all(
     short = [["20" if word in ("400", "500", "700") else word for word in words] for words in gallery.commands()]
     monkeypatch.setattr(gallery, "commands", lambda: short)
     hand, lines = models / "hand", models / "lines.npz"
-    chosen = ("--handwriting", hand, "--lines", lines, "--people", hand, "--written", lines, "--text", models / "text")
+    chosen = (
+        "--handwriting",
+        hand,
+        "--lines",
+        lines,
+        "--people",
+        hand,
+        "--written",
+        lines,
+        "--text",
+        models / "text",
+        "--words",
+        models / "text",
+    )
     run(gallery, monkeypatch, *chosen, "--out", tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == set(SHOWN)
 

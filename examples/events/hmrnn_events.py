@@ -4,14 +4,15 @@ A log is a CSV file with the columns time (in seconds), user and event. The even
 the order of time, are a sequence; the model predicts each event and how long it is in coming.
 """
 
+import collections
 import csv
 import dataclasses
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal
 
 from hmrnn.config import Config, DataConfig, DetectorConfig, ModelConfig, TrainConfig
 from hmrnn.errors import InputError
@@ -39,10 +40,10 @@ class EventSpec:
 
     def decode(self, steps: np.ndarray) -> list[tuple[float, str]]:
         times = np.expm1(steps[:, 1].astype(np.float64)).cumsum()
-        return [(float(time), self.events[int(k)]) for time, k in zip(times, steps[:, 0])]
+        return list(zip(times.tolist(), [self.events[int(k)] for k in steps[:, 0]]))
 
     def pieces(self, steps: np.ndarray) -> list[str]:
-        return [self.events[int(k)] + " " for k in steps[:, 0]]
+        return [event + " " for _, event in self.decode(steps)]
 
     def describe(self) -> str:
         return f"{len(self.events)} kinds of events"
@@ -58,19 +59,20 @@ class EventPrediction(NamedTuple):
     mean: Tensor
     log_deviation: Tensor
 
+    @property
+    def wait(self) -> Normal:
+        return Normal(self.mean, self.log_deviation.exp(), validate_args=False)
+
     def log_prob(self, x: Tensor) -> Tensor:
-        off = (x[..., 1] - self.mean) * torch.exp(-self.log_deviation)
-        wait = -0.5 * off**2 - self.log_deviation - 0.9189
-        return Categorical(self.scores).log_prob(x[..., 0].long()) + wait
+        return Categorical(self.scores).log_prob(x[..., 0].long()) + self.wait.log_prob(x[..., 1])
 
     def entropy(self) -> Tensor:
-        return Categorical(self.scores).entropy() + self.log_deviation + 1.4189
+        return Categorical(self.scores).entropy() + self.wait.entropy()
 
     def sample(self, generator: torch.Generator | None = None, **how: float) -> Tensor:
         event = Categorical(self.scores).sample(generator, **how)
-        noise = torch.randn(event.shape, generator=generator)
-        wait = (self.mean + noise * self.log_deviation.exp()).clamp(min=0)
-        return torch.stack([event.float(), wait], dim=-1)
+        wait = torch.normal(self.mean.cpu(), self.wait.stddev.cpu(), generator=generator)
+        return torch.stack([event.float(), wait.clamp(min=0)], dim=-1)
 
     def next_input(self, drawn: Tensor) -> Tensor:
         return drawn
@@ -116,17 +118,15 @@ class Events(SequenceKind):
         return EventSpec(tuple(plain["events"]))
 
     def load(self, config: Config, progress: object = None) -> SequenceCorpus:
-        users: dict[str, list[tuple[float, str]]] = {}
-        for path in config.data.path:
+        data, users = config.data, collections.defaultdict(list)
+        for path in data.path:
             with open(path, newline="") as file:
                 for row in csv.DictReader(file):
-                    users.setdefault(row["user"], []).append((float(row["time"]), row["event"]))
+                    users[row["user"]].append((float(row["time"]), row["event"]))
         logs = [sorted(log) for log in users.values() if len(log) > 1]
-        events = sorted({event for log in logs for _, event in log})
-        first = int(len(logs) * (1 - config.data.valid_fraction - config.data.test_fraction))
-        second = first + max(1, int(len(logs) * config.data.valid_fraction))
-        name, spec = Path(config.data.path[0]).name, EventSpec(tuple(events))
-        return SequenceCorpus(name, spec, logs[:first], logs[first:second], logs[second:])
+        spec = EventSpec(tuple(sorted({event for log in logs for _, event in log})))
+        a, b = (int(len(logs) * share) for share in (data.valid_fraction, data.test_fraction))
+        return SequenceCorpus(data.path[0], spec, logs[a + b :], logs[:a], logs[a : a + b])
 
     def network(self, config: Config, spec: EventSpec, engine: str = "auto") -> EventModel:
         return EventModel(len(spec.events), config.model, engine=engine, detectors=config.detectors)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 import hmrnn
 import tiny
@@ -68,12 +69,13 @@ def test_figure5_colours_strokes_and_segments() -> None:
     assert len(drawn) == 3
     inked = int((line[:-1, 2] == 0).sum()) + int(line[-2, 2] == 1)  # a stroke of one point at the end is a dot
     strokes, first, _ = drawn
-    assert all(len(collection.get_segments()) == inked for collection in drawn)
+    assert all(sum(len(part) - 1 for part in collection.get_segments()) == inked for collection in drawn)
     assert len({tuple(colour) for colour in strokes.get_colors()}) == len(pen_ups(line))
     ends = found.ends(1)
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
     expected = [COLOURS[k % 7] for t, k in enumerate(number) if t > 0 and line[t - 1, 2] == 0]
-    got = ["#{:02X}{:02X}{:02X}".format(*(round(255 * c) for c in colour[:3])) for colour in first.get_colors()]
+    coloured = zip(first.get_segments(), first.get_colors(), strict=True)
+    got = [to_hex(colour).upper() for part, colour in coloured for _ in part[1:]]
     assert got[: len(expected)] == expected
     words = " ".join(text.get_text() for text in figure.texts)
     assert f"{len(pen_ups(line))} strokes" in words

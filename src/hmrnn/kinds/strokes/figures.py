@@ -92,14 +92,13 @@ def _draw(axes: Axes, points: np.ndarray, up: np.ndarray, ends: list[int], name:
     from matplotlib.collections import LineCollection
 
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))  # (T,): which segment a point belongs to
-    pieces = np.stack([points[:-1], points[1:]], axis=1)  # (T-1, 2, 2)
-    inked = ~up[:-1]
+    inked = np.flatnonzero(~up[:-1]) + 1
+    parts = np.split(inked, np.flatnonzero((np.diff(inked) > 1) | (np.diff(number[inked]) > 0)) + 1)
+    pieces = {part[0]: points[part[0] - 1 : part[-1] + 1] for part in parts if len(part)}
     dots = np.flatnonzero(up & np.concatenate([[True], up[:-1]]))  # strokes of one point
-    pieces = np.concatenate([pieces[inked], np.repeat(points[dots, None], 2, axis=1)])
-    chosen = np.concatenate([number[1:][inked], number[dots]]) % len(COLOURS)
-    axes.add_collection(
-        LineCollection(list(pieces), colors=[COLOURS[k] for k in chosen], linewidths=1.1, capstyle="round", gid=name)
-    )
+    pieces |= {dot: points[[dot, dot]] for dot in dots}
+    colours = [COLOURS[number[t] % len(COLOURS)] for t in pieces]
+    axes.add_collection(LineCollection([*pieces.values()], colors=colours, linewidths=1.1, capstyle="round", gid=name))
     axes.set_axis_off()
     margin = _MARGIN * float(np.ptp(points, axis=0).max())
     (left, top), (right, bottom) = points.min(axis=0) - margin, points.max(axis=0) + margin
