@@ -43,7 +43,7 @@ def test_no_setting_is_infinite(value: float) -> None:
 def test_one_symbol_cannot_be_validated_on() -> None:
     for symbols in (0, 2):
         Config(train=TrainConfig(validation_symbols=symbols)).check()
-    with pytest.raises(InputError, match=r"train\.validation_symbols must be 0, for all, or at least 2; got 1"):
+    with pytest.raises(InputError, match=r"^train\.validation_symbols\b"):
         Config(train=TrainConfig(validation_symbols=1)).check()
 
 
@@ -196,7 +196,7 @@ def test_impossible_values(setting: str, value: Any) -> None:
 
 def test_biases_are_given_or_found() -> None:
     detectors = DetectorConfig(rates=(0.5, 0.5), start_at_rates=True, bias=(0.1,))
-    with pytest.raises(InputError, match=r"start_at_rates sets the biases that detectors\.bias gives"):
+    with pytest.raises(InputError, match=r"^detectors\.start_at_rates\b"):
         Config(detectors=detectors).check()
 
 
@@ -235,14 +235,14 @@ def test_some_settings_are_for_text(name: str, what: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("model", [{"rnn": "lstm"}, {"top_down": "none"}])
 def test_the_output_reads_all_layers_where_the_first_would_be_alone(model: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"^model\.output_layers first is for hm-lstm and hrnn with top-down input"):
+    with pytest.raises(InputError, match=r"^model\.output_layers\b"):
         tiny.changed(Config(), output_layers="first", **model).check()
     tiny.changed(Config(), output_layers="first", num_layers=1, **model).check()
 
 
 @pytest.mark.parametrize("name", ["manual", "handwritten"])
 def test_built_in_data_have_no_files(name: Any) -> None:
-    with pytest.raises(InputError, match=r"^data\.path is for files, and these data are built in"):
+    with pytest.raises(InputError, match=r"^data\.path\b"):
         Config(DataConfig(format=name, path=("book.txt",))).check()
 
 
@@ -250,7 +250,7 @@ def test_built_in_data_have_no_files(name: Any) -> None:
 def test_networks_that_find_no_boundaries_take_no_rates(model: dict[str, Any]) -> None:
     """The rates are not asked for first, and then refused."""
     for what in ({"rates": (0.3, 0.1)}, {"bias": (0.1,)}, {"rate_control": 0.1}, {"pull_weight": 0.1}):
-        with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))} is for hm-lstm with two or more layers"):
+        with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
             tiny.changed(Config(), **model, **what).check()
     tiny.changed(Config(), **model, slope=(0.1, 2.0), bounds=(0.5, 0.5)).check()
 
@@ -286,12 +286,12 @@ def test_rates_that_were_asked_for_stay() -> None:
     preset = PRESETS["text"]
     asked = tiny.changed(preset, rates=(0.4, 0.1))
     assert fit(asked, preset) == asked
-    with pytest.raises(InputError, match=r"detectors\.rates must hold 1 numbers"):
+    with pytest.raises(InputError, match=r"^detectors\.rates\b"):
         fit(tiny.changed(asked, num_layers=2), preset).check()
     free = fit(tiny.changed(preset, rates=()), preset)
     free.check()
     assert free.detectors.pull_weight == 0
-    with pytest.raises(InputError, match=r"detectors\.pull_weight needs detectors\.rates"):
+    with pytest.raises(InputError, match=r"^detectors\.pull_weight\b"):
         fit(tiny.changed(preset, rates=(), pull_weight=0.4), preset).check()
 
 
@@ -299,9 +299,7 @@ def test_detectors_of_a_network_that_has_none_cannot_be_set() -> None:
     preset = PRESETS["ptb"]
     assert fit(tiny.changed(preset, rnn="lstm"), preset).detectors == DetectorConfig()
     for what in ({"slope": (0.1, 2.0)}, {"estimator": "soft"}, {"rates": (0.3, 0.1)}):
-        with pytest.raises(
-            InputError, match=rf"^detectors\.{next(iter(what))} is for networks with detectors, which gru"
-        ):
+        with pytest.raises(InputError, match=rf"^detectors\.{next(iter(what))}\b"):
             fit(tiny.changed(preset, rnn="gru", **what), preset)
 
 

@@ -6,6 +6,7 @@ import difflib
 import errno
 import os
 from collections.abc import Iterable
+from typing import Any
 
 _LONGEST = 1000
 """Characters of a message: names and values in it may come from a damaged or hostile file."""
@@ -14,14 +15,24 @@ _LONGEST = 1000
 class InputError(ValueError):
     """An argument, a setting or a file is not as required.
 
-    The message is one line: what was expected, what was found and what to do. It names settings in full, such as
-    train.epochs, and no flags: the command line replaces these names by its flags, prints the message without a
+    The message is one line: what was expected, what was found and what to do. The command line prints it without a
     traceback and exits with status 2. Line breaks are escaped; of more than 1,000 characters the middle is left out.
+
+    Args:
+        message: the message; if a setting is given, without its name and its value, which are put before it.
+        setting: what must be changed: a setting in full, such as train.epochs, or the name of an argument.
+        value: its value, unless that does not matter.
     """
 
-    def __init__(self, message: str) -> None:
-        line = "\\n".join(message.splitlines())
+    def __init__(self, message: str, *, setting: str = "", value: Any = None) -> None:
+        self.message, self.setting, self.value = message, setting, value
+        shown = "" if value is None else f" {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+        line = "\\n".join((f"{setting}{shown}: {message}" if setting else message).splitlines())
         super().__init__(line if len(line) <= _LONGEST else f"{line[:700]} ... {line[-290:]}")
+
+    def renamed(self, name: str) -> InputError:
+        """This error, about the same setting by the ``name`` under which the caller knows it."""
+        return InputError(self.message, setting=name, value=self.value)
 
 
 class Note(UserWarning):

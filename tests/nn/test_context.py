@@ -116,5 +116,5 @@ def test_what_is_refused() -> None:
         text_model(time="left")(symbols)
     with pytest.raises(InputError, match=r"^x must hold symbol indices \(int64 or int32\); got torch.float64$"):
         text_model(**CLASSES)(symbols.double(), told=told(CLASSES))
-    with pytest.raises(InputError, match=r"^model.classes and model.condition_numbers exclude each other"):
+    with pytest.raises(InputError, match=r"^model\.classes\b"):
         dataclasses.replace(SMALL, **CLASSES, **NUMBERS).check()

@@ -79,6 +79,6 @@ def test_clear_errors(base: TextModel, tmp_path: Path) -> None:
         base.finetune("no-such-book.txt")
     with pytest.raises(InputError, match="there is no file"):
         base.finetune(tmp_path / "none.txt")
-    with pytest.raises(InputError, match=r"train\.epochs must be at least 1"):
+    with pytest.raises(InputError, match=r"^epochs\b"):
         base.finetune(TEXT, epochs=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["short.txt"]

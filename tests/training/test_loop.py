@@ -270,7 +270,7 @@ def test_a_validation_that_is_not_finite_is_no_best_model(tmp_path: Path) -> Non
 
 
 def test_batches_are_cut_evenly() -> None:
-    with pytest.raises(InputError, match=r"train.batch_size 4 must be a multiple of train.accumulate 3"):
+    with pytest.raises(InputError, match=r"^train\.batch_size\b"):
         tiny.trainer(tiny.config(accumulate=3))
     with pytest.raises(InputError, match=r"must be a multiple of processes x train.accumulate = 2 x 4"):
         Trainer(tiny.config(accumulate=4), tiny.corpus(), torch.device("cpu"), 0, 2)

@@ -178,13 +178,13 @@ def test_settings_reach_the_model() -> None:
 def test_settings_that_a_model_has_no_use_for() -> None:
     for name, values in (("bias", (0.5,)), ("rates", (0.5, 0.1))):
         for rnn in ("gru", "hrnn"):
-            with pytest.raises(InputError, match=rf"detectors\.{name} is for hm-lstm .*, not for {rnn}"):
+            with pytest.raises(InputError, match=rf"^detectors\.{name}\b"):
                 tiny.trainer(tiny.config(rnn=rnn, **{name: values}))
     tiny.trainer(tiny.config(rnn="gru", slope=(0.1, 2.0)))  # ignored
     strokes = HandwritingModel(ModelConfig(hidden_size=(4,), output_size=4))
     prepare(strokes, tiny.config(dropout_output=0.25, dropout_between=0.5))
     assert (strokes.output.dropout, strokes.rnn.dropout) == (0.25, 0.5)
-    with pytest.raises(InputError, match=r"regularise\.dropout_embedding is not for a HandwritingModel; .* is 0\.2"):
+    with pytest.raises(InputError, match=r"^regularise\.dropout_embedding 0\.2: "):
         prepare(strokes, tiny.config(dropout_embedding=0.2))
     both = tiny.config(rnn="ln-lstm", bidirectional=True, zoneout=0.2)
     model = ClassifierModel(3, True, 2, both.model)

@@ -101,11 +101,11 @@ def test_the_gradient_is_clipped_by_value_then_by_norm() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^train.scheduled_sampling must lie between 0 and 1; got \(0.0, 2.0\)$"):
+    with pytest.raises(InputError, match=r"^train\.scheduled_sampling\b"):
         tiny.config(scheduled_sampling=(0.0, 2.0)).check()
     labelled = tiny.config(scheduled_sampling=(0.0, 1.0))
     labelled = dataclasses.replace(labelled, data=dataclasses.replace(labelled.data, format="labels"))
-    with pytest.raises(InputError, match=r"^train.scheduled_sampling is for text and strokes"):
+    with pytest.raises(InputError, match=r"^train\.scheduled_sampling\b"):
         labelled.check()
-    with pytest.raises(InputError, match=r"^train.clip_value must not be negative; got -1$"):
+    with pytest.raises(InputError, match=r"^train\.clip_value -1: "):
         tiny.config(clip_value=-1).check()

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from hmrnn import __version__
-from hmrnn.cli.arguments import ARGUMENTS, TrainArguments
-from hmrnn.cli.parse import parse, with_flags
+from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.parse import parse
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
 from hmrnn.errors import InputError, Note, did_you_mean
@@ -130,15 +130,14 @@ def run(words: list[str]) -> int:
     if name not in ARGUMENTS:
         hint = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else did_you_mean(name, ARGUMENTS)
         raise InputError(f"unknown command {name!r}; expected one of {', '.join(ARGUMENTS)} (see hmrnn --help){hint}")
-    flags = TrainArguments.flags() if name == "train" else {}
+    arguments: Any = ARGUMENTS[name]
     try:
         arguments = parsed(name, rest)
-        flags = arguments.flags()
         arguments.check()
         with _notes():
             return _command(name).run(arguments)
     except InputError as error:
-        raise InputError(with_flags(str(error), flags)) from error
+        raise error.renamed(arguments.called(error.setting)) from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
             raise

@@ -42,17 +42,6 @@ def flag(setting: str) -> str:
     return f"--{setting.replace('_', '-')}"
 
 
-def flags_of(kind: type) -> dict[str, str]:
-    """The flag of each setting of a dataclass."""
-    return {setting.name: flag(setting.name) for setting in settings_of(kind)}
-
-
-def with_flags(message: str, flags: Mapping[str, str]) -> str:
-    """``message`` with the settings that it names in full, such as train.epochs, replaced by their ``flags``."""
-    names = "|".join(map(re.escape, sorted(flags, key=len, reverse=True))) or "(?!)"
-    return re.sub(rf"(?<![\w./-])({names})(?![\w/]|\.\w)", lambda name: flags[name[1]], message)
-
-
 def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
     """The settings that ``words`` give, by their full names; ``--help`` prints the help and exits.
 

@@ -16,9 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hmrnn import kind
 from hmrnn.cli.display import EVERY, FIRST, duration
-from hmrnn.cli.parse import flags_of, with_flags
 from hmrnn.cli.terminal import escaped
-from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kind import Measure
 from hmrnn.nn.predictor import MANY, shown_sizes
@@ -85,7 +83,7 @@ def follow(events: Iterator[dict[str, Any]], trainer: Trainer, run: RunDirectory
                 )
             elif event["event"] == "detector" and told <= TOLD:
                 style = "green" if event["condition"] == "alive" else "yellow"
-                show(f"epoch {event['epoch']:.2f}  {with_flags(event['message'], flags_of(Config))}", style)
+                show(f"epoch {event['epoch']:.2f}  {event['message']}", style)
     if event["signal"] is None:
         best = trainer.progress.best
         limits = "--train.epochs" if trainer.progress.epoch >= trainer.config.train.epochs else "--train.divisions"

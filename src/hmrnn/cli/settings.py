@@ -88,7 +88,9 @@ def _with_paths(config: Config, given: dict[str, Any]) -> Config:
     """``config`` with the paths that follow the target; InputError if data.path names the data as well."""
     paths = (*config.data.path, *given.pop("paths", ()))
     if paths and "data.path" in given:
-        raise InputError(f"the data was given twice: {paths[0]} and data.path {given['data.path'][0]}; leave one out")
+        raise InputError(
+            f"{paths[0]} names the data already; leave one out", setting="data.path", value=given["data.path"]
+        )
     return dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
 
 
@@ -119,8 +121,8 @@ def fit(config: C, preset: Config) -> C:
         for field in dataclasses.fields(detectors):
             if getattr(detectors, field.name) != getattr(given, field.name):
                 raise InputError(
-                    f"detectors.{field.name} is for networks with detectors, which {model.rnn} with {model.num_layers} "
-                    "layers has not; leave it out"
+                    f"{model.rnn} with model.num_layers {model.num_layers} has no detectors; leave it out",
+                    setting=f"detectors.{field.name}",
                 )
         return dataclasses.replace(config, detectors=DetectorConfig())
     rates = detectors.rates

@@ -179,4 +179,4 @@ def _check_resumable(stored: Config, wanted: Config) -> None:
         if value != new[part][name] and f"{part}.{name}" not in CHANGEABLE
     ]
     if differing:
-        raise InputError(f"a resumed run keeps its settings; it cannot change {', '.join(differing)}")
+        raise InputError("a resumed run keeps its settings; leave it out", setting=differing[0])

@@ -28,7 +28,7 @@ def _require(ok: Callable[[float], bool], what: str, part: str, section: Any, na
     for name in names.split():
         for value in _values(section, name):
             if not ok(value):
-                raise InputError(f"{part}.{name} must {what}; got {value}")
+                raise InputError(f"must {what}", setting=f"{part}.{name}", value=value)
 
 
 counts = functools.partial(_require, lambda value: value >= 1, "be at least 1")
@@ -45,7 +45,7 @@ def finite(part: str, section: Any) -> None:
         for value in _values(section, field.name):
             if isinstance(value, float) and not abs(value) <= LARGEST_NUMBER:
                 rule = f"at most {LARGEST_NUMBER:g} in size" if math.isfinite(value) else "finite"
-                raise InputError(f"{part}.{field.name} must be {rule}; got {value}")
+                raise InputError(f"must be {rule}", setting=f"{part}.{field.name}", value=value)
 
 
 def typed(part: str, section: Any) -> None:
@@ -55,10 +55,10 @@ def typed(part: str, section: Any) -> None:
         value = getattr(section, name)
         if not _is(value, kind):
             plain = "; give one of Python's, as by .item()" if hasattr(value, "item") else ""  # NumPy's, torch's
-            raise InputError(f"{part}.{name} must be {_described(kind)}; got {value!r}{plain}")
+            raise InputError(f"must be {_described(kind)}{plain}", setting=f"{part}.{name}", value=repr(value))
         for text in _values(section, name):
             if isinstance(text, str) and not _encodable(text, name in FILE_NAMES):
-                raise InputError(f"{part}.{name} must be text that UTF-8 can encode; got {text!r}")
+                raise InputError("must be text that UTF-8 can encode", setting=f"{part}.{name}", value=repr(text))
 
 
 def _encodable(text: str, name: bool) -> bool:

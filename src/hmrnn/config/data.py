@@ -104,20 +104,26 @@ class DataConfig:
         valid, test = self.valid_fraction, self.test_fraction
         if not 0 < valid < 1 or not 0 < test < 1 or valid + test >= 1:
             raise InputError(
-                "data.valid_fraction and data.test_fraction must be positive and leave something for training; "
-                f"got {valid} and {test}"
+                f"must be positive, as data.test_fraction ({test}), and both must leave something for training",
+                setting="data.valid_fraction",
+                value=valid,
             )
         if self.min_count < 1:
-            raise InputError(f"data.min_count must be at least 1; got {self.min_count}")
+            raise InputError("must be at least 1", setting="data.min_count", value=self.min_count)
         if self.min_points is not None and self.min_points < 2:
-            raise InputError(f"data.min_points must be at least 2: one to read, one to predict; got {self.min_points}")
+            raise InputError(
+                "must be at least 2: one to read, one to predict", setting="data.min_points", value=self.min_points
+            )
         if not 3 <= self.lines <= MOST_LINES:
             raise InputError(
-                f"data.lines must lie between 3 (training, validation, test) and {MOST_LINES}; got {self.lines}"
+                f"must lie between 3 (training, validation, test) and {MOST_LINES}",
+                setting="data.lines",
+                value=self.lines,
             )
         if self.ahead < 1 or self.window == 1 or self.window < 0:
             raise InputError(
-                f"data.ahead must be at least 1, and data.window 0 or at least 2; got {self.ahead} and {self.window}"
+                f"must be at least 1, and data.window 0 or at least 2; got {self.ahead} and {self.window}",
+                setting="data.ahead",
             )
         checks.seed("data", self, "split_seed")
         built_in = self.format in (*BUILT_IN_TEXTS, "handwritten")
@@ -139,4 +145,6 @@ class DataConfig:
             ("condition", self.condition and not self.has_sequences, "data.format lines and for strokes"),
         ):
             if wrong:
-                raise InputError(f"data.{name} is for {formats}; data.format is {self.format}, so leave it out")
+                raise InputError(
+                    f"is for {formats}; data.format is {self.format}, so leave it out", setting=f"data.{name}"
+                )

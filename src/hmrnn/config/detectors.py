@@ -69,17 +69,17 @@ class DetectorConfig:
         checks.limited("detectors", self, "hidden")
         checks.shares("detectors", self, "rate_control")
         if not all(value > 0 for value in self.temperature):
-            raise InputError(f"detectors.temperature must be positive; got {self.temperature}")
+            raise InputError("must be positive", setting="detectors.temperature", value=self.temperature)
         if not 0 <= self.discount <= 1:
-            raise InputError(f"detectors.discount must lie between 0 and 1; got {self.discount}")
+            raise InputError("must lie between 0 and 1", setting="detectors.discount", value=self.discount)
         if not self.slope[1] > 0:
-            raise InputError(f"detectors.slope must have a positive maximum; got {self.slope}")
+            raise InputError("must have a positive maximum", setting="detectors.slope", value=self.slope)
         if not all(0 <= rate <= 1 for rate in self.rates):
-            raise InputError(f"detectors.rates must lie between 0 and 1; got {self.rates}")
+            raise InputError("must lie between 0 and 1", setting="detectors.rates", value=self.rates)
         for name in ("start_at_rates", "rate_control", "pull_weight"):
             if getattr(self, name) and not self.rates:
-                raise InputError(f"detectors.{name} needs detectors.rates; give the rates")
+                raise InputError("needs detectors.rates; give the rates", setting=f"detectors.{name}")
         if self.start_at_rates and self.bias:
             raise InputError(
-                "detectors.start_at_rates sets the biases that detectors.bias gives; leave one of them out"
+                "sets the biases that detectors.bias gives; leave one of them out", setting="detectors.start_at_rates"
             )

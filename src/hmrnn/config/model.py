@@ -100,19 +100,22 @@ class ModelConfig:
         sizes += " condition_size delay kernel"
         checks.counts("model", self, sizes)
         if self.num_layers > MOST_LAYERS:
-            raise InputError(f"model.num_layers must be at most {MOST_LAYERS}; got {self.num_layers}")
+            raise InputError(f"must be at most {MOST_LAYERS}", setting="model.num_layers", value=self.num_layers)
         checks.limited("model", self, f"{sizes} condition_numbers")
         checks.not_negative("model", self, "condition_numbers")
         checks.positive("model", self, "spectral_radius")
         checks.not_negative("model", self, "ridge")
         if self.classes and self.condition_numbers:
-            raise InputError("model.classes and model.condition_numbers exclude each other; leave one of them out")
+            raise InputError("excludes model.condition_numbers; leave one of them out", setting="model.classes")
         if len(self.hidden_size) not in (1, self.num_layers):
             raise InputError(
-                f"model.hidden_size must hold 1 or {self.num_layers} sizes (model.num_layers); got {self.hidden_size}"
+                f"must hold 1 or {self.num_layers} sizes (model.num_layers)",
+                setting="model.hidden_size",
+                value=self.hidden_size,
             )
         if self.output_layers == "first" and self.num_layers > 1 and not (self.detectors and self.top_down != "none"):
             raise InputError(
-                "model.output_layers first is for hm-lstm and hrnn with top-down input: here no layer above the first "
-                "would have an effect; use model.output_layers all"
+                "is for hm-lstm and hrnn with top-down input: elsewhere no layer above it has an effect; use all",
+                setting="model.output_layers",
+                value="first",
             )

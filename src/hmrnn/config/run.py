@@ -34,84 +34,119 @@ class Config:
             for name in ("rates", "bias", "start_at_rates", "rate_control", "pull_weight"):
                 if getattr(d, name):
                     raise InputError(
-                        f"detectors.{name} is for hm-lstm with two or more layers, not for {m.rnn} with "
-                        f"{m.num_layers}; leave it out"
+                        f"is for hm-lstm with two or more layers, not for {m.rnn} with {m.num_layers}; leave it out",
+                        setting=f"detectors.{name}",
                     )
         if m.rnn == "hrnn" and d.estimator == "reinforce":
             raise InputError(
-                "detectors.estimator reinforce is for hm-lstm; model.rnn is hrnn, whose boundaries are given"
+                "is for hm-lstm; model.rnn is hrnn, whose boundaries are given",
+                setting="detectors.estimator",
+                value="reinforce",
             )
         for name in SECTIONS:
             section = getattr(self, name)
             section.check()
             checks.finite(name, section)
         if m.time != "none" and not self.data.has_sequences:
-            raise InputError(f"model.time is for lines and strokes; data.format is {self.data.format}, leave it out")
+            raise InputError(
+                f"is for lines and strokes; data.format is {self.data.format}, leave it out", setting="model.time"
+            )
         if any(self.train.scheduled_sampling) and self.data.is_labelled:
-            raise InputError("train.scheduled_sampling is for text and strokes, which predict their own inputs")
+            raise InputError(
+                "is for text and strokes, which predict their own inputs", setting="train.scheduled_sampling"
+            )
         if m.halt and self.data.format not in STROKE_FORMATS:
-            raise InputError("model.halt is for strokes; lines of text end by their line end (data.format lines)")
+            raise InputError(
+                "is for strokes; lines of text end by their line end (data.format lines)", setting="model.halt"
+            )
         if d.pull_to == "segments" and d.pull_weight > 0 and not self.segments.size:
-            raise InputError("detectors.pull_to segments needs a segmental head; set segments.size, such as 64")
+            raise InputError(
+                "needs a segmental head; set segments.size, such as 64", setting="detectors.pull_to", value="segments"
+            )
         if not self.train.epochs and not self.segments.size:
-            raise InputError("train.epochs must be at least 1; 0 is for runs with a segmental head (segments.size)")
+            raise InputError(
+                "must be at least 1; 0 is for runs with a segmental head (segments.size)", setting="train.epochs"
+            )
         if self.segments.size and (not self.data.is_text or self.data.format == "lines"):
-            raise InputError(f"segments.size is for running text; data.format is {self.data.format}, leave it out")
+            raise InputError(
+                f"is for running text; data.format is {self.data.format}, leave it out", setting="segments.size"
+            )
         if not self.data.is_text:
             for name in ("shift", *([] if self.data.is_labelled else ["dropout_embedding"])):
                 if getattr(r, name):
-                    raise InputError(f"regularise.{name} is for text; data.format is {self.data.format}, leave it out")
+                    raise InputError(
+                        f"is for text; data.format is {self.data.format}, leave it out", setting=f"regularise.{name}"
+                    )
         self._check_labelled()
         if m.ridge:
             self._check_ridge()
         if r.zoneout and m.rnn not in ("hm-lstm", "hrnn", "ln-lstm"):
-            raise InputError(f"regularise.zoneout is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out")
+            raise InputError(
+                f"is for hm-lstm, hrnn and ln-lstm; model.rnn is {m.rnn}, leave it out", setting="regularise.zoneout"
+            )
         for name, allowed in (("rates", (0, m.detectors)), ("bias", (0, 1, m.detectors))):
             if len(values := getattr(d, name)) not in allowed:
                 raise InputError(
-                    f"detectors.{name} must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector "
-                    f"first, or none; got {values}"
+                    f"must hold {' or '.join(map(str, allowed[1:]))} numbers, the lowest detector first, or none",
+                    setting=f"detectors.{name}",
+                    value=values,
                 )
 
     def _check_ridge(self) -> None:
         """Raise InputError about settings that ridge regression does not have."""
         if self.model.rnn != "echo-state" or not self.data.is_text or self.segments.size:
-            raise InputError("model.ridge is for model.rnn echo-state on text without segments.size; leave it out")
+            raise InputError(
+                "is for model.rnn echo-state on text without segments.size; leave it out", setting="model.ridge"
+            )
         if self.train.epochs != 1:
-            raise InputError(f"model.ridge fits in one pass; train.epochs must be 1, and is {self.train.epochs}")
+            raise InputError(
+                f"fits in one pass; train.epochs must be 1, and is {self.train.epochs}", setting="model.ridge"
+            )
         if self.train.validate_every or any(self.train.scheduled_sampling):
             name = "validate_every" if self.train.validate_every else "scheduled_sampling"
-            raise InputError(f"train.{name} is for training by gradient; with model.ridge leave it out")
+            raise InputError("is for training by gradient; with model.ridge leave it out", setting=f"train.{name}")
         for field in dataclasses.fields(self.regularise):
             if getattr(self.regularise, field.name):
-                raise InputError(f"regularise.{field.name} is for training by gradient; with model.ridge leave it out")
+                raise InputError(
+                    "is for training by gradient; with model.ridge leave it out", setting=f"regularise.{field.name}"
+                )
 
     def _check_labelled(self) -> None:
         """Raise InputError about settings that labelled sequences do not have, or that only they have."""
         m = self.model
         if self.data.is_labelled:
             if m.rnn == "hrnn":
-                raise InputError(f"model.rnn hrnn is for text; data.format is {self.data.format}, use hm-lstm")
+                raise InputError(
+                    f"is for text; data.format is {self.data.format}, use hm-lstm", setting="model.rnn", value="hrnn"
+                )
             if self.data.format == "series" and m.bidirectional:
-                raise InputError("model.bidirectional would read what a forecast has to predict; leave it out")
+                raise InputError(
+                    "would read what a forecast has to predict; leave it out", setting="model.bidirectional"
+                )
             pooled = self.data.format in POOLED_FORMATS
             if pooled and m.attend == "segments" and m.read_out != "attention":
                 raise InputError(
-                    f"model.attend segments is for model.read_out attention; it is {m.read_out}, so leave model.attend "
-                    "out"
+                    f"is for model.read_out attention; it is {m.read_out}, so leave this out",
+                    setting="model.attend",
+                    value="segments",
                 )
             if pooled and m.read_out == "tree" and (m.bidirectional or not m.detectors):
                 raise InputError(
-                    "model.read_out tree needs segments: hm-lstm with two or more layers, in one direction"
+                    "needs segments: hm-lstm with two or more layers, in one direction",
+                    setting="model.read_out",
+                    value="tree",
                 )
             if m.attend == "segments" and not m.level <= m.detectors:
                 raise InputError(
-                    f"model.attend segments needs a detector at model.level {m.level}; {m.rnn} with {m.num_layers} "
-                    f"layers has {m.detectors}"
+                    f"there are {m.detectors} detectors in {m.rnn} with {m.num_layers} layers",
+                    setting="model.level",
+                    value=m.level,
                 )
         elif m.bidirectional or m.crf:
             name = "bidirectional" if m.bidirectional else "crf"
-            raise InputError(f"model.{name} is for {', '.join(LABEL_FORMATS)}; data.format is {self.data.format}")
+            raise InputError(
+                f"is for {', '.join(LABEL_FORMATS)}; data.format is {self.data.format}", setting=f"model.{name}"
+            )
 
     def check_new(self) -> None:
         """Raise InputError about settings that a new run would not use; older runs and models may have them."""
@@ -121,12 +156,13 @@ class Config:
         for name, only in (("crf", ("tags",)), ("read_out", POOLED_FORMATS)):
             if getattr(m, name) != getattr(ModelConfig, name) and self.data.format not in only:
                 raise InputError(
-                    f"model.{name} is for {' and '.join(only)}; data.format is {self.data.format}, so leave it out"
+                    f"is for {' and '.join(only)}; data.format is {self.data.format}, so leave it out",
+                    setting=f"model.{name}",
                 )
         if m.attend == "segments" and self.data.format in ("tags", "series"):
             raise InputError(
-                f"model.attend is for labels, numbers and pairs; {self.data.format} are answered at each step, so "
-                "leave it out"
+                f"is for labels, numbers and pairs; {self.data.format} are answered at each step, so leave it out",
+                setting="model.attend",
             )
 
 

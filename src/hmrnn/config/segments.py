@@ -35,5 +35,5 @@ class SegmentConfig:
         for name in ("longest", "lexicon", "reader"):
             if getattr(self, name) and not self.size:
                 raise InputError(
-                    f"segments.{name} is of a segmental head; set segments.size, such as 64, or leave it out"
+                    "is of a segmental head; set segments.size, such as 64, or leave it out", setting=f"segments.{name}"
                 )

@@ -77,26 +77,29 @@ class TrainConfig:
     def check(self) -> None:
         """Raise InputError if a value cannot work."""
         if self.optimizer == "adam" and self.adam_rate != TrainConfig.adam_rate:
-            raise InputError("train.adam_rate is for train.optimizer muon; leave it out")
+            raise InputError("is for train.optimizer muon; leave it out", setting="train.adam_rate")
         checks.shares("train", self, "beta1")
         counts = "batch_size length patience accumulate log_every"
         checks.counts("train", self, counts)
         checks.limited("train", self, f"epochs {counts}")
         if self.threads > MOST_THREADS:
-            raise InputError(f"train.threads must be at most {MOST_THREADS}; got {self.threads}")
+            raise InputError(f"must be at most {MOST_THREADS}", setting="train.threads", value=self.threads)
         checks.positive("train", self, "learning_rate divide_rate_by adam_rate")
         checks.not_negative(
             "train", self, "clip_norm clip_value min_improvement cool_down divisions validate_every validation_symbols"
         )
         checks.not_negative("train", self, "epochs threads checkpoint_every recurrent_gain")
         if not all(0 <= share <= 1 for share in self.scheduled_sampling):
-            raise InputError(f"train.scheduled_sampling must lie between 0 and 1; got {self.scheduled_sampling}")
+            raise InputError(
+                "must lie between 0 and 1", setting="train.scheduled_sampling", value=self.scheduled_sampling
+            )
         if self.validation_symbols == 1:
-            raise InputError("train.validation_symbols must be 0, for all, or at least 2; got 1")
+            raise InputError("must be 0, for all, or at least 2; got 1", setting="train.validation_symbols")
         if not self.cool_down <= 1:
-            raise InputError(f"train.cool_down is a share of all updates, at most 1; got {self.cool_down}")
+            raise InputError("is a share of all updates, at most 1", setting="train.cool_down", value=self.cool_down)
         checks.seed("train", self, "seed")
         if self.batch_size % self.accumulate:
             raise InputError(
-                f"train.batch_size {self.batch_size} must be a multiple of train.accumulate {self.accumulate}"
+                f"{self.batch_size} must be a multiple of train.accumulate {self.accumulate}",
+                setting="train.batch_size",
             )

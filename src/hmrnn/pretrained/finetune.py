@@ -55,8 +55,9 @@ def check_kept(config: Config, given: dict[str, Any]) -> None:
             if value != kept:
                 shown = " ".join(map(str, kept)) if isinstance(kept, tuple) else kept
                 raise InputError(
-                    f"{name} is {shown} in {config.train.start_from}, the model to start from, and cannot change; "
-                    "leave it out"
+                    f"it is {shown} in {config.train.start_from}, the model to start from; leave it out",
+                    setting=name,
+                    value=value,
                 )
 
 
@@ -88,7 +89,10 @@ def finetune(
         config = finetune_config(start, name, wanted)
         t = dataclasses.replace(config.train, **{name: value for name, value in given.items() if value is not None})
         config = dataclasses.replace(config, train=t)
-        config.check()
+        try:
+            config.check()
+        except InputError as error:  # about an argument of the caller's
+            raise error.renamed(error.setting.removeprefix("train.")) from error
         run = RunDirectory(Path(folder, "run") if out is None else Path(os.path.expanduser(out)))
         run.check(resume=False, overwrite=False)
         try:

@@ -25,19 +25,19 @@ def read_conditions(spec: str) -> tuple[str, ...]:
     try:
         text = Path(name).read_text("utf-8-sig")
     except OSError as error:
-        raise InputError(f"data.condition: cannot read {name}: {error.strerror}") from error
+        raise InputError(f"cannot read {name}: {error.strerror}", setting="data.condition") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"data.condition: {name} is not UTF-8 text; convert it to UTF-8") from error
+        raise InputError(f"{name} is not UTF-8 text; convert it to UTF-8", setting="data.condition") from error
     if column is None:
         return tuple(line.strip() for line in text.splitlines())
     rows = list(csv.reader(text.splitlines(), delimiter="\t" if Path(name).suffix == ".tsv" else ","))
     if not rows or column not in rows[0]:
         header = ", ".join(rows[0]) if rows else "nothing"
-        raise InputError(f"data.condition: {name} has no column {column!r}; its first row holds {header}")
+        raise InputError(f"{name} has no column {column!r}; its first row holds {header}", setting="data.condition")
     place = rows[0].index(column)
     short = [number for number, row in enumerate(rows[1:], start=2) if len(row) <= place]
     if short:
-        raise InputError(f"data.condition: row {short[0]} of {name} has no column {column!r}")
+        raise InputError(f"row {short[0]} of {name} has no column {column!r}", setting="data.condition")
     return tuple(row[place].strip() for row in rows[1:])
 
 
@@ -63,11 +63,13 @@ def fitted(config: Config, rows: Sequence[str]) -> Config:
     if None not in values and any("." in row or len(found or ()) > 1 for row, found in zip(rows, values)):
         counts = {len(found or ()) for found in values}
         if len(counts) > 1:
-            raise InputError(f"data.condition: every row must have as many numbers; got {sorted(counts)}")
+            raise InputError(f"every row must have as many numbers; got {sorted(counts)}", setting="data.condition")
         return dataclasses.replace(config, model=dataclasses.replace(m, condition_numbers=counts.pop()))
     classes = tuple(sorted(set(rows)))
     if len(classes) > MOST_CLASSES:
-        raise InputError(f"data.condition has {len(classes)} different rows; at most {MOST_CLASSES} classes are taken")
+        raise InputError(
+            f"has {len(classes)} different rows; at most {MOST_CLASSES} classes are taken", setting="data.condition"
+        )
     return dataclasses.replace(config, model=dataclasses.replace(m, classes=classes))
 
 

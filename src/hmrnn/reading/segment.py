@@ -75,7 +75,9 @@ def segment_many(
     """
     if not model.rnn.num_boundaries and model.config.rnn not in ("hm-lstm", "hrnn"):
         raise InputError(
-            f"a network without detectors finds no segments; got model.rnn {model.config.rnn}, train hm-lstm instead"
+            "a network without detectors finds no segments; train hm-lstm instead",
+            setting="model.rnn",
+            value=model.config.rnn,
         )
     if not model.rnn.num_boundaries and ends is not None:
         raise InputError("segments by the head take the place of the lowest detector; train two or more layers")

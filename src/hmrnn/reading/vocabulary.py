@@ -98,7 +98,7 @@ class Vocabulary:
                 "or replace them by the unknown symbol" if self.unknown else "as there is no unknown symbol for them"
             )
             if self.kind == "characters" and set(plain("".join(map(chr, new)))) <= set(self.symbols):
-                advice += "; in plain ASCII all of them are known: hmrnn.reading.plain.plain"
+                advice += "; in plain ASCII all of them are known (--plain, hmrnn.reading.plain.plain)"
             raise unseen_symbols(self.kind, new, missing[first] + offset, f"remove them, {advice}")
         indices[missing] = len(self.symbols)
         return indices.astype(self.dtype)
@@ -131,8 +131,10 @@ class Vocabulary:
                 table[:, level] = [symbol in ends for symbol in pieces]
         if levels > 0 and np.isnan(table).all():
             raise InputError(
-                "model.rnn hrnn takes the spaces and line ends of a text for boundaries, and this vocabulary has "
-                "neither; use hm-lstm, which finds its own"
+                "takes the spaces and line ends of a text for boundaries, and this vocabulary has neither; use "
+                "hm-lstm, which finds its own",
+                setting="model.rnn",
+                value="hrnn",
             )
         return table
 

@@ -30,7 +30,7 @@ def prepare(model: Any, config: Config) -> None:
             setattr(part, attribute, value)
         elif value > 0:
             where = config.model.rnn if part is model.rnn else f"a {type(part).__name__}"
-            raise InputError(f"regularise.{setting} is not for {where}; it must be 0, and is {value}")
+            raise InputError(f"is not for {where}; leave it out", setting=f"regularise.{setting}", value=value)
     if d.bias:
         model.rnn.set_detector_bias(d.bias)
     start_gains(model, model.rnn.default_gain if gain is None else gain)

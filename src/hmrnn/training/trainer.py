@@ -50,8 +50,9 @@ class Trainer:
         t = config.train
         if t.batch_size % (world * t.accumulate):
             raise InputError(
-                f"train.batch_size {t.batch_size} must be a multiple of processes x train.accumulate "
-                f"= {world} x {t.accumulate}"
+                f"must be a multiple of processes x train.accumulate = {world} x {t.accumulate}",
+                setting="train.batch_size",
+                value=t.batch_size,
             )
         self.config, self.device, self.rank, self.world = config, device, rank, world
         torch.manual_seed(t.seed)  # the initial weights depend on it alone

@@ -51,8 +51,8 @@ def total_size(state: SourceState) -> int:
 def unusable(cache: Path, error: OSError) -> InputError:
     """The error for a cache that cannot be read or written."""
     return InputError(
-        f"the corpus cache {cache} cannot be used ({error.strerror or error}); "
-        "set HMRNN_CACHE or data.cache to a writable directory"
+        f"{cache} cannot be used ({error.strerror or error}); give a writable directory, here or as HMRNN_CACHE",
+        setting="data.cache",
     )
 
 

@@ -81,7 +81,7 @@ def test_numbers_of_steps(tmp_path: Path) -> None:
         alone.score(X, y)
     with pytest.raises(InputError, match=r"^y must be a list of numbers; got int$"):
         alone.score(X, 5)
-    with pytest.raises(InputError, match=r"^read_out and attend are for numbers of whole sequences"):
+    with pytest.raises(InputError, match=r"^read_out\b"):
         hmrnn.HMRegressor(**ONE, read_out="last").fit(X, y)
 
 

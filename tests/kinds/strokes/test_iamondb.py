@@ -120,7 +120,7 @@ def test_the_papers_split_takes_all_lines_that_are_long_enough(tmp_path: Path) -
 
 def test_official_split_needs_its_lists(tmp_path: Path) -> None:
     files = {n: c for n, c in members(LINES).items() if not n.endswith(".txt")}
-    with pytest.raises(InputError, match=r"needs trainset\.txt.* or set data\.split to paper"):
+    with pytest.raises(InputError, match=r"^data\.split\b"):
         load_strokes(config(put(tmp_path / "iam", files), split="official", min_points=2))
     files["trainset.txt"] = b"a01-000u\n"
     with pytest.raises(InputError, match="none is left for the valid part"):
@@ -239,9 +239,7 @@ def test_files_that_change_while_they_are_read(tmp_path: Path, cache: Path) -> N
 
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (folder,) = sources("folder", tmp_path)
-    with pytest.raises(
-        InputError, match=r"cache .*trainset\.txt/c cannot be used \(Not a directory\); set HMRNN_CACHE"
-    ):
+    with pytest.raises(InputError, match=r"^data\.cache\b"):
         read_collection(config(folder, cache=str(folder / "trainset.txt" / "c")))
 
 

@@ -207,7 +207,7 @@ def test_other_files(tmp_path: Path) -> None:
                       ("d", "is a folder without .npz, .json or .csv files")):  # fmt: skip
         with pytest.raises(InputError, match=why):
             load_strokes(config(tmp_path / path, format="strokes"))
-    with pytest.raises(InputError, match="format strokes needs data"):
+    with pytest.raises(InputError, match=r"^data\.path\b"):
         load_strokes(DataConfig(format="strokes"))
 
 
@@ -240,14 +240,11 @@ def test_text_is_not_strokes_and_the_reverse() -> None:
     ):
         load_strokes(DataConfig(format="manual"))
     for name in ("strokes", "iamondb", "handwritten"):
-        with pytest.raises(InputError, match=f"format {name} is pen strokes, and text was expected"):
+        with pytest.raises(InputError, match=r"^data\.format\b"):
             load_corpus(DataConfig(format=name))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("field", "value", "why"), [
-    ("min_points", 1, "data.min_points must be at least 2"), ("split_seed", -1, "data.split_seed must lie between"),
-    ("lines", 0, "data.lines must lie between 3"),
-])  # fmt: skip
-def test_settings(field: str, value: int, why: str) -> None:
-    with pytest.raises(InputError, match=why):
+@pytest.mark.parametrize(("field", "value"), [("min_points", 1), ("split_seed", -1), ("lines", 0)])
+def test_settings(field: str, value: int) -> None:
+    with pytest.raises(InputError, match=rf"^data\.{field} {value}: "):
         load_strokes(DataConfig(**{"format": "handwritten", field: value}))  # type: ignore[arg-type]

@@ -33,13 +33,11 @@ def test_lines_that_a_cut_runs_through_and_blank_ones_are_left_out() -> None:
     whole = split_lines(corpus("ab\n", "c\n", "a\n"))  # parts that end with lines
     assert [texts(part) for part in whole.values()] == [["ab\n"], ["c\n"], ["a\n"]]
     for wrong in (given[:5], given + ("x",)):
-        with pytest.raises(InputError, match=rf"^data.condition has {len(wrong)} rows, but the text has"):
+        with pytest.raises(InputError, match=r"^data\.condition\b"):
             split_lines(corpus("ab\n\nc\na", "b\nba\nc", "c\ncc\na\nb", wrong))
-    with pytest.raises(
-        InputError, match=r"^tiny: no whole line is left for the valid part; give more lines, or change data.valid_"
-    ):
+    with pytest.raises(InputError, match=r"^data\.valid_fraction\b"):
         split_lines(corpus("ab\n", "abc", "b\na\n"))
-    with pytest.raises(InputError, match=r"^data.format lines needs a text of several lines"):
+    with pytest.raises(InputError, match=r"^data\.format\b"):
         split_lines(Corpus("x", Vocabulary("characters", ("a",)), *[np.zeros(3, np.uint8)] * 3, {}))
 
 
@@ -58,7 +56,7 @@ def test_every_line_once_per_epoch_with_its_end_and_condition() -> None:
             assert not batch.inputs[count:, b].any()
             seen[text] = "uvwxyz"[batch.conditions[b]] if count else None
     assert {text: c for text, c in seen.items() if text} == dict(zip(["ab\n", "c\n", "abc\n", "b\n", "ca\n"], "vwxyz"))
-    with pytest.raises(InputError, match=r"^this model is trained with a condition, and the lines have none"):
+    with pytest.raises(InputError, match=r"^data\.condition\b"):
         LineBatches(split_lines(corpus("a\n", "a\n", "a\n"))["train"], 0, model, 2)
 
 
@@ -111,9 +109,7 @@ def test_a_corpus_of_lines(tmp_path: Path) -> None:
     for part in parts.values():
         assert part.conditions is not None
         assert {(text, row) for text, row in zip(texts_of(part), part.conditions)} <= {("ab", "u"), ("c", "v")}
-    with pytest.raises(
-        InputError, match=r"^data.condition is for data.format lines and for strokes; data.format is text"
-    ):
+    with pytest.raises(InputError, match=r"^data\.condition\b"):
         DataConfig("text", condition="x").check()
 
 

@@ -152,7 +152,7 @@ def test_rare_symbols_become_the_unknown_symbol(tmp_path: Path, cache: Path) -> 
     assert corpus.vocabulary.decode(corpus.train[-5:]) == "x\ufffd\ufffdxa"
     assert load_corpus(dataclasses.replace(config, min_count=3)).vocabulary.symbols == ("a", "b", "c")
     assert load_corpus(dataclasses.replace(config, min_count=1)).vocabulary.symbols == ("a", "b", "c", "x", "y", "z")
-    with pytest.raises(InputError, match=r"no symbol occurs data.min_count = 99 times"):
+    with pytest.raises(InputError, match=r"^data\.min_count\b"):
         load_corpus(dataclasses.replace(config, min_count=99))
 
 
@@ -204,7 +204,7 @@ def test_read_symbols_bad_input(tmp_path: Path) -> None:
 
 def test_path_missing() -> None:
     for config in (DataConfig(format="text"), DataConfig(format="ptb"), DataConfig(format="text8")):
-        with pytest.raises(InputError, match=f"format {config.format} needs data.* as data.path"):
+        with pytest.raises(InputError, match=r"^data\.path\b"):
             load_corpus(config)
 
 
@@ -285,7 +285,7 @@ def test_other_wrong_paths(tmp_path: Path) -> None:
         load_corpus(DataConfig(format="enwik8", path=(str(tmp_path),)))
     with pytest.raises(InputError, match="reads one file"):
         load_corpus(DataConfig(format="text8", path=(path, path)))
-    with pytest.raises(InputError, match=r"data\.bytes is for data\.format text, lines, novel or manual"):
+    with pytest.raises(InputError, match=r"^data\.bytes\b"):
         load_corpus(DataConfig(format="text8", path=(path,), bytes=True))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not a regular file"):

@@ -86,13 +86,13 @@ def test_pull_and_rate_follow_the_segments_one_symbol_late():
 
 def test_the_pull_needs_a_head():
     config = dataclasses.replace(words_config(), segments=SegmentConfig())
-    with pytest.raises(InputError, match=r"detectors.pull_to segments needs a segmental head; set segments.size"):
+    with pytest.raises(InputError, match=r"^detectors\.pull_to\b"):
         config.check()
 
 
 @pytest.mark.parametrize("name", ["longest", "lexicon", "reader"])
 def test_settings_of_a_head_need_its_size(name):
-    with pytest.raises(InputError, match=rf"segments.{name} is of a segmental head; set segments.size"):
+    with pytest.raises(InputError, match=rf"^segments\.{name}\b"):
         Config(segments=SegmentConfig(**{name: 8})).check()
 
 
@@ -113,7 +113,7 @@ def test_large_texts_and_vocabularies_are_read_fewer_times(symbols, signs, epoch
 
 
 def test_no_epochs_without_a_head_are_refused():
-    with pytest.raises(InputError, match=r"train.epochs must be at least 1; 0 is for runs with a segmental head"):
+    with pytest.raises(InputError, match=r"^train\.epochs\b"):
         tiny.changed(Config(), epochs=0).check()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from hmrnn.cli.parse import flag, option
 from hmrnn.cli.terminal import warn
@@ -24,9 +24,14 @@ class Arguments:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return [field for field in fields if getattr(self, field.name) not in (field.default, ())]
 
-    def flags(self) -> dict[str, str]:
-        """Settings and functions that messages may name, and this command's flags for them."""
-        return {"hmrnn.reading.plain.plain": "--plain"} if hasattr(self, "plain") else {}
+    FLAGS: ClassVar[dict[str, str]] = {}
+    """The command's flags for settings of a run that errors are about."""
+
+    @classmethod
+    def called(cls, setting: str) -> str:
+        """How the command line calls a setting of a run."""
+        own = any(field.name == setting for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+        return flag(setting) if own else cls.FLAGS.get(setting, setting)
 
     def check(self) -> None:
         """Raise InputError if the arguments cannot be right."""
@@ -79,6 +84,7 @@ class ModelArguments(Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class TextArguments(ModelArguments):
+    FLAGS: ClassVar = {"data.path": "--file"}
     text: str | None = option(None, "[TEXT]", positional=True)
     """The text. Standard input is read for -, and if neither a text nor --file is given."""
     file: str | None = option(None, "FILE", file=True)
@@ -88,9 +94,6 @@ class TextArguments(ModelArguments):
     unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
     condition: str | None = option(None, "CLASS")
     """For a model that was trained with data.condition: the class, or numbers separated by commas."""
-
-    def flags(self) -> dict[str, str]:
-        return {**super().flags(), "data.path": "--file"}
 
     def check(self) -> None:
         super().check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hmrnn.cli.arguments.base import Arguments, ModelArguments, TextArguments, called, check_files, check_folder
 from hmrnn.cli.parse import flag, option
@@ -21,6 +21,7 @@ class EvaluateArguments(ModelArguments):
     hmrnn evaluate --file other.txt --plain
     """
 
+    FLAGS: ClassVar = {"data.path": "--path or --file"}
     split: Literal["train", "valid", "test"] | None = None
     """Part of the model's own corpus to read; test if not given."""
     file: tuple[str, ...] = option((), "FILE", file=True)
@@ -51,9 +52,6 @@ class EvaluateArguments(ModelArguments):
     """Dynamic evaluation: symbols between two updates of the weights; 100 if not given."""
     json: bool = False
     """Print JSON."""
-
-    def flags(self) -> dict[str, str]:
-        return {**super().flags(), "data.path": "--file" if self.file else "--path"}
 
     def check(self) -> None:
         super().check()

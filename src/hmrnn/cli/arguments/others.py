@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hmrnn.cli.arguments.base import Arguments
 from hmrnn.cli.parse import flag, option
@@ -21,6 +21,7 @@ class DataArguments(Arguments):
     hmrnn data ptb --path corpora/ptb
     """
 
+    FLAGS: ClassVar = {"data.path": "--path", "data.split": "--split"}
     name: str = option("demo", "[PRESET|PATH]", positional=True)
     """A preset, a text file, a folder of text files, or a file of strokes (.npz)."""
     paths: tuple[str, ...] = option((), "[PATH ...]", positional=True, file=True)
@@ -31,9 +32,6 @@ class DataArguments(Arguments):
     """Which split of iamondb to show."""
     archive: str | None = option(None, "FILE")
     """Write all lines of a corpus of strokes to this file, a compact .npz archive."""
-
-    def flags(self) -> dict[str, str]:
-        return {"data.path": "--path", "data.split": "--split", "data.bytes": "--data.bytes of hmrnn train"}
 
     def check(self) -> None:
         super().check()

@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from hmrnn.cli.arguments.base import Arguments, check_files
-from hmrnn.cli.parse import flags_of, option
+from hmrnn.cli.parse import flag, option
 from hmrnn.config import Config
 
 
@@ -40,9 +40,9 @@ class TrainArguments(Config, Arguments):
     def config(self) -> Config:
         return Config(*(getattr(self, field.name) for field in dataclasses.fields(Config)))
 
-    @staticmethod
-    def flags() -> dict[str, str]:
-        return flags_of(Config) | TrainArguments.ALIASES
+    @classmethod
+    def called(cls, setting: str) -> str:
+        return cls.ALIASES.get(setting) or (flag(setting) if "." in setting else setting)
 
     def check(self) -> None:
         self.config.check()

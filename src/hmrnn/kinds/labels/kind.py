@@ -56,8 +56,8 @@ class Labelled(Kind):
             make = StepRegressorModel
             if (m.read_out, m.attend) != (ModelConfig.read_out, ModelConfig.attend):
                 raise InputError(
-                    "model.read_out and model.attend are for numbers of whole sequences; that of a step is read there, "
-                    "so leave them out"
+                    "these sequences have a number per step, which is read there; leave it out, and model.attend",
+                    setting="model.read_out",
                 )
         return make(reads.size, bool(reads.symbols), reads.outputs, m, engine=engine, detectors=config.detectors)
 

@@ -25,7 +25,7 @@ def load_labelled(config: DataConfig, progress: Progress | None = None) -> Label
     """The corpus of one or more files of ``config.format``."""
     modality: Modality = config.format  # type: ignore[assignment]
     if not config.path:
-        raise InputError(f"data.path must name a file of {modality}: {FORMATS[modality]}")
+        raise InputError(f"must name a file of {modality}: {FORMATS[modality]}", setting="data.path", value=config.path)
     paths = [Path(path).expanduser() for path in config.path]
     name = ", ".join(path.name for path in paths)
     texts = _texts(paths, progress)

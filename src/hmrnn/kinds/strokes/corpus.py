@@ -33,16 +33,21 @@ def load_strokes(config: DataConfig, progress: Progress | None = None) -> Stroke
         rows = read_conditions(config.condition)
         if len(rows) != len(file.strokes):
             raise InputError(
-                f"data.condition has {len(rows)} rows for {counted(len(file.strokes), 'line')}; give one row per line"
+                f"has {len(rows)} rows for {counted(len(file.strokes), 'line')}; give one row per line",
+                setting="data.condition",
+                value=config.condition,
             )
         file = dataclasses.replace(file, strokes=dataclasses.replace(file.strokes, conditions=rows))
     fewest = config.min_points or (300 if config.format == "iamondb" else FEWEST)
     kept = np.flatnonzero(file.strokes.lengths >= fewest)
     title = _title(config)
     if not kept.size:
-        advice = "lower data.min_points" if fewest > FEWEST else "one to read and one to predict; give longer lines"
         longest = file.strokes.lengths.max()
-        raise InputError(f"{title}: every line has fewer than {fewest} points (the longest has {longest}); {advice}")
+        raise InputError(
+            f"every line of {title} has fewer points (the longest has {longest})",
+            setting="data.min_points",
+            value=fewest,
+        )
     strokes = file.strokes.select(kept)
     split = None if file.split is None else [file.split[i] for i in kept]
     parts = [strokes.select(part) for part in _split(config, strokes, split, title)]
@@ -70,7 +75,7 @@ def read_collection(config: DataConfig, progress: Progress | None = None) -> Str
         return _cached(config, key, [], lambda: synthetic.write_lines(config.lines, progress=progress))
     if not config.path:
         what = "lineStrokes-all.tar.gz, a folder or an archive" if config.format == "iamondb" else "files of strokes"
-        raise InputError(f"format {config.format} needs data; give {what} as data.path")
+        raise InputError(f"format {config.format} needs {what}", setting="data.path")
     paths = [Path(os.path.expanduser(name)) for name in config.path]
     if config.format == "iamondb" and not (len(paths) == 1 and is_stroke_file(paths[0])):
         return _read_iamondb(config, paths, progress)
@@ -150,8 +155,9 @@ def _split(config: DataConfig, strokes: Strokes, split: list[str] | None, title:
     if config.format == "iamondb" and config.split == "official":
         if split is None:
             raise InputError(
-                "the official split needs trainset.txt, testset_v.txt and testset_f.txt; "
-                "add them to data.path, or set data.split to paper"
+                "the official split needs trainset.txt, testset_v.txt and testset_f.txt; add them to data.path",
+                setting="data.split",
+                value="official",
             )
         split = [iamondb.SETS.get(name, "none") for name in split]
     elif split is not None and (wrong := sorted(set(split) - set(SPLITS))):

@@ -37,7 +37,9 @@ class HandwritingModel(Predictor):
 
     def __init__(self, config: ModelConfig, *, engine: str = "auto", detectors: DetectorConfig | None = None) -> None:
         if config.rnn == "hrnn":
-            raise InputError("model.rnn hrnn is told where words and lines of a text end; strokes have neither")
+            raise InputError(
+                "is told where words and lines of a text end; strokes have neither", setting="model.rnn", value="hrnn"
+            )
         super().__init__(config, POINT_SIZE, engine=engine, detectors=detectors)
         self.density = nn.Linear(self.output.size, head_size(config.mixtures) + config.halt)
 

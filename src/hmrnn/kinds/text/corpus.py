@@ -116,7 +116,8 @@ def load_corpus(config: DataConfig, progress: Progress | None = None, *, trainin
     except OSError as error:
         raise unusable(cache, error) from error
     raise InputError(
-        f"{entry} is removed or damaged as soon as it is written; set HMRNN_CACHE or data.cache to another directory"
+        f"{entry} is removed or damaged as soon as it is written; give another directory, here or as HMRNN_CACHE",
+        setting="data.cache",
     )
 
 
@@ -164,7 +165,9 @@ def _write(directory: Path, config: DataConfig, sources: Sequence[Path], report:
     if config.min_count > 1:
         kept &= _frequencies(config, sources, len(first), ends[0]) >= config.min_count
         if not kept.any():
-            raise InputError(f"no symbol occurs data.min_count = {config.min_count} times; give a smaller number")
+            raise InputError(
+                "no symbol occurs as often; give a smaller number", setting="data.min_count", value=config.min_count
+            )
     kept[further] = True
     some_unknown = config.unknown or bool(((first < _NEVER) & ~kept).any())
     vocabulary = Vocabulary.of_codes(symbol_kind(config), np.flatnonzero(kept), unknown=some_unknown)
@@ -198,7 +201,7 @@ def _further(config: DataConfig) -> np.ndarray:
     """The code points or byte values of data.symbols."""
     codes = code_points(config.symbols)
     if symbol_kind(config) == "bytes" and codes.size and codes.max() > 255:
-        raise InputError(f"data.symbols must be bytes, characters up to U+00FF; got {chr(codes.max())!r}")
+        raise InputError("must be bytes, characters up to U+00FF", setting="data.symbols", value=chr(codes.max()))
     return codes
 
 

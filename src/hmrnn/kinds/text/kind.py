@@ -84,8 +84,9 @@ class Text(Kind):
             data = dataclasses.replace(data, bytes=vocabulary.kind == "bytes")
         elif symbol_kind(data) != vocabulary.kind:
             raise InputError(
-                f"{name} reads {vocabulary.kind}, and data.format {data.format} holds {symbol_kind(data)}; set "
-                "data.format to text"
+                f"holds {symbol_kind(data)}, and {name} reads {vocabulary.kind}; take the format text",
+                setting="data.format",
+                value=data.format,
             )
         return dataclasses.replace(
             data, symbols="".join(map(chr, vocabulary.values)), unknown=vocabulary.unknown,

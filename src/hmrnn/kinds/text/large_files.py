@@ -78,7 +78,10 @@ class Job:
                 f"streams and chunk must be at least 1 and warmup at least 0; got {streams}, {chunk} and {warmup}"
             )
         if network.config.time != "none":
-            raise InputError("a model that is told the time (model.time) reads lines, not files of any size")
+            raise InputError(
+                "a model that is told the time reads lines, not files of any size",
+                setting="model.time",
+            )
         form = "text" if config.format in BUILT_IN_TEXTS else config.format
         self.config = dataclasses.replace(config, format=form)
         every = [path for file in files for path in find_files(dataclasses.replace(self.config, path=(str(file),)))]

@@ -36,7 +36,11 @@ class Lines:
 def end_symbol(vocabulary: Vocabulary) -> int:
     """The index of the line end."""
     if ord("\n") not in vocabulary.values:
-        raise InputError("data.format lines needs a text of several lines; there is no line end in its training part")
+        raise InputError(
+            "there is no line end in the training part; give a text of several lines",
+            setting="data.format",
+            value="lines",
+        )
     return vocabulary.values.index(ord("\n"))
 
 
@@ -68,18 +72,20 @@ def split_lines(corpus: Corpus) -> dict[str, Lines]:
         conditions = tuple(given[n] for n in numbers[kept]) if given and numbers.max(initial=0) < len(given) else None
         if given and conditions is None:
             raise InputError(
-                f"data.condition has {len(given)} rows, but the text has more lines; give one row per line"
+                f"has {len(given)} rows, but the text has more lines; give one row per line", setting="data.condition"
             )
         if not kept.any():
             raise InputError(
-                f"{corpus.name}: no whole line is left for the {name} part; give more lines, or change "
-                "data.valid_fraction and data.test_fraction"
+                f"no whole line of {corpus.name} is left for the {name} part; give more lines, or change this and "
+                "data.test_fraction",
+                setting="data.valid_fraction",
             )
         parts[name] = Lines(symbols, starts[kept], ends[kept], conditions)
         number, broken = number + len(ends), bool(len(symbols)) and symbols[-1] != end
     if given and len(given) != number + broken:
         raise InputError(
-            f"data.condition has {len(given)} rows, but the text has {number + broken} lines; give one row per line"
+            f"has {len(given)} rows, but the text has {number + broken} lines; give one row per line",
+            setting="data.condition",
         )
     return parts
 
@@ -89,7 +95,9 @@ class LineBatches(Batches):
 
     def __init__(self, lines: Lines, end: int, model: ModelConfig, batch_size: int, *, seed: int | None = None) -> None:
         if model.conditioned and lines.conditions is None:
-            raise InputError("this model is trained with a condition, and the lines have none; give data.condition")
+            raise InputError(
+                "this model is trained with a condition, and the lines have none", setting="data.condition"
+            )
         conditions = encode(lines.conditions, model) if lines.conditions is not None else None
         super().__init__(lines.lengths, batch_size, seed, conditions)
         self.lines, self.end = lines, end

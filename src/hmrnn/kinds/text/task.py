@@ -50,7 +50,9 @@ class Streams:
         if self.chunks < 1:
             raise InputError(
                 f"the training part holds {len(symbols)} symbols, but {batch_size} streams of {length} need at least "
-                f"{batch_size * length + 1}; give more text or lower train.batch_size or train.length"
+                f"{batch_size * length + 1}; give more text, or lower this or train.length",
+                setting="train.batch_size",
+                value=batch_size,
             )
         self.first = (np.arange(batch_size) * per_stream)[rows] + np.arange(length)[:, None]  # (T, B): chunk 0
         self.symbols, self.on_gpu, self.shift = symbols, None, 0

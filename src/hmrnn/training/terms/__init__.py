@@ -39,5 +39,7 @@ def needs_of(terms: list[Term], offers: frozenset[str]) -> frozenset[str]:
     needs = {name: setting for term in terms for name, setting in term.needs.items()}
     for name, setting in needs.items():
         if name not in offers:
-            raise InputError(f"{setting} needs the {name} of predictions, which data of this kind lack; leave it out")
+            raise InputError(
+                f"needs the {name} of predictions, which data of this kind lack; leave it out", setting=setting
+            )
     return frozenset(needs)

@@ -22,7 +22,9 @@ class Ridge(Term):
 
     def start(self, run: Trainer) -> None:
         if run.world > 1 or self.config.train.accumulate > 1:
-            raise InputError("model.ridge adds whole batches in one process; leave out torchrun and train.accumulate")
+            raise InputError(
+                "adds whole batches in one process; leave out torchrun and train.accumulate", setting="model.ridge"
+            )
         self.softmax = run.model.softmax
         rows, symbols = self.softmax.in_features + 1, self.softmax.out_features
         self.gram = torch.zeros(rows, rows, dtype=torch.float64, device=run.device)

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import inspect
 import os
-import re
 import sys
 import typing
 from collections.abc import Iterator, Sequence
@@ -247,11 +246,11 @@ class SequenceEstimator(Estimator):
 
 @contextlib.contextmanager
 def _parameters() -> Iterator[None]:
-    """Within it errors name parameters, such as epochs, where they would name settings, such as train.epochs."""
+    """Within it errors about a setting, such as train.epochs, are about the parameter, epochs."""
     try:
         yield
     except InputError as error:
-        raise InputError(re.sub(r"\b(model|train|regularise|detectors|data)\.(?=\w)", "", str(error))) from error
+        raise error.renamed(error.setting.rpartition(".")[2]) from error
 
 
 def _is_number(value: Any) -> bool:
