@@ -218,33 +218,43 @@ def table_of_seeds(name: str) -> str:
     return lines("test | seeds | mean | paper", [row for _, row in sorted(rows)])
 
 
-# What stands first, the file and the names of the runs of the LSTM and of the HM-LSTM, the paper's figure, and digits
-MEASURED: tuple[tuple[str, str, list[str], str, list[str], str, int], ...] = (
-    ("Penn Treebank, 3×512, dropout, 34 epochs, boundary rates held at 0.9, 0.6", "ptb", ["ln-lstm-seed1",
-     "ln-lstm-seed2"], "ptb", ["held-seed1", "held-seed2"], "1.24", 4),
-    ("enwik8, 3×1024, 7 epochs, the same rates, one seed", "enwik8", ["ln-lstm-seed1"], "enwik8", ["held-seed1"],
-     "1.32", 3),
-    ("enwik8, 3×1024, no FLUSH, dropout, 17 epochs, the same rates, one seed", "enwik8", [], "enwik8",
-     ["held-best-heavy-seed1"], "1.32", 3),
-    ("enwik8 at word rates without FLUSH, 2 epochs, two seeds; {0:.1f} and {1:.1f} million multiply-adds per symbol, "
-     "{2:.0f} and {3:.0f} million parameters", "enwik8-frontier", ["ln-lstm-512-seed1", "ln-lstm-512-seed2"],
-     "enwik8-cell", ["both-seed1", "both-seed2"], "-", 3),
-    ("IAM-OnDB, 3×400, weight drop 0.1, 50 epochs, a split of our own (the LSTM without layer norm)",
-     "iamondb-weight-drop", ["lstm-seed1", "lstm-seed2"], "iamondb-weight-drop", ["hm-annealed-seed1",
-     "hm-annealed-seed2"], "1167", 0),
-)  # fmt: skip
-
-
 def measured(_: str) -> str:
-    """The table of the first page: means over seeds."""
-    rows = []
-    for title, first, lstm, second, ours, paper, digits in MEASURED:
-        found = [[runs(file)[name] for name in names] for file, names in ((first, lstm), (second, ours))]
-        means = [f"{fmean(figure(run['test']) for run in each):.{digits}f}" if each else "-" for each in found]
-        products = [each[0]["test"].get("multiply_adds", 0) / 1e6 for each in found if each]
-        sizes = [each[0]["parameters"] / 1e6 for each in found if each]
-        rows.append([title.format(*products, *sizes) if "{" in title else title, *means, paper])
-    return lines(" | LSTM with layer norm | HM-LSTM | paper's HM-LSTM", rows)
+    """The table of the first page: an HM-LSTM, and what it is compared with."""
+
+    def test(file: str, *names: str) -> float:
+        return fmean(figure(runs(file)[name]["test"]) for name in names)
+
+    def scores(of: Iterable[Run], level: str) -> dict[str, float]:
+        found: dict[str, float] = next(score["tolerance"]["0"] for score in of if score["name"] == level)
+        return found
+
+    both = ("seed1", "seed2")
+    english = runs("bundled")["english-small"]["again"]["test-half-cpu"]["boundaries"]
+    spaceless = runs("ptb-without-spaces")["free-seed1"]["test"]["boundaries"]
+    words = [run["test"]["head boundary"] for run in runs("words")["ptb"]["found"] if run["commit"] == "5baa156"]
+    muon = {run["network"]: run["validation"]["2"] for run in runs("optimizers").values()
+            if (run["optimizer"], run["rate"], run["end"]) == ("muon", 0.004, "done")}  # fmt: skip
+    speeds = runs("bench")["cpu-native"]["found"]["training step"].values()
+    plain, normed = ([size[name]["speed"] for size in speeds] for name in ("HM-LSTM", "HM-LSTM, layer norm"))
+    rows = [
+        ("Words of English with spaces, F1", f"{scores(english, 'level 1')['f1']:.2f}",
+         f"{scores(english, 'most uncertain')['f1']:.2f} cut where it is uncertain, "
+         f"{scores(english, 'level 1')['f1_by_chance']:.2f} by chance"),
+        ("Words of PTB without its spaces, F1", f"{fmean(words):.2f}",
+         f"{scores(spaceless, 'random')['f1']:.2f} at random"),
+        ("Penn Treebank (PTB), bits a character", f"{test('ptb', *(f'held-{seed}' for seed in both)):.4f}",
+         f"LSTM {test('ptb', *(f'ln-lstm-{seed}' for seed in both)):.4f}; paper 1.24"),
+        ("enwik8, 2 epochs, Muon, bits a byte", f"{muon['hm-lstm']:.3f}",
+         f"LSTM {muon['ln-lstm']:.3f} for as many multiply-adds"),
+        ("Handwriting, nats a line: more is better",
+         f"{test('iamondb-weight-drop', *(f'hm-annealed-{seed}' for seed in both)):.0f}",
+         f"LSTM {test('iamondb-weight-drop', *(f'lstm-{seed}' for seed in both)):.0f}; paper 1167"),
+        ("the same, official split", f"{test('iamondb-official', 'hm-annealed-seed1'):.0f}",
+         f"LSTM {test('iamondb-official', 'lstm-seed1'):.0f}"),
+        ("Training on a CPU, speed beside `nn.LSTM`", f"{min(plain):.1f} to {max(plain):.1f}",
+         f"with layer norm {min(normed):.1f} to {max(normed):.1f}"),
+    ]  # fmt: skip
+    return lines(" | HM-LSTM | beside it", rows)
 
 
 CELLS = {
