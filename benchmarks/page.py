@@ -30,7 +30,7 @@ def ask(port: int, text: str) -> tuple[float, float, int]:
     """Seconds to the first part of the answer and to its end, and how many symbols it is about."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     began = time.perf_counter()
-    connection.request("POST", "/api/read", json.dumps({"text": text}), {"Content-Type": "application/json"})
+    connection.request("POST", "/api/text/read", json.dumps({"text": text}), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     first_line = answer.readline()
     first = time.perf_counter() - began

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hmrnn.checkpoint import Checkpoint
     from hmrnn.config import Config, DataConfig
+    from hmrnn.reading.page import Page
     from hmrnn.training.task import Task
 
 _OWN = {
@@ -78,6 +79,11 @@ class Kind:
     """The values of data.format that are of this kind."""
     error = "wrong"
     """What the error of a validation, if it has one, is a share of."""
+
+    @property
+    def page(self) -> type[Page] | None:
+        """What ``hmrnn explore`` shows of a model; None if it cannot show one."""
+        return None
 
     def spec(self, plain: dict[str, Any]) -> InputSpec:
         """The InputSpec that ``to_dict`` gave ``plain`` of."""

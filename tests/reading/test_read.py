@@ -96,11 +96,7 @@ def test_a_reader_takes_the_steps_of_a_pass(kind: str, changes: dict[str, str]) 
     for t in range(T):
         reader.read(x[t])
         torch.testing.assert_close(reader.predict().log_prob(following[t]), expected[t], rtol=0, atol=1e-12)
-        last = reader.last()
-        assert last.boundaries == found.boundaries[t, 0].tolist()
-        assert last.operations == found.output.operations[t, 0].tolist()
-        assert last.norms == pytest.approx(found.norms[t, 0].tolist(), rel=1e-5)
-        assert last.probabilities == pytest.approx(found.output.probabilities[t, 0].tolist())
+        torch.testing.assert_close(reader.state.z > 0.5, found.boundaries[t])
     torch.testing.assert_close(reader.state.h, found.state.h, rtol=0, atol=1e-12)
 
 

@@ -1,5 +1,6 @@
 """Segmentations of texts and strokes: those of the forward pass, alone and side by side."""
 
+import itertools
 import math
 from typing import Any
 from unittest import mock
@@ -14,7 +15,7 @@ from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.reading.segment import ends_of_levels, move_back, segment_many
+from hmrnn.reading.segment import on_time, segment_many
 
 
 def network(estimator: Any = "step", on_copy: Any = "evaluate", **options: object) -> LanguageModel:
@@ -127,14 +128,19 @@ def test_ends_of_level_1_may_be_found_by_others() -> None:
         segment_many(network(hidden_size=(5,), num_layers=1), sequences, shown, ends=EveryThird)
 
 
-def test_a_late_detector_is_moved_back() -> None:
-    z = np.array([[0, 1], [1, 0], [0, 1]])
-    assert ends_of_levels(z) == [[2], [1, 3]]
-    assert ends_of_levels(z, first=10, late=1) == [[11], [11, 13]]
-    for ahead, last in ((None, 0), (1.0, 1)):
-        moved = z.copy()
-        move_back(moved, ahead)
-        assert moved.tolist() == [[1, 1], [0, 0], [last, 1]]
+@pytest.mark.parametrize("cuts", [[], [1], [20, 21, 40]])
+def test_a_late_detector_is_moved_back(cuts: list[int]) -> None:
+    """Also across the parts of a sequence; what follows the last step is not known."""
+    whole = segment(network(), indices(), "x" * 60)
+    parts = [whole[a:b] for a, b in itertools.pairwise([0, *cuts, 60])]
+    moved = Segmentation.join(on_time(parts, 1))
+    for name in ("boundaries", "probabilities"):
+        before, after = getattr(whole, name), getattr(moved, name)
+        np.testing.assert_array_equal(after[:-1, 0], before[1:, 0])
+        assert after[-1, 0] == before[-1, 0]
+        np.testing.assert_array_equal(after[:, 1:], before[:, 1:])
+    np.testing.assert_array_equal(moved.bits, whole.bits)
+    assert list(on_time(parts, 0)) == parts
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ class Load:
     """Clients that ask one after the other until the time is up, and what they got."""
 
     REQUESTS = (
-        ("/api/read", {"text": "the quick brown fox jumps over the lazy dog\n" * 3}),
-        ("/api/write", {"prompt": "the ", "length": 60, "seed": 1}),
+        ("/api/text/read", {"text": "the quick brown fox jumps over the lazy dog\n" * 3}),
+        ("/api/text/write", {"prompt": "the ", "length": 60, "seed": 1}),
         ("/api/strokes/write", {"points": 30, "model": 1, "seed": 1}),
         ("/api/models", None),
         ("/", None),
@@ -106,7 +106,7 @@ class Load:
 def test_load(record: Record, tmp_path: Path) -> None:
     """200 clients at once on loopback: no error but "busy", memory flat, and SIGTERM ends it once what runs is done."""
     with small_page(tmp_path) as (process, address):
-        httpx.post(f"{address}/api/read", json={"text": "warm up"}).raise_for_status()
+        httpx.post(f"{address}/api/text/read", json={"text": "warm up"}).raise_for_status()
         load = Load(address, process.pid)
         asyncio.run(load.run())
         memory = load.memory
@@ -122,7 +122,9 @@ def test_load(record: Record, tmp_path: Path) -> None:
         assert memory[-1] < memory[len(memory) // 4] + 30
         assert load.count["answered"] > CLIENTS
 
-        with httpx.stream("POST", f"{address}/api/write", json={"length": 2000, "seed": 1}, timeout=60) as response:
+        with httpx.stream(
+            "POST", f"{address}/api/text/write", json={"length": 2000, "seed": 1}, timeout=60
+        ) as response:
             lines = response.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
@@ -133,7 +135,9 @@ def test_load(record: Record, tmp_path: Path) -> None:
         assert (process.returncode, errors) == (128 + signal.SIGTERM, "")
 
 
-HEAD = b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
+HEAD = (
+    b"POST /api/text/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
+)
 
 
 async def send_slowly(port: int, until: float) -> None:
@@ -157,7 +161,9 @@ async def ask(address: str, until: float) -> list[float]:
     async def one_after_the_other(client: httpx.AsyncClient) -> None:
         while time.monotonic() < until:
             began = time.monotonic()
-            answer = await client.post("/api/read", json={"text": "the quick brown fox jumps over the lazy dog " * 3})
+            answer = await client.post(
+                "/api/text/read", json={"text": "the quick brown fox jumps over the lazy dog " * 3}
+            )
             assert answer.status_code == 200, answer.text
             times.append(time.monotonic() - began)
 
@@ -179,7 +185,7 @@ def test_slow_bodies(record: Record, tmp_path: Path) -> None:
         return times
 
     with small_page(tmp_path) as (_, address):
-        httpx.post(f"{address}/api/read", json={"text": "warm up"}).raise_for_status()
+        httpx.post(f"{address}/api/text/read", json={"text": "warm up"}).raise_for_status()
         for slow in (0, CLIENTS):
             times = sorted(asyncio.run(measure(address, slow)))
             shares[str(slow)] = times[int(0.95 * len(times))]

@@ -14,16 +14,16 @@ from hmrnn.errors import InputError
 from hmrnn.web.guard import HEADERS
 
 PATHS = (
-    "/", "/static/page.js", "/api/models", "/api/read", "/api/segmentation", "/api/figure",
-    "/api/write", "/api/strokes/read", "/api/strokes/segmentation", "/api/strokes/write", "/nowhere",
+    "/", "/static/page.js", "/api/models", "/api/text/read", "/api/text/segmentation", "/api/text/figure",
+    "/api/text/write", "/api/strokes/read", "/api/strokes/segmentation", "/api/strokes/write", "/nowhere",
     "/static/../app.py",
 )  # fmt: skip
 BODIES: tuple[tuple[str, Any], ...] = (
-    ("/api/read", {"text": "the cat <b>sat</b>\n", "model": 0}),
-    ("/api/read", {"text": "\u201cna\u00efve\u201d \u2014 \U0001f40d", "model": 0}),
-    ("/api/segmentation", {"text": "\u0000\U0001f40d", "model": 2}),
-    ("/api/figure", {"text": "the cat sat", "model": 0}),
-    ("/api/write", {"prompt": "abc", "length": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 1}),
+    ("/api/text/read", {"text": "the cat <b>sat</b>\n", "model": 0}),
+    ("/api/text/read", {"text": "\u201cna\u00efve\u201d \u2014 \U0001f40d", "model": 0}),
+    ("/api/text/segmentation", {"text": "\u0000\U0001f40d", "model": 2}),
+    ("/api/text/figure", {"text": "the cat sat", "model": 0}),
+    ("/api/text/write", {"prompt": "abc", "length": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 1}),
     ("/api/strokes/read", {"steps": [[0, 0, 0], [3, -4, 0], [2, 2.5, 1], [1, 1, 0]], "model": 3}),
     ("/api/strokes/segmentation", {"steps": [[0, 0, 0], [1e-160, 1, 0], [1, 0, 1]], "model": 3}),
     ("/api/strokes/write", {"points": 4, "bias": 1.0, "seed": 7, "model": 3}),

@@ -22,12 +22,10 @@ from hmrnn.errors import InputError, TextNote
 from hmrnn.kinds.strokes.page import fit
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.kinds.strokes.write import scribble
-from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.page import CHUNK, Memory, ReadRequest, TextPage
 from hmrnn.nn.output import Operation
-from hmrnn.web import bodies
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
-from hmrnn.web.parts import CHUNK, Memory, read
 from hmrnn.web.shelf import Shelf, open_shelf
 
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 6
@@ -59,7 +57,7 @@ def assert_same(found: Segmentation, expected: Segmentation, bits: bool = True) 
 
 @pytest.mark.parametrize("model", [0, 1, 2])
 def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: int) -> None:
-    *parts, end = lines(client.post("/api/read", json={"model": model, "text": TEXT}))
+    *parts, end = lines(client.post("/api/text/read", json={"model": model, "text": TEXT}))
     assert end["end"] is True
     assert end["count"] == len(TEXT)
     assert len(parts) > 1  # it is streamed
@@ -68,9 +66,9 @@ def test_read_gives_what_segment_gives(client: TestClient, shelf: Shelf, model: 
     assert_same(joined(parts), expected)
 
 
-def answered(model: TextModel, text: str, memory: Memory) -> list[bytes]:
-    """The lines of the chunks."""
-    return [chunk.line for chunk in read(model, model.reading(text), memory)]
+def answered(page: TextPage, text: str) -> Segmentation:
+    """What the page finds in a text."""
+    return Segmentation.join(part.found for part in page.read(ReadRequest(text=text)))
 
 
 def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +81,7 @@ def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkey
         return forward(inputs, *rest, **told)
 
     monkeypatch.setattr(model.network, "forward", counted)
-    memory = Memory()
+    page = TextPage(model)
     for text, most in (
         (TEXT, len(TEXT)),
         (TEXT + "x", CHUNK),  # typed at the end
@@ -95,22 +93,23 @@ def test_a_text_that_goes_on_is_read_from_where_it_was_left(shelf: Shelf, monkey
         ("x" + TEXT, len(TEXT) + 1),
     ):
         symbols = 0
-        found = answered(model, text, memory)
+        found = answered(page, text)
         assert symbols <= most + len(model.prime) * (text == TEXT), text  # the prime is read once
-        assert_same(joined([json.loads(line) for line in found]), model.segment(text))
+        assert_same(found, model.segment(text))
 
 
 def test_what_is_remembered_is_bounded(shelf: Shelf) -> None:
-    memory = Memory(most=20_000)
+    page, other = TextPage(shelf[0].model), TextPage(shelf[0].model)
+    page.memory, other.memory = memory, _ = Memory(most=100_000), Memory(most=0)
     for first in "abcdefgh":
-        answered(shelf[0].model, first + TEXT, memory)
-        assert 10_000 < memory.size <= 20_000
+        answered(page, first + TEXT)
+        assert 50_000 < memory.size <= 100_000
     assert memory.size == sum(chunk.size for chunk in memory._chunks.values())
-    assert answered(shelf[0].model, TEXT, memory) == answered(shelf[0].model, TEXT, Memory(most=0))
+    assert_same(answered(page, TEXT), answered(other, TEXT))
 
 
 def test_segmentation_is_the_json_of_the_library(client: TestClient, shelf: Shelf) -> None:
-    response = client.post("/api/segmentation", json={"text": "a fox"})
+    response = client.post("/api/text/segmentation", json={"text": "a fox"})
     assert response.json() == shelf[0].model.segment("a fox").to_dict()
 
 
@@ -118,14 +117,14 @@ def test_unknown_symbols_are_read_as_others_with_a_note(client: TestClient, shel
     """The symbols shown are those of the text, in chunks of what was read; bytes can be any text."""
     text = "\u201cNa\u00efve\u201d \u2014 [1]\u2026" * 30
     for index, count in ((0, 1), (2, 0)):
-        *parts, end = lines(client.post("/api/read", json={"text": text, "model": index}))
+        *parts, end = lines(client.post("/api/text/read", json={"text": text, "model": index}))
         assert len(end.get("notes", ())) >= count
         assert ("notes" in end) == (count > 0)
         model = shelf[index].model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TextNote)
             assert_same(joined(parts), model.segment(text))
-    *_, end = lines(client.post("/api/write", json={"prompt": "\u00c9", "length": 2}))
+    *_, end = lines(client.post("/api/text/write", json={"prompt": "\u00c9", "length": 2}))
     assert end["notes"] == ["1 symbol written plainly: 'É' as 'e'"]
 
 
@@ -133,16 +132,16 @@ def test_symbols_that_are_read_as_none_stay_in_a_chunk(client: TestClient) -> No
     """Combining marks are left out, however many: a chunk always has something to read."""
     mark = "\u0301"
     for text in (mark * 200 + "a fox", "a" * 64 + mark * 200, "a" * 63 + mark * 3 + "b" * 65 + mark):
-        *parts, end = lines(client.post("/api/read", json={"text": text}))
+        *parts, end = lines(client.post("/api/text/read", json={"text": text}))
         assert "".join(part["segmentation"]["text"] for part in parts) == text
         assert end["count"] == len(text)
-    answer = client.post("/api/read", json={"text": mark})
+    answer = client.post("/api/text/read", json={"text": mark})
     assert answer.status_code == 400
     assert "empty of known symbols" in answer.json()["message"]
 
 
 def test_figure_is_an_svg(client: TestClient) -> None:
-    response = client.post("/api/figure", json={"text": "<script>alert"})
+    response = client.post("/api/text/figure", json={"text": "<script>alert"})
     assert response.headers["content-type"] == "image/svg+xml"
     assert response.text.count("<svg") == 1
     assert "<script" not in response.text
@@ -151,7 +150,7 @@ def test_figure_is_an_svg(client: TestClient) -> None:
 @pytest.mark.parametrize("model", [0, 2])
 def test_write_gives_what_generate_gives_and_what_the_layers_did(client: TestClient, shelf: Shelf, model: int) -> None:
     request = {"model": model, "prompt": "the qu", "length": 60, "temperature": 0.7, "top_p": 0.9, "seed": 5}
-    *parts, end = lines(client.post("/api/write", json=request))
+    *parts, end = lines(client.post("/api/text/write", json=request))
     trained = shelf[model].model
     assert sum(part["given"] for part in parts) == len("the qu")
     assert end["count"] == 66
@@ -163,7 +162,7 @@ def test_write_gives_what_generate_gives_and_what_the_layers_did(client: TestCli
 
 
 def test_write_without_a_prompt(client: TestClient) -> None:
-    *parts, _ = lines(client.post("/api/write", json={"length": 3, "seed": 1}))
+    *parts, _ = lines(client.post("/api/text/write", json={"length": 3, "seed": 1}))
     assert len(joined(parts)) == 3
     assert sum(part["given"] for part in parts) == 0
 
@@ -242,10 +241,10 @@ def test_only_operations_that_a_model_can_do_are_named(tmp_path: Path, flush: bo
     shelf = open_shelf([tmp_path / "run"])
     with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
         assert client.get("/api/models").json()["models"][0]["operations"] == names.split()
-        found = joined(lines(client.post("/api/read", json={"text": TEXT}))[:-1])
+        found = joined(lines(client.post("/api/text/read", json={"text": TEXT}))[:-1])
         assert {Operation(k).name for k in found.operations.ravel()} == set(names.split())
         assert_same(found, shelf[0].model.segment(TEXT))
-        written = joined(lines(client.post("/api/write", json={"length": 60, "seed": 1}))[:-1])
+        written = joined(lines(client.post("/api/text/write", json={"length": 60, "seed": 1}))[:-1])
         assert_same(written, shelf[0].model.segment(written.text))
 
 
@@ -264,11 +263,11 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
         assert [model["condition"] for model in client.get("/api/models").json()["models"]] == [["a", "b"], []]
         line = TEXT.replace("\n", " ")
         for which in ("a", "b", "a"):  # what was read under another condition is not remembered for this one
-            *parts, _ = lines(client.post("/api/read", json={"text": line, "condition": which}))
+            *parts, _ = lines(client.post("/api/text/read", json={"text": line, "condition": which}))
             assert_same(joined(parts), text.segment(line, condition=which))
         for seed in range(2):
             how = {"length": 40, "temperature": 1.0, "seed": seed, "condition": "b"}
-            *parts, end = lines(client.post("/api/write", json={"prompt": "the ", **how}))
+            *parts, end = lines(client.post("/api/text/write", json={"prompt": "the ", **how}))
             expected = "the " + text.generate("the ", 40, seed=seed, condition="b")
             assert (joined(parts).text, end["count"]) == (expected, len(expected))
             how = {"points": 30, "bias": 1.0, "seed": seed, "condition": "0.5, 1"}
@@ -284,7 +283,7 @@ def test_models_that_are_told_a_condition_and_the_time(tmp_path: Path, told: dic
             ({"text": "the"}, "this model was trained with a condition; give one: one of a, b"),
             ({"text": "the", "condition": "c"}, "a condition must be one of the classes a, b; got 'c'"),
         ):
-            refusal = client.post("/api/read", json=body)
+            refusal = client.post("/api/text/read", json=body)
             assert (refusal.status_code, refusal.json()["message"]) == (400, says)
 
 
@@ -295,10 +294,10 @@ def test_ends_of_detectors_that_fire_late_are_moved_back(tmp_path: Path, monkeyp
     with TestClient(application(shelf), base_url="http://127.0.0.1:8000") as client:
         text = ("the \ufb01sh " + TEXT.replace("\n", " ") * 3)[:300]
         for end in (64, 65, 128, 300, 129):
-            *parts, _ = lines(client.post("/api/read", json={"text": text[:end]}))
+            *parts, _ = lines(client.post("/api/text/read", json={"text": text[:end]}))
             assert_same(joined(parts), shelf[0].model.segment(text[:end]))
-        monkeypatch.setattr("hmrnn.web.parts.SLICE", 0.0)  # every part is as short as can be
-        *parts, _ = lines(client.post("/api/write", json={"prompt": "the qu", "length": 50, "seed": 3}))
+        monkeypatch.setattr("hmrnn.kinds.text.page.WRITTEN", 1)  # every part is as short as can be
+        *parts, _ = lines(client.post("/api/text/write", json={"prompt": "the qu", "length": 50, "seed": 3}))
         assert len(parts) > 40
         assert_same(joined(parts), shelf[0].model.segment(joined(parts).text))
     assert shelf[0].model.late == 1
@@ -316,18 +315,52 @@ def test_models_are_named_without_their_paths(client: TestClient, runs: Path) ->
     assert answer.json()["limits"]["text"] == Limits().text
 
 
+class Part(msgspec.Struct):
+    start: int
+    segmentation: SegmentationJSON
+    given: int
+    steps: list[list[float]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class End(msgspec.Struct):
+    count: int
+    seconds: float
+    end: bool
+    warning: str | msgspec.UnsetType = msgspec.UNSET
+    notes: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Model(msgspec.Struct):
+    model: int
+    name: str
+    reads: str
+    script: str
+    layers: list[int]
+    operations: list[str]
+    parameters: int
+    unit: str
+    condition: list[str] | None
+    alphabet: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Models(msgspec.Struct):
+    version: str
+    models: list[Model]
+    limits: Limits
+
+
 def test_answers_are_of_their_types(client: TestClient) -> None:
-    types = {"models": bodies.Models, "read": bodies.Part, "write": bodies.Part, "segmentation": SegmentationJSON}
+    types = {"models": Models, "read": Part, "write": Part, "segmentation": SegmentationJSON}
     text, strokes = {"text": "a fox"}, {"steps": STEPS, "model": 3}
     for path, body in {
-        "/api/models": None, "/api/read": text, "/api/segmentation": text, "/api/write": {"prompt": "a", "length": 3},
-        "/api/strokes/read": strokes, "/api/strokes/segmentation": strokes,
-        "/api/strokes/write": {"points": 3, "model": 3},
+        "/api/models": None, "/api/text/read": text, "/api/text/segmentation": text,
+        "/api/text/write": {"prompt": "a", "length": 3}, "/api/strokes/read": strokes,
+        "/api/strokes/segmentation": strokes, "/api/strokes/write": {"points": 3, "model": 3},
     }.items():  # fmt: skip
         answer = client.post(path, json=body) if body else client.get(path)
         assert answer.status_code == 200, answer.text
         *parts, last = answer.content.splitlines()
         kind = types[path.rpartition("/")[2]]
-        for line, of in (*((part, kind) for part in parts), (last, bodies.End if parts else kind)):
+        for line, of in (*((part, kind) for part in parts), (last, End if parts else kind)):
             decoded = msgspec.json.decode(line, type=of)
             assert json.loads(msgspec.json.encode(decoded)) == json.loads(line)  # no field is left out

@@ -11,7 +11,12 @@ from hmrnn.web.app import STATIC, application
 from hmrnn.web.guard import HEADERS
 from hmrnn.web.shelf import Shelf
 
-READ = "/api/read"
+READ = "/api/text/read"
+FILES = [
+    path
+    for page in ("web", "kinds/text", "kinds/strokes")
+    for path in (STATIC.parents[1] / page / "static").glob("*.*")
+]
 
 
 def test_every_answer_has_strict_headers(client: TestClient) -> None:
@@ -75,11 +80,13 @@ def test_other_sites_are_refused(client: TestClient) -> None:
 
 def test_static_files_and_nothing_else(client: TestClient) -> None:
     assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
-    for path in STATIC.iterdir():
-        if path.name != "index.html":
-            assert client.get(f"/static/{path.name}").content == path.read_bytes()
-    for path in ("/static/", "/static/index.html", "/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py",
-                 "/static//etc/passwd", "/app.py", "/static/app.js/", "/static/app.js%00"):  # fmt: skip
+    for path in FILES:
+        if path.suffix != ".html":
+            folder = {STATIC: ""}.get(path.parent, f"{path.parent.parent.name}/")
+            assert client.get(f"/static/{folder}{path.name}").content == path.read_bytes()
+    for path in ("/static/", "/static/index.html", "/static/text/panels.html", "/static/../app.py",
+                 "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd", "/app.py", "/static/app.js/",
+                 "/static/app.js%00"):  # fmt: skip
         assert client.get(path).status_code == 404, path
     assert client.post("/").status_code == 405
     tag = client.get("/").headers["etag"]
@@ -87,7 +94,7 @@ def test_static_files_and_nothing_else(client: TestClient) -> None:
 
 
 def test_the_page_asks_no_other_host_and_runs_no_text() -> None:
-    for path in STATIC.iterdir():
+    for path in FILES:
         text = path.read_text()
         addresses = set(re.findall(r"\b(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text))
         assert addresses <= {"http://www.w3.org/2000/svg"}, path.name

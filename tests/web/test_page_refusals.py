@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from hmrnn.web import app as app_module
 from hmrnn.web import work
 
-READ = "/api/read"
+READ = "/api/text/read"
 BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message says
     (READ, "", 400, "the body is not what was expected"),
     (READ, "{", 400, "the body is not what was expected"),
@@ -28,14 +28,14 @@ BAD: list[tuple[str, str, int, str]] = [  # path, body, status, what the message
     (READ, '{"text": "\\ud800"}', 400, "the body is not what was expected"),
     (READ, '{"text": "\\ud800 and more"}', 400, "the body is not what was expected"),
     (READ, "[" * 100_000, 400, "the body is not what was expected"),
-    ("/api/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
-    ("/api/write", '{"length": 0}', 400, "at `$.length`"),
-    ("/api/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
-    ("/api/write", '{"temperature": -1}', 400, "at `$.temperature`"),
-    ("/api/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
-    ("/api/write", '{"top_p": 0}', 400, "at `$.top_p`"),
-    ("/api/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
-    ("/api/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
+    ("/api/text/figure", '{"text": "a", "model": 9}', 400, "no model 9"),
+    ("/api/text/write", '{"length": 0}', 400, "at `$.length`"),
+    ("/api/text/write", '{"length": 999999}', 413, "length may be 5,000 at most"),
+    ("/api/text/write", '{"temperature": -1}', 400, "at `$.temperature`"),
+    ("/api/text/write", '{"temperature": 1e999}', 400, "the body is not what was expected"),
+    ("/api/text/write", '{"top_p": 0}', 400, "at `$.top_p`"),
+    ("/api/text/write", '{"seed": 9223372036854775808}', 400, "<= 9223372036854775807 - at `$.seed`"),
+    ("/api/text/write", '{"seed": -1}', 400, ">= 0 - at `$.seed`"),
     ("/api/strokes/write", '{"model": 3, "seed": 9223372036854775808}', 400, "at `$.seed`"),
     ("/api/strokes/read", '{"steps": [[0, 0, 0], [1, 1, 1]]}', 400, "reads text; this needs one that reads strokes"),
     ("/api/strokes/read", '{"model": 3, "steps": [[0, 0, 0]]}', 400, "length >= 2"),
@@ -75,9 +75,9 @@ def test_size_limits(limited: TestClient) -> None:
     assert limited.post(READ, json={"text": "abcde"}).status_code == 200
     for path, request, says in (
         (READ, {"text": "abcdef"}, "text may be 5 at most; got 6"),
-        ("/api/segmentation", {"text": "abcdef"}, "text may be 5 at most; got 6"),
-        ("/api/figure", {"text": "abcd"}, "text may be 3 at most; got 4"),
-        ("/api/write", {"prompt": "abcde"}, "prompt may be 4 at most; got 5"),
+        ("/api/text/segmentation", {"text": "abcdef"}, "text may be 5 at most; got 6"),
+        ("/api/text/figure", {"text": "abcd"}, "text may be 3 at most; got 4"),
+        ("/api/text/write", {"prompt": "abcde"}, "prompt may be 4 at most; got 5"),
         (READ, {"text": "a" * 100}, "a request may have 60 bytes"),
     ):
         response = limited.post(path, json=request)
@@ -95,7 +95,7 @@ def test_size_limits(limited: TestClient) -> None:
 
 @pytest.mark.parametrize("limited", [{"jobs": 0}], indirect=True)
 def test_busy_says_when_to_come_back(limited: TestClient) -> None:
-    for path in (READ, "/api/write", "/api/figure", "/api/segmentation", "/api/strokes/write"):
+    for path in (READ, "/api/text/write", "/api/text/figure", "/api/text/segmentation", "/api/strokes/write"):
         body = {"text": "a"} if "write" not in path else {"model": 3} if "strokes" in path else {"prompt": "a"}
         response = limited.post(path, json=body)
         assert response.status_code == 503

@@ -25,7 +25,9 @@ from hmrnn.cli.arguments import ExploreArguments
 from hmrnn.cli.main import run
 from hmrnn.errors import InputError
 from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.page import TextPage
 from hmrnn.kinds.text.reading import Reading
+from hmrnn.reading.page import Parts
 from hmrnn.web import app as app_module
 from hmrnn.web import server as server_module
 from hmrnn.web.limits import Limits
@@ -35,7 +37,7 @@ from hmrnn.web.shelf import Shelf, open_shelf
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """/api/read never comes to an end by itself; "closed" becomes true when it is ended."""
+    """/api/text/read never comes to an end by itself; "closed" becomes true when it is ended."""
     noted = {"closed": False}
 
     def work(*_: object) -> Iterator[bytes]:
@@ -51,7 +53,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def test_a_client_that_leaves_ends_its_work(server: Server, endless: dict[str, bool]) -> None:
-    connection = server.post("/api/read", {"text": "a"})
+    connection = server.post("/api/text/read", {"text": "a"})
     assert connection.recv(100).startswith(b"HTTP/1.1 200")
     assert server.worker.jobs == 1
     connection.close()
@@ -61,19 +63,20 @@ def test_a_client_that_leaves_ends_its_work(server: Server, endless: dict[str, b
 @pytest.fixture
 def endless_text(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """The text "endless" has no end for a model that reads; "closed" becomes true when the reading is ended."""
-    noted, read = {"closed": False}, app_module.parts.read
+    noted, read = {"closed": False}, TextPage.read
 
-    def work(model: Any, reading: Reading, *rest: Any) -> Iterator[Any]:
-        if "".join(reading.symbols) != "endless":
-            yield from read(model, reading, *rest)
-            return
+    def work(page: TextPage, wanted: Any) -> Parts:
+        if wanted.text != "endless":
+            return (yield from read(page, wanted))
         try:
             while True:
-                yield from read(model, reading, *rest)
+                yield from read(page, wanted)
         finally:
             noted["closed"] = True
 
-    monkeypatch.setattr(app_module.parts, "read", work)
+    for word, action in TextPage.actions.items():
+        if action.answer is read:
+            monkeypatch.setitem(TextPage.actions, word, action._replace(answer=work))
     return noted
 
 
@@ -96,13 +99,13 @@ def endless_drawing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     return noted
 
 
-@pytest.mark.parametrize("path", ["/api/segmentation", "/api/figure"])
+@pytest.mark.parametrize("path", ["/api/text/segmentation", "/api/text/figure"])
 def test_long_work_holds_up_nobody_and_ends_when_its_client_leaves(
     server: Server, endless_text: dict[str, bool], path: str
 ) -> None:
     connection = server.post(path, {"text": "endless"})
     until(lambda: server.worker.jobs == 1)
-    answer = httpx.post(f"{server.url}/api/segmentation", json={"text": "a short text"}, timeout=WAIT)
+    answer = httpx.post(f"{server.url}/api/text/segmentation", json={"text": "a short text"}, timeout=WAIT)
     assert answer.json()["text"] == "a short text"
     until(lambda: server.worker.jobs == 1)  # a job gives up its place just after its answer was sent
     assert not endless_text["closed"]
@@ -110,7 +113,7 @@ def test_long_work_holds_up_nobody_and_ends_when_its_client_leaves(
     until(lambda: server.worker.jobs == 0 and endless_text["closed"])
 
 
-@pytest.mark.parametrize("path", ["/api/read", "/api/segmentation", "/api/figure", "/api/write"])
+@pytest.mark.parametrize("path", ["/api/text/read", "/api/text/segmentation", "/api/text/figure", "/api/text/write"])
 def test_the_thread_of_the_models_turns_text_into_symbols(
     server: Server, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -122,7 +125,7 @@ def test_the_thread_of_the_models_turns_text_into_symbols(
         return reading(*args, **kwargs)
 
     monkeypatch.setattr(TextModel, "reading", noted)
-    body = {"prompt": "É", "length": 1} if path == "/api/write" else {"text": "É"}
+    body = {"prompt": "É", "length": 1} if path == "/api/text/write" else {"text": "É"}
     assert httpx.post(f"{server.url}{path}", json=body, timeout=WAIT).status_code == 200
     assert threads == ["hmrnn-models"]
 
@@ -130,10 +133,10 @@ def test_the_thread_of_the_models_turns_text_into_symbols(
 def test_a_drawing_holds_up_nobody_and_ends_when_its_client_leaves(
     server: Server, endless_drawing: dict[str, bool]
 ) -> None:
-    connection = server.post("/api/figure", {"text": "abc"})
-    waiting = server.post("/api/figure", {"text": "abc"})
+    connection = server.post("/api/text/figure", {"text": "abc"})
+    waiting = server.post("/api/text/figure", {"text": "abc"})
     until(lambda: endless_drawing["begun"])
-    assert httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}, timeout=WAIT).status_code == 200
+    assert httpx.post(f"{server.url}/api/text/segmentation", json={"text": "abc"}, timeout=WAIT).status_code == 200
     assert not endless_drawing["closed"]
     waiting.close()  # it has not been begun
     until(lambda: server.worker.jobs == 1)
@@ -146,9 +149,9 @@ def test_all_work_ends_at_the_limit_of_time(
 ) -> None:
     with Server(shelf, Limits(seconds=0.5)).running() as server:
         for path, text, noted in (
-            ("/api/segmentation", "endless", endless_text),
-            ("/api/figure", "endless", endless_text),
-            ("/api/figure", "abc", endless_drawing),
+            ("/api/text/segmentation", "endless", endless_text),
+            ("/api/text/figure", "endless", endless_text),
+            ("/api/text/figure", "abc", endless_drawing),
         ):
             noted["closed"] = False
             answer = httpx.post(f"{server.url}{path}", json={"text": text}, timeout=WAIT)
@@ -156,13 +159,13 @@ def test_all_work_ends_at_the_limit_of_time(
             until(lambda noted=noted: noted["closed"])
 
 
-@pytest.mark.parametrize("path", ["/api/segmentation", "/static/app.js"])
+@pytest.mark.parametrize("path", ["/api/text/segmentation", "/static/app.js"])
 def test_a_client_that_never_reads_a_large_answer_is_cut_off(
     server: Server, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """One body, larger than the buffers of both sockets, instead of many parts."""
     large = b"x" * (32 << 20)
-    if path == "/api/segmentation":
+    if path == "/api/text/segmentation":
         monkeypatch.setattr(app_module.parts, "whole", lambda _: iter([large]))
         connection = server.post(path, {"text": "abc"})
         until(lambda: server.worker.jobs == 1)
@@ -181,8 +184,8 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(server: Server, endle
     connection = server.connect()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     body = b'{"text": "a"}'
-    head = b"POST /api/read HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
-    connection.sendall(head + body)
+    head = b"POST /api/text/read HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection.sendall(head + b"Content-Length: 13\r\n\r\n" + body)
     until(lambda: server.worker.jobs == 1)
     until(lambda: server.worker.jobs == 0 and endless["closed"])
     connection.close()
@@ -190,7 +193,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(server: Server, endle
 
 def test_clients_that_do_not_read_give_their_places_to_others(shelf: Shelf, endless: dict[str, bool]) -> None:
     with Server(shelf, Limits(jobs=1)).running() as server:
-        connection = server.post("/api/read", {"text": "a"})
+        connection = server.post("/api/text/read", {"text": "a"})
         until(lambda: server.worker.jobs == 1)
         answers = []
         until(lambda: answers.append(ask(server)) or answers[-1] == 200)
@@ -202,7 +205,7 @@ def test_clients_that_do_not_read_give_their_places_to_others(shelf: Shelf, endl
 def ask(server: Server) -> int:
     """The status of a short answer."""
     time.sleep(0.05)
-    return httpx.post(f"{server.url}/api/segmentation", json={"text": "abc"}, timeout=WAIT).status_code
+    return httpx.post(f"{server.url}/api/text/segmentation", json={"text": "abc"}, timeout=WAIT).status_code
 
 
 def test_slow_headers_are_cut_off(server: Server) -> None:
@@ -227,7 +230,8 @@ def slow_body(server: Server) -> socket.socket:
     """A connection on which the first byte of a body was sent."""
     connection = server.connect()
     connection.sendall(
-        b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        b"POST /api/text/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 99\r\n\r\n{"
     )
     return connection
 
@@ -237,7 +241,7 @@ def test_slow_bodies_take_no_place_in_the_queue(shelf: Shelf) -> None:
         slow = [slow_body(server) for _ in range(20)]
         until(lambda: len(server.arrivals) == 20)
         assert server.worker.jobs == 0
-        assert httpx.post(f"{server.url}/api/read", json={"text": "abc"}, timeout=WAIT).status_code == 200
+        assert httpx.post(f"{server.url}/api/text/read", json={"text": "abc"}, timeout=WAIT).status_code == 200
         answer = everything(slow[0])  # of 21 the one that began first
         assert answer.startswith(b"HTTP/1.1 408")
         assert b'"error":"slow"' in answer
@@ -269,7 +273,7 @@ NO_HTTP = (
     b"GET / HTTP/one\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"GET / HTTP/1.1\r\n: no name\r\n\r\n",
-    b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
+    b"POST /api/text/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
 )
 
 
@@ -291,7 +295,7 @@ def test_what_is_no_http_is_refused_in_the_form_of_the_interface(
 
 def test_a_body_that_is_no_http_ends_its_connection(server: Server, endless: dict[str, bool]) -> None:
     """Also while the answer to another request on the same connection is being sent."""
-    head = b"POST /api/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head = b"POST /api/text/read HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     with server.connect() as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nno number\r\n")
         assert everything(connection).startswith(b"HTTP/1.1 400")
@@ -336,7 +340,7 @@ def test_many_clients_at_once_get_an_answer_or_are_told_to_come_back(shelf: Shel
         def visit(number: int) -> None:
             request = {"text": f"visitor {'abcdefgh'[number % 8]} was here"}
             for _ in range(1200):
-                response = client.post(f"{server.url}/api/read", json=request)
+                response = client.post(f"{server.url}/api/text/read", json=request)
                 if response.status_code != 503:
                     break
                 assert response.json()["error"] == "busy"
@@ -425,7 +429,9 @@ def test_sigterm_finishes_what_runs_and_exits(
 
     def visit() -> None:
         until(lambda: bool(bound))
-        with httpx.stream("POST", f"{bound[0]}api/write", json={"length": 250, "seed": 1}, timeout=WAIT) as response:
+        with httpx.stream(
+            "POST", f"{bound[0]}api/text/write", json={"length": 250, "seed": 1}, timeout=WAIT
+        ) as response:
             lines = response.iter_lines()
             next(lines)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import cast
 
@@ -35,20 +34,15 @@ def run(arguments: SegmentArguments) -> int:
 
 
 def _stream(model: TextModel, arguments: SegmentArguments) -> int:
-    from hmrnn.kinds.text.large_files import Job
+    from hmrnn.kinds.text.large_files import segment_files
 
     rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     given = {"streams": arguments.streams, "warmup": arguments.warmup}
-    job = Job(
-        model.network, model.vocabulary, model.config.data, arguments.stream, Path(cast(str, arguments.out)),
-        unknown=arguments.unknown, share=(rank, world), late=model.late,
+    written = segment_files(
+        model, arguments.stream, Path(cast(str, arguments.out)), unknown=arguments.unknown, share=(rank, world),
+        progress=display.show_progress("segmenting") if rank == 0 else None,
         **{name: n for name, n in given.items() if n is not None},
     )  # fmt: skip
-    written = [target for target in job.targets if not target.exists()]
-    stopped = job.run(resume=arguments.resume, progress=display.show_progress("segmenting") if rank == 0 else None)
-    if stopped is not None:
-        say(f"stopped by {stopped}. The same command with --resume goes on after the last part that was written")
-        return 128 + signal.Signals[stopped]
-    for target in job.targets:
-        say(f"{'wrote' if target in written else 'already complete:'} {target}")
+    for target in written:
+        say(f"wrote {target}")
     return 0

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import torch
 
+from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.nn.predictor import Predictor
-from hmrnn.reading.read import read
-from hmrnn.reading.segment import ends_of_levels
+from hmrnn.reading.segment import follow, on_time
 
 CHUNK = 512
 """Steps per pass, which bounds the memory; the result does not depend on it."""
@@ -33,21 +33,22 @@ class Embedding:
         return mean
 
 
-def embed(model: Predictor, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0) -> Embedding:
+def embed(model: Predictor, sequence: np.ndarray, counts: np.ndarray, *, prime: int = 0, late: int = 0) -> Embedding:
     """Read a sequence from the zero state and collect the states of its layers.
 
     Args:
         model: runs on the device of its parameters, as in ``eval()``.
         sequence: indices of symbols; the first ``prime`` of them are read, and are no part of the result.
         counts: (T,): how many of the others each symbol of the result stands for; it has the state after the last.
+        late: steps by which the lowest detector fires after the end of a segment.
     """
-    hidden, fired = [], []
-    for found in read(model, model.as_input(sequence)[:, None].split(CHUNK)):
-        hidden.append([h[:, 0].float().cpu() for h in found.output.hidden])  # type: ignore[call-overload, union-attr]
-        fired.append(found.boundaries[:, 0].cpu())
+    hidden, parts = [], []
+    for found, made in follow(model, model.as_input(sequence)[:, None].split(CHUNK), lambda steps: [""] * len(steps)):
+        hidden.append([h[:, 0].float().cpu() for h in made.output.hidden])  # type: ignore[call-overload, union-attr]
+        parts.append(found)
     at = prime + (counts.cumsum() - 1).clip(0)
-    layers = [torch.cat(parts).numpy()[at] for parts in zip(*hidden)]
-    boundaries = torch.cat(fired).numpy()[at] & (counts > 0)[:, None]
-    ends = tuple([*level, len(counts)] for level in ends_of_levels(boundaries[:-1]))
+    layers = [torch.cat(each).numpy()[at] for each in zip(*hidden)]
+    whole = Segmentation.join(on_time(parts, late))[prime:].regroup([""] * len(counts), counts)
+    ends = tuple(whole.ends(level) for level in range(1, whole.levels + 1))
     segments = tuple(above[np.array(e) - 1] for above, e in zip(layers[1:], ends))
     return Embedding(np.concatenate(layers, axis=1), segments, ends)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hmrnn.nn.context import Told
 from hmrnn.nn.distributions import Prediction
-from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor, evaluating
 from hmrnn.ops import State
 
@@ -21,6 +21,8 @@ DIVERGED = "the model's predictions are not finite: it has diverged; use an earl
 class Read(NamedTuple):
     """What a network made of one chunk (T, B, ...)."""
 
+    steps: Tensor
+    """The chunk itself."""
     prediction: Prediction
     """(T, B): of what follows each step."""
     output: Output
@@ -68,22 +70,14 @@ def read(
             prediction, output, after = model.predict(chunk, state, told=told)
         before, state = state, after.detach() if gradient else after
         told = told.after(len(chunk), model.config.time)
-        yield Read(prediction, output, before, state)
-
-
-class Step(NamedTuple):
-    """What the layers did at one step, in plain numbers of one sequence."""
-
-    boundaries: list[bool]
-    probabilities: list[float]
-    operations: list[int]
-    norms: list[float]
+        yield Read(chunk, prediction, output, before, state)
 
 
 class Reader:
     """Reads step by step and predicts what follows; a layer that copies costs nothing, neither does its output.
 
-    ``told`` is the condition and the time of the sequences, for a model that takes them.
+    ``told`` is the condition and the time of the sequences, for a model that takes them; ``state`` is that before the
+    first step, if it is not the start of the sequences.
 
     The term Wᵉh of equation 12 is kept for each layer, and computed again only if h has changed since it was last
     needed. The network runs as in ``eval()``, whatever its mode.
@@ -96,23 +90,21 @@ class Reader:
         >>> prediction = reader.predict()
     """
 
-    def __init__(self, model: Predictor, batch: int = 1, told: Told | None = None) -> None:
+    def __init__(self, model: Predictor, batch: int = 1, told: Told | None = None, state: State | None = None) -> None:
         self.model = model
         self.told = model.told if told is None else told
         with torch.no_grad():
-            self.state: State = model.initial_state(batch, self.told)
+            self.state: State = model.initial_state(batch, self.told) if state is None else state
             self._terms = [embed(h) for embed, h in zip(model.output.embeddings, self.state.h)]
-        self._flushes = self.state.z
         self._changed = [False] * len(self.state.h)
 
     @torch.no_grad()
     def read(self, x: Tensor) -> None:
         """Take one time step: symbols (B,), or points (B, 3)."""
-        self._flushes = self.state.z
-        self._step = self.model.step(x, self.state, self.told)
-        self.state = self._step.state
+        step = self.model.step(x, self.state, self.told)
+        self.state = step.state
         self.told = self.told.after(1, self.model.config.time)
-        self._changed = [old or new for old, new in zip(self._changed, self._step.changed.any(0).tolist())]
+        self._changed = [old or new for old, new in zip(self._changed, step.changed.any(0).tolist())]
 
     @torch.no_grad()
     def predict(self) -> Prediction:
@@ -123,18 +115,3 @@ class Reader:
                 self._terms[l] = embed(self.state.h[l])
                 self._changed[l] = False
         return self.model.expect(output.combine(self.state.h, self._terms))
-
-    def last(self) -> Step:
-        """What the layers did at the last step, in the first sequence."""
-        moved = self._step.changed[0].tolist()
-        flushes = (self._flushes[0] > 0.5).tolist() if getattr(self.model.rnn, "flush", True) else []
-        flushes += [False] * (len(moved) - len(flushes))  # a layer without a detector never flushes
-        return Step(
-            boundaries=(self.state.z[0] > 0.5).tolist(),
-            probabilities=self._step.probabilities[0].tolist(),
-            operations=[
-                Operation.FLUSH if flush else Operation.UPDATE if move else Operation.COPY
-                for flush, move in zip(flushes, moved)
-            ],
-            norms=[float(h[0].float().norm()) for h in self.state.h],
-        )

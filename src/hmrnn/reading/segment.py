@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hmrnn.analysis.scores import ends_of
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.errors import InputError
+from hmrnn.nn.context import Told
 from hmrnn.nn.cost import multiply_adds
-from hmrnn.nn.predictor import Predictor
-from hmrnn.reading.read import DIVERGED, read
+from hmrnn.nn.predictor import Predictor, evaluating
+from hmrnn.ops import State
+from hmrnn.reading.read import DIVERGED, Read, read
 
 
 class Ends(Protocol):
@@ -34,19 +37,62 @@ class Ends(Protocol):
         ...
 
 
-def move_back(of_levels: np.ndarray, ahead: float | None = None) -> None:
-    """Move what a late lowest detector gave (T, levels) back by one step; ``ahead`` is the next value, if known."""
-    of_levels[:-1, 0] = of_levels[1:, 0].copy()
-    if ahead is not None:
-        of_levels[-1, 0] = ahead
+@torch.inference_mode()
+def measured(model: Predictor, made: Read) -> list[np.ndarray]:
+    """What a network made of a chunk, as the arrays of a Segmentation, each (T, B, ...).
 
-
-def ends_of_levels(boundaries: np.ndarray, first: int = 0, late: int = 0) -> list[list[int]]:
-    """Where segments of each level end by boundaries (T, levels): the number of steps before each cut.
-
-    ``first`` are the steps before these. The lowest detector fires ``late`` steps after the end of a segment.
+    The bits of a sequence's first step are NaN. InputError if others are not finite.
     """
-    return [(ends_of(level) + first - late * (l == 0)).tolist() for l, level in enumerate(boundaries.T)]
+    nats = -made.prediction.log_prob(made.steps.roll(-1, dims=0))  # nothing follows the last
+    first = torch.full_like(nats[:1], math.nan)
+    if made.before is not None:
+        with evaluating(model):
+            first = -model.expect(model.output([h[None] for h in made.before.h])).log_prob(made.steps[:1])
+    bits = torch.cat([first, nats[:-1]]) / math.log(2)
+    if not bool(bits[made.before is None :].isfinite().all()):
+        raise InputError(DIVERGED)
+    out = made.output
+    counted = multiply_adds(model, out, made.before)
+    arrays = (made.boundaries, out.probabilities.float(), out.operations, made.norms, bits, counted)
+    return [array.cpu().numpy() for array in arrays]
+
+
+def follow(
+    model: Predictor,
+    chunks: Iterable[Tensor],
+    pieces: Callable[[np.ndarray], Sequence[str]],
+    state: State | None = None,
+    *,
+    told: Told | None = None,
+) -> Iterator[tuple[Segmentation, Read]]:
+    """As :func:`hmrnn.reading.read.read`, with what the network found in each chunk (T, 1, ...) of one sequence.
+
+    ``pieces`` gives the strings of its steps (T, ...).
+    """
+    for made in read(model, chunks, state, told=told):
+        shown = pieces(made.steps[:, 0].cpu().numpy())
+        yield Segmentation(tuple(shown), *(array[:, 0] for array in measured(model, made))), made
+
+
+def on_time(parts: Iterable[Segmentation], late: int) -> Iterator[Segmentation]:
+    """Consecutive parts of a sequence whose lowest detector fires ``late`` steps (0 or 1) after the end of a segment.
+
+    Its ends are moved back by as many: at the last step of a part they show when the next one is known.
+    """
+    if not late:
+        yield from parts
+        return
+    before: Segmentation | None = None
+    for part in itertools.chain(parts, [None]):
+        if before is not None:
+            ahead = before[-1:] if part is None else part[:1]
+            moved: dict[str, Any] = {}
+            for name in ("boundaries", "probabilities"):
+                mine = getattr(before, name)
+                after = np.concatenate([mine[1:], getattr(ahead, name)])
+                moved[name] = np.concatenate([after[:, :1], mine[:, 1:]], axis=1)
+            yield dataclasses.replace(before, **moved)
+        before = part
 
 
 def segment_many(
@@ -92,41 +138,29 @@ def segment_many(
     for places in _by_length(inputs, batch):
         group = [inputs[place] for place in places]
         steps = torch.nn.utils.rnn.pad_sequence(group)  # (T, B, ...)
-        following = steps.roll(-1, dims=0)  # nothing follows the last
         finders = [] if ends is None else [ends(each.cpu().numpy()) for each in group]
         parts = []
         left = torch.tensor([len(sequence) for sequence in group]) if model.config.time == "left" else None
         told = model.told.chosen(places)._replace(clock=left)
-        for k, found_here in enumerate(read(model, steps.split(chunk), told=told), start=1):
-            nats = -found_here.prediction.log_prob(following[(k - 1) * chunk : k * chunk])
-            out = found_here.output
-            part = (
-                found_here.boundaries, out.probabilities.float(), out.operations, found_here.norms, nats,
-                multiply_adds(model, out, found_here.before),
-            )  # fmt: skip
-            parts.append([a.cpu() for a in part])
-            if not bool(nats.isfinite().all()):
-                raise InputError(DIVERGED)
+        for start, made in zip(range(0, len(steps), chunk), read(model, steps.split(chunk), told=told)):
+            parts.append(measured(model, made))
+            at = np.arange(start, start + len(made.steps))[:, None]
             for b, finder in enumerate(finders):
-                at = np.arange((k - 1) * chunk, (k - 1) * chunk + len(nats))[:, None]
-                mine = [cast(Tensor, h)[:, b : b + 1] for h in out.hidden]
+                mine = [cast(Tensor, h)[:, b : b + 1] for h in made.output.hidden]
                 finder.add(mine, at.clip(max=len(group[b]) - 1), at < len(group[b]))
             if progress is not None:
-                progress(done + sum(max(0, min(k * chunk, len(sequence)) - first) for sequence in group), total)
+                progress(done + sum(max(0, min(start + chunk, len(each)) - first) for each in group), total)
         done += sum(len(sequence) - first for sequence in group)
-        whole = [torch.cat(pieces).numpy() for pieces in zip(*parts)]
+        whole = [np.concatenate(pieces) for pieces in zip(*parts)]
         for b, place in enumerate(places):
             # Padding comes last: nothing before it depends on it.
-            T = len(inputs[place])
-            bits = np.concatenate([np.full(1, np.nan, np.float32), whole[4][: T - 1, b] / math.log(2)])[first:]
-            boundaries, probabilities, operations, norms, _, products = (a[first:T, b].copy() for a in whole)
+            each = Segmentation(tuple(symbols[place]), *(array[first : len(group[b]), b] for array in whole))
             if finders:
-                boundaries[:, 0], probabilities[:, 0] = finders[b].words()[first:], finders[b].chances()[first:]
-            elif late:
-                move_back(boundaries)
-                move_back(probabilities)
-            shown = tuple(symbols[place])
-            found[place] = Segmentation(shown, boundaries, probabilities, operations, norms, bits, products)
+                each.boundaries[:, 0], each.probabilities[:, 0] = (
+                    finders[b].words()[first:],
+                    finders[b].chances()[first:],
+                )
+            [found[place]] = on_time([each], 0 if finders else late)
     return [found[place] for place in range(len(inputs))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,12 +13,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from hmrnn.errors import InputError
-from hmrnn.web import bodies
+from hmrnn.reading.page import Request as Wanted
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
 from hmrnn.web.work import Busy, Job, NotRead, Slices, TimeUp, Worker
 
-S = TypeVar("S")
+W = TypeVar("W", bound=Wanted)
 JSON = "application/json"
 
 
@@ -25,7 +26,7 @@ class Endpoint(NamedTuple):
     """What answers a request of a type, and the media type of its answer: NDJSON is a line of JSON per part."""
 
     handler: Callable[..., Slices]
-    request: type
+    request: type[Wanted]
     media: str
 
 
@@ -41,8 +42,7 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            wanted: Any = decode(await self.arrivals.body(self.request), self.endpoint.request)
-            bodies.check(wanted, self.limits)
+            wanted = decode(await self.arrivals.body(self.request), self.endpoint.request, self.limits)
             async with Job(self.worker) as job:
                 work = asyncio.ensure_future(self._stream(job, wanted, send))
                 gone = asyncio.ensure_future(_gone(receive))
@@ -143,9 +143,23 @@ class Arrivals:
             oldest.reschedule(asyncio.get_running_loop().time())
 
 
-def decode(body: bytes, kind: type[S]) -> S:
-    """The request in a body."""
+def decode(body: bytes, kind: type[W], limits: Limits) -> W:
+    """The request in a body; a refusal if it asks for more than the limits allow."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        wanted = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal("bad request", f"the body is not what was expected: {error}") from error
+    for field, most in bounded(kind, limits).items():
+        value = getattr(wanted, field)
+        size = value if isinstance(value, int) else len(value)
+        if size > most:
+            raise Refusal("too large", f"{field} may be {most:,} at most; got {size:,}")
+    return wanted
+
+
+@functools.cache
+def bounded(kind: type[Wanted], limits: Limits) -> dict[str, int]:
+    """The fields of a request that have a limit."""
+    fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
+    found = {field.encode_name: getattr(field.type, "extra", None) or {} for field in fields}
+    return {name: getattr(limits, extra["limit"]) for name, extra in found.items() if "limit" in extra}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,11 +19,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hmrnn import __version__
-from hmrnn.kinds.strokes import page as strokes
-from hmrnn.kinds.text.reading import Reading
+from hmrnn.reading.page import Request as Wanted
 from hmrnn.web import parts
 from hmrnn.web.answer import JSON, Answer, Arrivals, Endpoint
-from hmrnn.web.bodies import DrawingRequest, FigureRequest, HandwritingRequest, Models, ReadRequest, WriteRequest
 from hmrnn.web.guard import LOOPBACK, Guard
 from hmrnn.web.limits import Limits
 from hmrnn.web.refusal import Refusal
@@ -32,8 +29,11 @@ from hmrnn.web.shelf import Shelf
 from hmrnn.web.work import Slices, Worker
 
 STATIC = Path(__file__).parent / "static"
-NDJSON, SVG = "application/x-ndjson", "image/svg+xml"
-MEDIA = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": SVG}
+MEDIA = {
+    ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
+    "lines": "application/x-ndjson", "whole": JSON, "figure": "image/svg+xml",
+}  # fmt: skip
+"""Of files and of the forms of answers."""
 
 
 def application(shelf: Shelf, limits: Limits | None = None, names: Iterable[str] = LOOPBACK) -> ASGIApp:
@@ -56,21 +56,19 @@ class _Page:
         self.shelf, self.limits = shelf, limits
         self.worker, self.arrivals = Worker(limits), Arrivals(limits)
         self.drawer = ThreadPoolExecutor(1, "hmrnn-figures")
-        self.memories = [parts.Memory() for _ in shelf.entries]
-        self.files = {
-            "/" if path.name == "index.html" else f"/static/{path.name}": (path.read_bytes(), MEDIA[path.suffix])
-            for path in sorted(STATIC.iterdir())
-            if path.suffix in MEDIA
-        }
         self.endpoints = {
-            "/api/read": Endpoint(self.read, ReadRequest, NDJSON),
-            "/api/segmentation": Endpoint(self.segmentation, ReadRequest, JSON),
-            "/api/figure": Endpoint(self.figure, FigureRequest, SVG),
-            "/api/write": Endpoint(self.write, WriteRequest, NDJSON),
-            "/api/strokes/read": Endpoint(self.read_strokes, DrawingRequest, NDJSON),
-            "/api/strokes/segmentation": Endpoint(self.segment_strokes, DrawingRequest, JSON),
-            "/api/strokes/write": Endpoint(self.write_strokes, HandwritingRequest, NDJSON),
+            f"/api/{entry.kind}/{word}": Endpoint(self._handler(entry.kind, word), action.request, MEDIA[action.form])
+            for entry in shelf.entries
+            for word, action in entry.page.actions.items()
         }
+        self.files = {f"/static/{path.name}": _content(path) for path in STATIC.iterdir() if path.suffix in MEDIA}
+        panels = {entry.folder: entry.page.static or STATIC / "default" for entry in shelf.entries}
+        sections = b""
+        for name, folder in panels.items():
+            sections += (folder / "panels.html").read_bytes()
+            self.files |= {f"/static/{name}/{path.name}": _content(path) for path in folder.glob("*.js")}
+        index, media = self.files.pop("/static/index.html")
+        self.files["/"] = index.replace(b"<!-- panels -->", sections), media
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -97,51 +95,22 @@ class _Page:
     async def models(self, _: Request) -> Response:
         """The models that the page was started with, and the limits"""
         models = [entry.about(index) for index, entry in enumerate(self.shelf.entries)]
-        return _json(Models(__version__, models, self.limits))
+        return _json({"version": __version__, "models": models, "limits": self.limits})
 
-    def read(self, wanted: ReadRequest) -> Slices:
-        """What a model finds in a text, part by part"""
-        reading = self._reading(wanted)  # in a generator: the worker's thread does it, not the event loop
-        yield from parts.lines(self._read(wanted, reading), reading.notes)
+    def _handler(self, kind: str, word: str) -> Callable[[Any], Slices]:
+        """What turns a request of a kind into the slices of its answer."""
 
-    def segmentation(self, wanted: ReadRequest) -> Slices:
-        """What a model finds in a text as one object, as `hmrnn segment --json` writes it"""
-        yield from parts.whole(self._read(wanted, self._reading(wanted)))
+        def handle(wanted: Wanted) -> Slices:
+            page = self.shelf.page(kind, wanted.model)
+            action = page.actions[word]
+            made = action.answer(page, wanted)
+            return parts.figure(made, self.drawer) if action.form == "figure" else getattr(parts, action.form)(made)
 
-    def figure(self, wanted: FigureRequest) -> Slices:
-        """Figure 4 of the paper for a text"""
-        yield from parts.figure(self._read(wanted, self._reading(wanted)), self.drawer)
+        return handle
 
-    def _reading(self, wanted: ReadRequest | FigureRequest) -> Reading:
-        reading: Reading = self.shelf.reading("text", wanted.model).reading(wanted.text)
-        return reading
 
-    def _read(self, wanted: ReadRequest | FigureRequest, reading: Reading) -> parts.Chunks:
-        model, memory = self.shelf.reading("text", wanted.model), self.memories[wanted.model]
-        return parts.read(model, reading, memory, wanted.condition)
-
-    def write(self, wanted: WriteRequest) -> Slices:
-        """What a model continues a prompt with, part by part; the prompt comes first"""
-        how = {name: getattr(wanted, name) for name in ("temperature", "top_k", "top_p", "seed", "condition")}
-        return parts.write(self.shelf.reading("text", wanted.model), wanted.prompt, wanted.length, **how)
-
-    def read_strokes(self, wanted: DrawingRequest) -> Slices:
-        """What a handwriting model finds in a drawing, part by part; a symbol is a point"""
-        return parts.lines(self._read_strokes(wanted))
-
-    def segment_strokes(self, wanted: DrawingRequest) -> Slices:
-        """What a handwriting model finds in a drawing as one object"""
-        return parts.whole(self._read_strokes(wanted))
-
-    def _read_strokes(self, wanted: DrawingRequest) -> parts.Chunks:
-        model = self.shelf.reading("strokes", wanted.model)
-        return strokes.read_strokes(model, np.asarray(wanted.steps), wanted.condition)
-
-    def write_strokes(self, wanted: HandwritingRequest) -> Slices:
-        """A line that a handwriting model generates, part by part; each part has its steps"""
-        model = self.shelf.reading("strokes", wanted.model)
-        how = {name: getattr(wanted, name) for name in ("bias", "seed", "condition")}
-        return strokes.write_strokes(model, wanted.points, **how)
+def _content(path: Path) -> tuple[bytes, str]:
+    return path.read_bytes(), MEDIA[path.suffix]
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

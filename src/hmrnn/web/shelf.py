@@ -7,37 +7,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hmrnn import checkpoint
+from hmrnn import checkpoint, kind
 from hmrnn.analysis.render import visible
-from hmrnn.config import LABEL_FORMATS
 from hmrnn.errors import InputError
 from hmrnn.nn.output import possible
 from hmrnn.pretrained.load import load
-from hmrnn.web.bodies import Model
+from hmrnn.reading.page import Page
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A loaded model and its name on the page."""
+    """A loaded model, its name on the page, and what the page shows of it."""
 
     name: str
+    kind: str
     model: Any
+    page: Page
 
-    def about(self, index: int) -> Model:
-        """What the page is told of the model: no path, no file name."""
-        network, reads, config = self.model.network, self.model.reads, self.model.config.model
-        alphabet = "".join(reads.symbols) if reads.unit == "character" else None
-        return Model(
-            model=index,
-            name=self.name,
-            reads=reads.modality,
-            layers=list(network.rnn.hidden_sizes),
-            operations=[operation.name for operation in possible(network.rnn)],
-            parameters=sum(weight.numel() for weight in network.parameters()),
-            unit=reads.unit,
-            alphabet=alphabet,
-            condition=list(config.classes) if config.conditioned else None,
-        )
+    @property
+    def folder(self) -> str:
+        """Where the page finds the files of its panels, under /static."""
+        return self.kind if self.page.static else "default"
+
+    def about(self, index: int) -> dict[str, Any]:
+        """What the page is told of the model: no path, no file name.
+
+        ``condition`` has the classes of a model that is given a condition, none if that is numbers; null without one.
+        """
+        network, config = self.model.network, self.model.config.model
+        return {
+            "model": index, "name": self.name, "reads": self.kind, "script": f"/static/{self.folder}/page.js",
+            "layers": list(network.rnn.hidden_sizes),
+            "operations": [operation.name for operation in possible(network.rnn)],
+            "parameters": sum(weight.numel() for weight in network.parameters()),
+            "unit": self.model.reads.unit,
+            "condition": list(config.classes) if config.conditioned else None,
+            **self.page.about(),
+        }  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +59,12 @@ class Shelf:
             )
         return self.entries[index]
 
-    def reading(self, modality: str, index: int) -> Any:
-        """The model with this number, which must read "text" or "strokes"."""
+    def page(self, kind: str, index: int) -> Page:
+        """The page of the model with this number, which must be of a kind."""
         entry = self[index]
-        if entry.model.reads.modality != modality:
-            reads = entry.model.reads.modality
-            raise InputError(f"model {index} ({entry.name}) reads {reads}; this needs one that reads {modality}")
-        return entry.model
+        if entry.kind != kind:
+            raise InputError(f"model {index} ({entry.name}) reads {entry.kind}; this needs one that reads {kind}")
+        return entry.page
 
 
 def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
@@ -69,10 +74,10 @@ def open_shelf(sources: Sequence[str | Path], device: str = "cpu") -> Shelf:
         wanted = _name(Path(source))
         same = sum(entry.name == wanted or entry.name.startswith(f"{wanted} (") for entry in entries)
         model = load(source, device=device)
-        if model.reads.modality in LABEL_FORMATS:
-            kind = model.reads.modality
-            raise InputError(f"{source} is a model of {kind}, which the page cannot show; use hmrnn predict --explain")
-        entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, model))
+        of = kind.of(model.config)
+        if of.page is None:
+            raise InputError(f"{source} is a model of {of.name}, which the page cannot show")
+        entries.append(Entry(f"{wanted} ({same + 1})" if same else wanted, of.name, model, of.page(model)))
     return Shelf(tuple(entries))
 
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 import tiny
 import tiny_strokes
-from hmrnn.config import DataConfig, DetectorConfig
+from hmrnn.config import DetectorConfig
 from hmrnn.errors import InputError
 from hmrnn.kinds.strokes.evaluate import evaluate_strokes
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate
-from hmrnn.kinds.text.large_files import Job
+from hmrnn.kinds.text.large_files import segment_files
+from hmrnn.kinds.text.model import TextModel
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.nn.cost import multiply_adds
 from hmrnn.nn.output import Operation
@@ -162,7 +163,7 @@ def test_every_module_is_left_in_the_mode_that_it_was_in(what: str, tmp_path: Pa
         evaluate_strokes(model, corpus.valid, corpus.scale)
     else:
         (tmp_path / "a.txt").write_text(tiny.text(50))
-        assert Job(model, tiny.VOCABULARY, DataConfig(), [tmp_path / "a.txt"], tmp_path / "out").run() is None
+        segment_files(TextModel(model, tiny.VOCABULARY, tiny.config()), [tmp_path / "a.txt"], tmp_path / "out")
     assert [module for module in model.modules() if not module.training] == list(model.rnn.modules())
 
 

@@ -67,11 +67,11 @@ def test_a_link_carries_a_drawing(visit: Open) -> None:
 def test_a_drawing_is_coded_exactly(visit: Open) -> None:
     page = visit("#tab=draw")
     points = [{"x": x, "y": y, "up": up} for x, y, up in ((0, 0, 0), (3, -2, 0), (1919, 1079, 1), (-7, 500000, 0))]
-    code = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", points)
-    back = "c => import('/static/code.js').then(m => m.decoded(c, 4))"
+    code = page.evaluate("p => import('/static/strokes/code.js').then(m => m.encoded(p))", points)
+    back = "c => import('/static/strokes/code.js').then(m => m.decoded(c, 4))"
     assert re.fullmatch(r"[\w-]+", code)
     assert page.evaluate(back, code) == points
     assert page.evaluate(back, "") == []
-    too_many = page.evaluate("p => import('/static/code.js').then(m => m.encoded(p))", [*points, points[0]])
+    too_many = page.evaluate("p => import('/static/strokes/code.js').then(m => m.encoded(p))", [*points, points[0]])
     for wrong in (too_many, code[:-1], code + "A", "é", "A.", "_" * 40, "_" * 3000):
         assert page.evaluate(back, wrong) is None, wrong

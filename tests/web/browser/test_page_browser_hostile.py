@@ -107,7 +107,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_a_figure_of_hostile_text_has_no_script(client: TestClient) -> None:
-    answer = client.post("/api/figure", json={"model": 2, "text": "".join(HOSTILE) + "]]><script>x</script>"})
+    answer = client.post("/api/text/figure", json={"model": 2, "text": "".join(HOSTILE) + "]]><script>x</script>"})
     root = defusedxml.ElementTree.fromstring(answer.content)
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
     assert "text" in tags

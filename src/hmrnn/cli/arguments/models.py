@@ -114,8 +114,6 @@ class SegmentArguments(TextArguments):
     """Parts of a file read side by side, 16 if not given."""
     warmup: int | None = option(None, "N", needs="stream")
     """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
-    resume: bool = option(False, needs="stream")
-    """Continue in --out exactly where an earlier run stopped."""
 
     def check(self) -> None:
         super().check()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hmrnn.checkpoint import Checkpoint
     from hmrnn.kinds.strokes.model import StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel
+    from hmrnn.kinds.strokes.page import StrokePage
     from hmrnn.kinds.strokes.strokes import Scale, StrokeCorpus
     from hmrnn.training.task import Task
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 class Handwriting(Kind):
     name = "strokes"
     formats = STROKE_FORMATS
+
+    @property
+    def page(self) -> type[StrokePage]:
+        from hmrnn.kinds.strokes.page import StrokePage
+
+        return StrokePage
 
     def spec(self, plain: dict[str, Any]) -> Scale:
         from hmrnn.kinds.strokes.strokes import Scale

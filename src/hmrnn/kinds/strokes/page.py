@@ -1,27 +1,42 @@
-"""A model of strokes and a request -> the slices of an answer, as in :mod:`hmrnn.web.parts`."""
+"""The page of a handwriting model: the segments of a drawing, and lines as they are written."""
 
 from __future__ import annotations
 
+import itertools
 import math
-import time
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from hmrnn.analysis.record import rounded
 from hmrnn.errors import InputError
-from hmrnn.kinds.strokes.mixture import POINT_SIZE
 from hmrnn.kinds.strokes.model import StrokeModel
 from hmrnn.kinds.strokes.strokes import Scale
-from hmrnn.kinds.strokes.write import check_jump, scribble
+from hmrnn.kinds.strokes.write import draw_line, scribble
 from hmrnn.nn.predictor import telling
-from hmrnn.reading.read import Reader
-from hmrnn.reading.read import read as read_chunks
-from hmrnn.reading.sample import seeded
-from hmrnn.web.bodies import Part
-from hmrnn.web.parts import CHUNK, SLICE, Chunk, Chunks, Rows, found_in, last_line, line
-from hmrnn.web.work import Slices
+from hmrnn.reading.page import Action, Page, Part, Parts, Request, Seed
+from hmrnn.reading.read import read
+from hmrnn.reading.segment import follow
 
 LONGEST = 10_000  # how many times longer than the strokes of a drawing a step may be
+CHUNK, WRITTEN = 64, 16  # points that are read, and written, at a time
+Length = Annotated[float, Meta(ge=-1e6, le=1e6)]
+
+
+class DrawingRequest(Request, kw_only=True):
+    """A drawing as steps: Δx, Δy (y downwards), and 1 where the pen is lifted after the point."""
+
+    steps: Annotated[list[tuple[Length, Length, Literal[0, 1]]], Meta(min_length=2, extra={"limit": "points"})]
+
+
+class LineRequest(Request, kw_only=True):
+    """A line of handwriting to generate."""
+
+    points: Annotated[int, Meta(ge=1, extra={"limit": "points"})] = 400
+    bias: Annotated[float, Meta(ge=0, le=10)] = 0.5
+    seed: Seed = None
 
 
 def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
@@ -39,48 +54,40 @@ def fit(steps: np.ndarray, scale: Scale) -> np.ndarray:
     return steps.astype(np.float32)
 
 
-def read_strokes(model: StrokeModel, drawing: np.ndarray, condition: str | None = None) -> Chunks:
-    """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
-    steps = fit(drawing, model.scale)
-    points = model.network.as_input(model.scale.encode(steps))[:, None]  # (T, 1, 3)
-    following = points.roll(-1, dims=0).split(CHUNK)  # nothing follows the last point
-    bits, told = [math.nan], model.tell(condition, steps=len(points))
-    for k, made in enumerate(read_chunks(model.network, points.split(CHUNK), told=told)):
-        here = steps[k * CHUNK : (k + 1) * CHUNK]
-        bits += (-made.prediction.log_prob(following[k])[:, 0] / math.log(2)).tolist()
-        found = found_in(model, model.scale.pieces(here), made, bits[: len(here)])
-        yield Chunk(found, line(Part(k * CHUNK, found.record())), made.state, None)
-        bits = bits[len(here) :]
+class StrokePage(Page):
+    static = Path(__file__).parent / "static"
+    model: StrokeModel
 
+    def read(self, wanted: DrawingRequest) -> Parts:
+        """What the network finds in a drawing; a symbol is a point, shown as in ``model.segment``."""
+        network, scale = self.model.network, self.model.scale
+        points = network.as_input(scale.encode(fit(np.asarray(wanted.steps), scale)))[:, None]  # (T, 1, 3)
+        told = self.model.tell(wanted.condition, steps=len(points))
+        for found, _ in follow(network, points.split(CHUNK), scale.pieces, told=told):
+            yield Part(found)
+        return {}
 
-def write_strokes(
-    model: StrokeModel, points: int, *, bias: float, seed: int | None, condition: str | None = None
-) -> Slices:
-    """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
-    began = time.monotonic()
-    generator = seeded(seed)
-    told = model.tell(condition, steps=points)
-    reader = Reader(model.network, told=told)
-    reader.read(model.network.as_input(model.scale.encode(np.zeros((1, 3)))))  # each line begins with the step (0, 0)
-    rows = Rows(reader)
-    steps: list[np.ndarray] = []
-    written: list[np.ndarray] = []
-    slice_began, position, ended = time.monotonic(), 0, False
-    while not ended:
-        step = reader.predict().sample(generator, bias=bias)  # (1, 3), or (1, 4) with a halt
-        drawn = check_jump(step[:, :POINT_SIZE]).numpy()
-        ended = position == points - 1 or (model.config.model.halt and bool(step[0, POINT_SIZE] > 0))
-        reader.read(model.network.as_input(drawn))
-        rows.add(math.nan)
-        steps.append(model.scale.decode(drawn)[0])
-        if time.monotonic() - slice_began > SLICE or ended:
-            found = rows.found(model.scale.pieces(np.stack(steps)))
-            part = Part(position + 1 - len(steps), found.record(), steps=rounded(np.stack(steps)))
-            yield line(part)
-            written += steps
-            steps = []
-            slice_began = time.monotonic()
-        position += 1
-    with telling(model.network, told):
-        warning = scribble(model.network, model.scale, [np.stack(written)])
-    yield last_line(position, began, warning)
+    def write(self, wanted: LineRequest) -> Parts:
+        """A line that the network generates; the same as ``model.generate`` for a seed, with what its layers did."""
+        network, scale = self.model.network, self.model.scale
+        told = self.model.tell(wanted.condition, steps=wanted.points)
+        start = network.as_input(scale.encode(np.zeros((1, 3))))[:, None]  # each line begins with the step (0, 0)
+        [made] = read(network, [start], told=told)
+        drawn = draw_line(network, start, wanted.points, seed=wanted.seed, told=told, bias=wanted.bias)
+        chunks = (
+            network.as_input(np.stack(some)) for some in iter(lambda: list(itertools.islice(drawn, WRITTEN)), [])
+        )  # each (n, 1, 3)
+        written = []
+        after = told.after(1, network.config.time)
+        for found, each in follow(network, chunks, scale.pieces, made.state, told=after):
+            written.append(scale.decode(each.steps[:, 0].cpu().numpy()))
+            yield Part(found, more={"steps": rounded(written[-1])})
+        with telling(network, told):
+            warning = scribble(network, scale, [np.concatenate(written)])
+        return {} if warning is None else {"warning": warning}
+
+    actions: ClassVar = {
+        "read": Action(read, DrawingRequest),
+        "segmentation": Action(read, DrawingRequest, "whole"),
+        "write": Action(write, LineRequest),
+    }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from numbers import Real
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
@@ -66,19 +66,31 @@ def write(
         raise InputError(f"prime must have shape (n, 3) with at least one point; got {prime.shape}")
     read_first = np.zeros((1, 3)) if prime is None else prime  # a line begins with the step (0, 0)
     start = model.as_input(scale.encode(read_first))[:, None].expand(-1, samples, -1)  # (n, B, 3)
-    steps = draw(Reader(model, samples, told), start, seeded(seed), bias=bias, temperature=temperature)
-    drawn: list[Tensor] = []  # each (B, 3)
-    lengths = np.full(samples, points)
-    for step in itertools.islice(steps, points):
-        drawn.append(check_jump(step[:, :POINT_SIZE], temperature))
-        if model.config.halt:
-            lengths = np.where(step[:, POINT_SIZE].numpy() > 0, np.minimum(lengths, len(drawn)), lengths)
-            if lengths.max() <= len(drawn):
-                break
+    drawn: list[np.ndarray] = []
+    for step in draw_line(model, start, points, seed=seed, told=told, bias=bias, temperature=temperature):
+        drawn.append(step)
         if progress is not None:
             progress(len(drawn), points)
-    lines = scale.decode(torch.stack(drawn, dim=1).numpy())  # (B, points, 3)
-    return [line[:length] for line, length in zip(lines, lengths)]
+    steps = np.stack(drawn, axis=1)  # (B, points, 3)
+    return [scale.decode(line[np.isfinite(line[:, 0])]) for line in steps]
+
+
+def draw_line(
+    model: HandwritingModel, start: Tensor, points: int, *, seed: int | None, told: Told | None, **how: float
+) -> Iterator[np.ndarray]:
+    """The steps (B, 3) of lines that follow ``start`` (n, B, 3), as the network reads them; at most ``points``.
+
+    A line that has ended by itself has NaN.
+    """
+    over = np.zeros(start.shape[1], bool)
+    for step in itertools.islice(draw(Reader(model, len(over), told), start, seeded(seed), **how), points):
+        found = check_jump(step[:, :POINT_SIZE], how.get("temperature", 1.0)).numpy().copy()
+        found[over] = np.nan
+        yield found
+        if model.config.halt:
+            over |= step[:, POINT_SIZE].numpy() > 0
+            if over.all():
+                return
 
 
 def check_strokes(bias: float, temperature: float) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hmrnn.kinds.text.corpus import Corpus
     from hmrnn.kinds.text.model import TextModel
     from hmrnn.kinds.text.network import LanguageModel
+    from hmrnn.kinds.text.page import TextPage
     from hmrnn.reading.vocabulary import Vocabulary
     from hmrnn.training.task import Task
 
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 class Text(Kind):
     name = "text"
     formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
+
+    @property
+    def page(self) -> type[TextPage]:
+        from hmrnn.kinds.text.page import TextPage
+
+        return TextPage
 
     def spec(self, plain: dict[str, Any]) -> Vocabulary:
         from hmrnn.reading.vocabulary import Vocabulary

@@ -288,7 +288,7 @@ class TextModel(Model):
         reading = self._read(text, "embed", unknown)
         symbols, prime = self._primed(reading.indices, primed), len(self.prime) if primed else 0
         with telling(self.network, self.tell(condition, steps=len(symbols))):
-            return embed(self.network, symbols, reading.counts, prime=prime)
+            return embed(self.network, symbols, reading.counts, prime=prime, late=self.late)
 
     def figure(self, name: str, text: str, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """One of ``figures`` for the segments found in ``text``."""

@@ -1,57 +1,53 @@
 // The page: its tabs, the models, and its state, which the fragment of the URL holds.
 
 import { models } from "/static/api.js";
-import { Draw } from "/static/draw.js";
-import { Read } from "/static/read.js";
-import { Write } from "/static/write.js";
+import { element } from "/static/view.js";
 
-const TABS = ["read", "write", "draw"];
-const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
-  + "it was the epoch of belief, it was the epoch of incredulity.";
-const MOST = 6000; // longest text, in characters, and longest drawing, in letters of its code, in a link
-const FIELDS = { // name in the link: id of the field
-  m: "read-model", c: "read-other", t: "text", w: "write-model", p: "prompt", n: "length", k: "temperature", q: "top-p",
-  s: "seed", v: "pace", d: "draw-model", b: "bias", o: "points", e: "draw-seed", z: "strokes",
-  f: "read-condition", j: "other-condition", g: "write-condition", h: "draw-condition",
-};
+const MOST = 6000; // longest value of a field in a link, in characters
+const FIELDS = document.querySelectorAll("[data-link]"); // the attribute is the name in the link
 const id = (name) => document.getElementById(name);
 
 class Page {
-  constructor({ models: found, limits }) {
-    this.models = found;
+  // `parts`: by tab, what a script of a kind of data made of it; `restored(fresh)` is called when a link was read, and
+  // `opened()` when the tab is shown, where a part has them.
+  constructor({ limits }) {
     this.limits = limits;
-    this.texts = found.filter(({ reads }) => reads === "text");
-    this.drawings = found.filter(({ reads }) => reads === "strokes");
-    this.reader = new Read(this);
-    this.writer = new Write(this);
-    this.drawer = new Draw(this);
-    for (const tab of TABS) {
-      id(`tab-${tab}`).addEventListener("click", () => this.open(tab));
-      id(`tab-${tab}`).addEventListener("keydown", (event) => this.#walk(event, tab));
+    this.parts = {};
+    this.tabs = [...document.querySelectorAll("[role=tabpanel]")].map((section) => section.id);
+    for (const tab of this.tabs) {
+      const button = element("button", "", id(tab).dataset.title);
+      button.id = `tab-${tab}`;
+      button.setAttribute("role", "tab");
+      button.setAttribute("aria-controls", tab);
+      button.addEventListener("click", () => this.open(tab));
+      button.addEventListener("keydown", (event) => this.#walk(event, tab));
+      document.querySelector(".tabs").append(button);
     }
     id("share").addEventListener("click", () => this.#share());
     document.querySelector(".skip").addEventListener("click", (event) => {
       event.preventDefault(); // the fragment is the page's state
       id("main").focus();
     });
+  }
+
+  // Load the script of each kind of data, with the models of the kind.
+  async load(models) {
+    for (const script of new Set(models.map((model) => model.script))) {
+      const { open } = await import(script);
+      Object.assign(this.parts, open(this, models.filter((model) => model.script === script)));
+    }
     addEventListener("hashchange", () => this.#restore());
     this.#restore();
-    if (!this.texts.length) {
-      const none = "no text checkpoint was given at start: use hmrnn explore -m RUN with one, such as english-small";
-      this.problem("read", none);
-      this.problem("write", none);
-      id("go").disabled = id("text").disabled = true;
-    }
   }
 
   open(tab) {
     this.tab = tab;
-    for (const each of TABS) {
+    for (const each of this.tabs) {
       id(each).hidden = each !== tab;
       id(`tab-${each}`).setAttribute("aria-selected", each === tab);
       id(`tab-${each}`).tabIndex = each === tab ? 0 : -1;
     }
-    if (tab === "draw") this.drawer.resize();
+    this.parts[tab].opened?.();
     this.remember();
   }
 
@@ -73,14 +69,6 @@ class Page {
     return model.condition ? { condition: id(`${field}-condition`).value } : {};
   }
 
-  // Open the tab Read with a text.
-  read(text, model) {
-    id("text").value = text;
-    id("read-model").value = model;
-    this.open("read");
-    this.reader.open();
-  }
-
   problem(where, message) {
     const box = id(`${where}-problem`);
     box.hidden = message === null;
@@ -95,9 +83,8 @@ class Page {
 
   #link() {
     const values = new URLSearchParams({ tab: this.tab });
-    for (const [name, field] of Object.entries(FIELDS)) {
-      const { value, defaultValue } = id(field);
-      if (value && value !== defaultValue && value.length <= MOST) values.set(name, value);
+    for (const { dataset, value, defaultValue } of FIELDS) {
+      if (value && value !== defaultValue && value.length <= MOST) values.set(dataset.link, value);
     }
     const link = new URL(location);
     link.hash = values;
@@ -107,38 +94,30 @@ class Page {
   #restore() {
     const values = new URLSearchParams(location.hash.slice(1));
     const missing = [];
-    for (const [name, field] of Object.entries(FIELDS)) {
-      const value = values.get(name);
-      if (value === null && field === "strokes" && id(field).value) this.#set(field, ""); // a link without a drawing
+    for (const field of FIELDS) {
+      const value = values.get(field.dataset.link);
+      if (value === null && field.hidden && field.value) this.#set(field, ""); // such as a drawing that the link lacks
       if (value === null) continue;
-      const known = id(field).tagName !== "SELECT" || [...id(field).options].some((option) => option.value === value);
+      const known = field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value);
       if (!known) missing.push(value);
-      this.#set(field, known ? value : id(field).value);
+      this.#set(field, known ? value : field.value);
     }
-    if (!values.size) id("text").value = this.#example();
     id("notice").hidden = missing.length === 0;
     id("notice").textContent = `the link names ${missing.join(", ")}, which this page was not started with`;
-    this.open(TABS.includes(values.get("tab")) ? values.get("tab") : "read");
-    this.reader.open();
+    for (const part of Object.values(this.parts)) part.restored?.(!values.size);
+    this.open(this.tabs.includes(values.get("tab")) ? values.get("tab") : this.tabs[0]);
   }
 
   #set(field, value) {
-    id(field).value = value;
-    id(field).dispatchEvent(new Event("input"));
-  }
-
-  // An example in symbols that the first model knows.
-  #example() {
-    const known = this.texts[0]?.alphabet;
-    return known ? [...EXAMPLE].filter((symbol) => known.includes(symbol)).join("") : EXAMPLE;
+    field.value = value;
+    field.dispatchEvent(new Event("input"));
   }
 
   async #share() {
     const link = this.#link();
     history.replaceState(null, "", link);
-    const long = ["text", "prompt", "strokes"].filter((field) => id(field).value.length > MOST);
-    const what = { text: "the text", prompt: "the prompt", strokes: "the drawing" };
-    const left = long.length ? ` (without ${long.map((field) => what[field]).join(", ")}: too long for a link)` : "";
+    const long = [...FIELDS].filter(({ value }) => value.length > MOST).map(({ dataset }) => dataset.what);
+    const left = long.length ? ` (without ${long.join(", ")}: too long for a link)` : "";
     try {
       await navigator.clipboard.writeText(link.href);
       this.#say(`link copied${left}`);
@@ -154,21 +133,21 @@ class Page {
   }
 
   #walk(event, tab) {
-    const at = TABS.indexOf(tab), last = TABS.length - 1;
+    const at = this.tabs.indexOf(tab), last = this.tabs.length - 1;
     const to = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    const next = TABS[to];
+    const next = this.tabs[to];
     this.open(next);
     id(`tab-${next}`).focus();
   }
 }
 
-models().then((found) => {
-  const page = new Page(found);
+try {
+  const found = await models();
+  await new Page(found).load(found.models);
   document.documentElement.dataset.ready = "true";
-  return page;
-}, (error) => {
+} catch (error) {
   id("notice").hidden = false;
   id("notice").textContent = error.message;
-});
+}

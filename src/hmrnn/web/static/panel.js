@@ -11,8 +11,9 @@ const MEANINGS = {
 
 export class Panel {
   // `others()`: the panels whose cursors follow this one; `at(index)`: called when the cursor moves; `downloads`: files
-  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made.
-  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {} } = {}) {
+  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made; `bits`: show a row of them; `legend`: what
+  // the symbols mean.
+  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {}, bits = true, legend = "" } = {}) {
     this.model = model;
     this.root = element("article", "panel");
     const heading = element("h2", "", model.name);
@@ -22,7 +23,8 @@ export class Panel {
       for (const other of others()) if (other !== this) other.view.moveTo(index, { quiet: true });
       at(index);
       inspect(this, index, place, keys);
-    }, { bits: model.unit !== "point" });
+    }, { bits });
+    this.meaning = legend;
     this.legend = element("div", "legend");
     this.table = element("table");
     this.plain = element("details");
@@ -83,7 +85,7 @@ export class Panel {
       }
       items.push(item);
     }
-    if (this.model.unit === "point") items.push(element("div", "", "o: the pen writes; ^: the pen is lifted after this point"));
+    if (this.meaning) items.push(element("div", "", this.meaning));
     this.view.limits.forEach(([low, high], l) => {
       const item = element("div");
       const bar = element("canvas");

@@ -1,5 +1,5 @@
 // Rows of symbols; under each row the segments of every level as blocks, the norms of every layer as a heat map, and the
-// bits of each symbol as bars (not for points: the bits of a density may be negative). Only rows near the screen are filled.
+// bits of each symbol as bars, unless they are left out. Only rows near the screen are filled.
 
 import { shown, superscript } from "/static/segmentation.js";
 

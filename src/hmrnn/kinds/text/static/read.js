@@ -4,23 +4,26 @@ import { file, lines } from "/static/api.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
+const EXAMPLE = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness, "
+  + "it was the epoch of belief, it was the epoch of incredulity.";
 const PATIENT = 2000; // symbols: when the text changes, a longer request is aborted and a shorter one finishes
 const FIELDS = ["read", "other"]; // fields of the condition: of the model, and of the one it is compared with
 
 export class Read {
-  constructor(page) {
+  constructor(page, models) {
     this.page = page;
+    this.models = models;
     this.text = document.getElementById("text");
     this.status = document.getElementById("read-status");
     this.host = document.getElementById("read-panels");
     this.model = document.getElementById("read-model");
     this.other = document.getElementById("read-other");
     this.panels = [];
-    page.fill(this.model, page.texts);
-    page.fill(this.other, page.texts, "none");
+    page.fill(this.model, models);
+    page.fill(this.other, models, "none");
     this.text.addEventListener("input", () => this.changed());
     this.button = document.getElementById("compare");
-    this.button.hidden = page.texts.length < 2;
+    this.button.hidden = models.length < 2;
     this.button.addEventListener("click", () => {
       this.other.value = this.other.value ? "" : this.#another();
       this.open();
@@ -33,16 +36,31 @@ export class Read {
     for (const field of FIELDS) document.getElementById(`${field}-condition`).addEventListener("change", () => this.open());
   }
 
-  // The first model of text beside the chosen one; none if there is no other.
+  // Show what the fields hold; on a page without a link, an example in symbols that the first model knows.
+  restored(fresh) {
+    const known = this.models[0].alphabet;
+    if (fresh) this.text.value = known ? [...EXAMPLE].filter((symbol) => known.includes(symbol)).join("") : EXAMPLE;
+    this.open();
+  }
+
+  // Read a text.
+  read(text, model) {
+    this.text.value = text;
+    this.model.value = model;
+    this.page.open("read");
+    this.open();
+  }
+
+  // The first model beside the chosen one; none if there is no other.
   #another() {
-    return this.page.texts.find(({ name }) => name !== this.model.value)?.name ?? "";
+    return this.models.find(({ name }) => name !== this.model.value)?.name ?? "";
   }
 
   // Make a panel for each chosen model, and read.
   open() {
     for (const { stop } of this.panels) stop?.abort();
     const chosen = [this.model.value, this.other.value].filter((name) => name !== "")
-      .map((name) => this.page.models.find((each) => each.name === name));
+      .map((name) => this.models.find((each) => each.name === name));
     FIELDS.forEach((field, place) => this.page.offer(field, chosen[place]));
     this.panels = chosen.map((model, place) => {
       const field = FIELDS[place];
@@ -50,8 +68,8 @@ export class Read {
       const options = {
         others: () => this.panels.map(({ panel }) => panel),
         downloads: [
-          { name: "Figure (SVG)", ending: "svg", make: () => file("/api/figure", request()) },
-          { name: "Segmentation (JSON)", ending: "json", make: () => file("/api/segmentation", request()) },
+          { name: "Figure (SVG)", ending: "svg", make: () => file("/api/text/figure", request()) },
+          { name: "Segmentation (JSON)", ending: "json", make: () => file("/api/text/segmentation", request()) },
         ],
         fail: (error) => this.page.problem("read", error.message),
       };
@@ -107,7 +125,7 @@ export class Read {
     this.status.textContent = "";
     let painted = 0, until = 0; // when the panel was last shown, and how many symbols
     const request = { model: panel.model.model, text, ...this.page.condition(each.field, panel.model) };
-    for await (const part of lines("/api/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
+    for await (const part of lines("/api/text/read", request, each.stop.signal, () => { this.status.textContent = "busy, waiting"; })) {
       if (!part.end) found.add(part);
       else each.notes = part.notes ?? [];
       // what is on the screen stays until as much of the new text has been read

@@ -8,10 +8,11 @@ import { element } from "/static/view.js";
 const id = (name) => document.getElementById(name);
 
 export class Write {
-  constructor(page) {
+  constructor(page, models, reader) {
     this.page = page;
+    this.models = models;
     this.model = id("write-model");
-    page.fill(this.model, page.texts);
+    page.fill(this.model, models);
     id("length").max = page.limits.length;
     for (const range of [id("temperature"), id("top-p")]) {
       range.addEventListener("input", () => {
@@ -19,7 +20,7 @@ export class Write {
         page.remember();
       });
     }
-    const offer = () => page.offer("write", page.models.find(({ name }) => name === this.model.value));
+    const offer = () => page.offer("write", models.find(({ name }) => name === this.model.value));
     this.model.addEventListener("input", offer);
     offer();
     for (const field of [id("prompt"), id("length"), id("seed"), id("pace"), id("write-condition"), this.model]) {
@@ -30,13 +31,13 @@ export class Write {
       this.start();
     });
     id("stop").addEventListener("click", () => this.stop?.abort());
-    id("to-read").addEventListener("click", () => page.read(this.found.symbols.join(""), this.model.value));
+    id("to-read").addEventListener("click", () => reader.read(this.found.symbols.join(""), this.model.value));
   }
 
   async start() {
     this.stop?.abort();
     const stop = this.stop = new AbortController();
-    const model = this.page.models.find(({ name }) => name === this.model.value);
+    const model = this.models.find(({ name }) => name === this.model.value);
     const panel = new Panel(model);
     const found = this.found = new Segmentation();
     this.page.problem("write", null);
@@ -50,7 +51,7 @@ export class Write {
     const waiting = { parts: [], from: 0, done: false };
     const showing = this.#show(waiting, found, panel, stop.signal);
     try {
-      const answer = lines("/api/write", this.#request(model), stop.signal, () => {
+      const answer = lines("/api/text/write", this.#request(model), stop.signal, () => {
         id("write-status").textContent = "busy, waiting";
       });
       for await (const part of answer) {

@@ -2,7 +2,7 @@
 // "strokes" holds the code of a drawing by hand, so that a link has it.
 
 import { file, lines } from "/static/api.js";
-import { decoded, encoded } from "/static/code.js";
+import { decoded, encoded } from "/static/strokes/code.js";
 import { Panel } from "/static/panel.js";
 import { Segmentation } from "/static/segmentation.js";
 
@@ -10,20 +10,19 @@ const id = (name) => document.getElementById(name);
 const NEAR = 4; // pixels: a point closer to the last one is skipped
 const MARGIN = 24;
 
-export class Draw {
-  constructor(page) {
+export function open(page, models) {
+  return { draw: new Draw(page, models) };
+}
+
+class Draw {
+  constructor(page, models) {
     this.page = page;
+    this.models = models;
     this.points = []; // {x, y, up}
     this.found = null;
     this.down = false;
     this.marked = null;
-    if (!page.drawings.length) {
-      page.problem("draw", "no handwriting checkpoint was given at start: use hmrnn explore -m RUN with one, such as "
-        + "handwriting-small");
-      id("draw-body").hidden = true;
-      return;
-    }
-    page.fill(id("draw-model"), page.drawings);
+    page.fill(id("draw-model"), models);
     id("points").max = page.limits.points;
     id("bias").addEventListener("input", () => { document.querySelector('output[for="bias"]').textContent = id("bias").value; });
     for (const name of ["draw-model", "bias", "points", "draw-seed", "draw-condition"]) id(name).addEventListener("input", () => page.remember());
@@ -44,7 +43,9 @@ export class Draw {
     this.#levels();
   }
 
-  get model() { return this.page.drawings.find(({ name }) => name === id("draw-model").value); }
+  get model() { return this.models.find(({ name }) => name === id("draw-model").value); }
+
+  opened() { this.resize(); }
 
   resize() {
     if (!this.pad?.clientWidth) return;
@@ -52,10 +53,10 @@ export class Draw {
     this.pad.width = this.pad.clientWidth * scale;
     this.pad.height = this.pad.clientHeight * scale;
     const { clientWidth, clientHeight } = this.pad;
-    if (this.restored && this.points.some(({ x, y }) => Math.min(x, y) < 0 || x > clientWidth || y > clientHeight)) {
+    if (this.carried && this.points.some(({ x, y }) => Math.min(x, y) < 0 || x > clientWidth || y > clientHeight)) {
       this.points = this.#fitted(this.points); // it was drawn on a larger screen
     }
-    this.restored = false;
+    this.carried = false;
     this.#paint();
   }
 
@@ -135,7 +136,7 @@ export class Draw {
       return;
     }
     this.points = points;
-    this.restored = true;
+    this.carried = true;
     this.resize();
     this.#read();
   }
@@ -191,6 +192,8 @@ export class Draw {
     const stop = this.stop = new AbortController();
     this.page.problem("draw", null);
     const panel = new Panel(this.model, {
+      bits: false, // those of a density may be negative
+      legend: "o: the pen writes; ^: the pen is lifted after this point",
       at: (index) => {
         this.marked = index;
         this.#paint();
