@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -31,3 +33,9 @@ def poisoned(spec: Spec, *shape: int, dtype: torch.dtype | None = None) -> Tenso
     dtype = dtype or spec.dtype
     value = float("nan") if dtype.is_floating_point else min(10**6, torch.iinfo(dtype).max)
     return torch.full(shape, value, dtype=dtype, device=spec.device)
+
+
+def with_rates(*rates: float) -> Engine:
+    return lambda x, weights, state, options, **given: cuda.hmlstm_rows(
+        x, weights, state, dataclasses.replace(options, rates=rates), **given
+    )

@@ -204,7 +204,7 @@ def test_under_autocast() -> None:
 
 def test_a_second_derivative_is_refused() -> None:
     rnn, (x,) = network(), inputs(1)
-    with pytest.raises(InputError, match="first derivatives only"):
+    with pytest.raises(InputError):
         torch.autograd.grad(loss(rnn, x), rnn.U[0], create_graph=True)
     assert_same(gradients(rnn, x), gradients(rnn, x, "reference"))
 

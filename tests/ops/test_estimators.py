@@ -14,7 +14,6 @@ from hmrnn.ops.estimators import (
     relaxed,
     relaxed_gradient,
     score_function,
-    straight_through,
 )
 
 
@@ -27,20 +26,6 @@ def test_hard_sigmoid_and_its_gradient(slope: float) -> None:
     p.sum().backward()
     assert s.grad is not None
     assert s.grad.tolist() == [slope / 2 if abs(slope * v) <= 1 else 0 for v in s.tolist()]
-
-
-@pytest.mark.parametrize("boundary", ["step", "sample", "soft"])
-@pytest.mark.parametrize("slope", [1.0, 2.0])
-def test_straight_through_factor_is_half_the_slope_inside_the_linear_range(boundary: str, slope: float) -> None:
-    s = torch.tensor([-1.2, -0.9, -0.1, 0.1, 0.9, 1.2], dtype=torch.float64) / slope
-    s.requires_grad_()
-    noise = torch.full((6,), 0.3, dtype=torch.float64)
-    z = decide(hard_sigmoid(s, slope), boundary, noise)
-    weight = torch.arange(1, 7, dtype=torch.float64)
-    (z * weight).sum().backward()
-    assert s.grad is not None
-    inside = torch.tensor([0, 1, 1, 1, 1, 0])
-    assert s.grad.tolist() == (weight * inside * slope / 2).tolist()
 
 
 def test_step_is_strict_at_one_half() -> None:
@@ -59,17 +44,6 @@ def test_sample_draws_one_with_probability_p() -> None:
     assert z[:, 3].sum() == 4000
     assert z.mean(dim=0)[1:3].tolist() == pytest.approx([0.2, 0.7], abs=0.03)
     assert decide(p, "step", noise[0]).tolist() == [0, 0, 1, 1]  # which is not drawn
-
-
-def test_straight_through_keeps_the_value_and_moves_the_gradient() -> None:
-    p = torch.tensor([0.1, 0.6], requires_grad=True)
-    value = torch.tensor([1.0, 0.0], requires_grad=True)
-    z = straight_through(p, value)
-    assert z.tolist() == [1, 0]
-    z.backward(torch.tensor([3.0, -2.0]))
-    assert p.grad is not None
-    assert p.grad.tolist() == [3, -2]
-    assert value.grad is None
 
 
 def test_annealed_slope_is_the_papers_schedule() -> None:
@@ -94,23 +68,6 @@ def test_gumbel_draws_as_sample_with_the_gradient_of_the_relaxation() -> None:
     torch.testing.assert_close(p.grad[:, 1:4], (higher - lower) / (2 * step), rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(p.grad, relaxed_gradient(p.detach(), noise, temperature), rtol=1e-10, atol=1e-12)
     assert torch.equal(relaxed(*inside, temperature) > 0.5, z[:, 1:4] > 0.5)
-
-
-def test_gumbel_without_noise_is_step() -> None:
-    p = torch.tensor([0.1, 0.6, 0.999], dtype=torch.float64, requires_grad=True)
-    z = decide(p, "gumbel")
-    assert z.tolist() == [0, 1, 1]
-    z.sum().backward()
-    assert p.grad is not None
-    assert p.grad.tolist() == [1, 1, 1]
-
-
-def test_reinforce_draws_as_sample_without_a_gradient() -> None:
-    p = torch.tensor([0.1, 0.6, 0.9], dtype=torch.float64, requires_grad=True)
-    noise = torch.tensor([0.05, 0.7, 0.5], dtype=torch.float64)
-    z = decide(p, "reinforce", noise)
-    assert z.tolist() == [1, 0, 1]
-    assert not z.requires_grad
 
 
 def test_discounted_sums() -> None:
