@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hmrnn.config import Config
+    from hmrnn.pretrained.page import SequencePage
     from hmrnn.pretrained.sequences import SequenceModel
     from hmrnn.training.task import Task
 
@@ -68,6 +69,12 @@ class SequenceKind(Kind):
 
     Its sequences are of symbols unless ``spec`` and ``network`` are made for something else.
     """
+
+    @property
+    def page(self) -> type[SequencePage]:
+        from hmrnn.pretrained.page import SequencePage
+
+        return SequencePage
 
     def spec(self, plain: dict[str, Any]) -> InputSpec:
         return SymbolSpec(tuple(plain["symbols"]), plain["unit"])

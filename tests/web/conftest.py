@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from pages import BYTES, CHARACTERS, Server, save
 from starlette.testclient import TestClient
 
+from hmrnn import kind
 from hmrnn.kinds.strokes.strokes import Scale
 from hmrnn.web.app import application
 from hmrnn.web.limits import Limits
-from hmrnn.web.shelf import Shelf, open_shelf
+from hmrnn.web.shelf import Entry, Shelf, open_shelf
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +35,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shelf(runs: Path) -> Shelf:
     return open_shelf([runs / name for name in ("small", "other", "raw", "pen")])
+
+
+@pytest.fixture(scope="session")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """A model of event logs, a kind of data that the package finds by the entry point of an example."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copy(EXAMPLES / "events" / "hmrnn_events.py", folder)
+    about = folder / "hmrnn_events-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hmrnn-events\nVersion: 0.1\n")
+    (about / "entry_points.txt").write_text("[hmrnn.kinds]\nevents = hmrnn_events:EVENTS\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        found = kind.find("events")
+        config = found.presets["events"]  # type: ignore[attr-defined]
+        config = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=(8,), output_size=8))
+        spec = found.spec({"events": ["buy", "close", "look", "open", "search"]})
+        torch.manual_seed(2)
+        model = found.model(found.network(config, spec), spec, config)
+        assert found.page is not None
+        yield Shelf((Entry("log", "events", model, found.page(model)),))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ const MEANINGS = {
 
 export class Panel {
   // `others()`: the panels whose cursors follow this one; `at(index)`: called when the cursor moves; `downloads`: files
-  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made; `bits`: show a row of them; `legend`: what
-  // the symbols mean.
-  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {}, bits = true, legend = "" } = {}) {
+  // to offer, as {name, ending, make}; `fail(error)`: called if one cannot be made; `bits`: show a row of them; `words`:
+  // symbols may be long; `legend`: what the symbols mean.
+  constructor(model, { others = () => [], at = () => {}, downloads = [], fail = () => {}, bits = true, words = false, legend = "" } = {}) {
     this.model = model;
     this.root = element("article", "panel");
     const heading = element("h2", "", model.name);
@@ -23,7 +23,7 @@ export class Panel {
       for (const other of others()) if (other !== this) other.view.moveTo(index, { quiet: true });
       at(index);
       inspect(this, index, place, keys);
-    }, { bits });
+    }, { bits, words });
     this.meaning = legend;
     this.legend = element("div", "legend");
     this.table = element("table");

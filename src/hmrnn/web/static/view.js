@@ -7,6 +7,7 @@ const VIRIDIS = ["#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e
   "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"].map((colour) =>
   [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
 const TEXT = 23, LEVEL = 15, HEAT = 13, BITS = 16, SPACE = 4;
+const WIDEST = 120; // pixels of a symbol
 const MOST_BITS = 12; // bits of the highest bar
 const COLUMNS = 90; // as in the paper
 
@@ -26,7 +27,8 @@ export function element(name, className = "", text = "") {
 
 export class View {
   // `onCursor(index | null, rectangle, keys)` is called when the pointer or the keys move to a symbol or away.
-  constructor(label, onCursor, { bits = true } = {}) {
+  constructor(label, onCursor, { bits = true, words = false } = {}) {
+    this.words = words;
     this.bits = bits ? BITS : 0; // pixels
     this.root = element("div", "view");
     this.root.tabIndex = 0;
@@ -61,6 +63,10 @@ export class View {
     this.found = found;
     const before = JSON.stringify(this.limits);
     this.limits = found.limits();
+    if (this.words) { // as wide as the longest symbol
+      const longest = found.symbols.reduce((most, symbol) => Math.max(most, symbol.length), 1);
+      this.root.style.setProperty("--cell", `${Math.max(10, Math.min(9 * longest, WIDEST))}px`);
+    }
     this.#layout(same ? from : 0);
     if (same && JSON.stringify(this.limits) !== before) this.#repaint();
     if (this.cursor !== null) this.moveTo(this.cursor < found.length ? this.cursor : null);
@@ -86,12 +92,12 @@ export class View {
     if (!quiet) this.onCursor(index, this.mark.getBoundingClientRect(), keys);
   }
 
-  get cell() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--cell")); }
+  get cell() { return parseFloat(getComputedStyle(this.root).getPropertyValue("--cell")); }
   get gutter() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--gutter")); }
   get height() { return TEXT + this.found.levels.length * LEVEL + SPACE + this.found.layers.length * HEAT + this.bits; }
 
   #columns() {
-    return Math.max(10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
+    return Math.max(this.words ? 1 : 10, Math.min(COLUMNS, Math.floor((this.root.clientWidth - this.gutter - 4) / this.cell)));
   }
 
   // Lay out rows from the one before symbol `from` on. A row ends after a line feed if half full, else after a space, else
@@ -222,7 +228,7 @@ export class View {
         context.fillRect(x, l * HEAT, cell + 0.3, HEAT - 1);
       });
       if (!this.bits) continue;
-      const bits = Math.min(found.bits[t] ?? 0, MOST_BITS) / MOST_BITS * (BITS - 3);
+      const bits = Math.max(0, Math.min(found.bits[t] ?? 0, MOST_BITS)) / MOST_BITS * (BITS - 3);
       context.fillStyle = bars;
       context.fillRect(x + 1.5, height - bits, cell - 3, bits);
     }
