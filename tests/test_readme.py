@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 SITE = sorted(DOCS.rglob("*.md"))
-TUTORIALS = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 """Pages whose commands are run; those of other pages are parsed."""
 PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *SITE]
 
