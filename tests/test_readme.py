@@ -112,6 +112,10 @@ def test_readme_is_short() -> None:
     assert len(text.split()) <= 900
 
 
+def test_docs_are_short() -> None:
+    assert sum(len(page.read_text().split()) for page in SITE) <= 18_000
+
+
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
 def test_tutorials_run(page: Path, inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_readme.SMALL", f"{SMALL} --no-report")
