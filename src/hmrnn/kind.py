@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     from hmrnn.checkpoint import Checkpoint
     from hmrnn.config import Config, DataConfig
+    from hmrnn.pretrained.commands import Commands
     from hmrnn.reading.page import Page
     from hmrnn.training.task import Task
+    from hmrnn.utils.options import Options
 
 _OWN = {
     "text": "hmrnn.kinds.text.kind:TEXT",
@@ -79,6 +82,12 @@ class Kind:
     """The values of data.format that are of this kind."""
     error = "wrong"
     """What the error of a validation, if it has one, is a share of."""
+    options: Mapping[str, type[Options]] = {}
+    """By command, the options that only this kind has."""
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file, or a folder of files, is one of this kind, by names alone; only one kind should say so."""
+        return False
 
     @property
     def page(self) -> type[Page] | None:
@@ -91,6 +100,10 @@ class Kind:
 
     def measure(self, spec: InputSpec) -> Measure:
         raise NotImplementedError
+
+    def at_hand(self, config: Config) -> Config:
+        """``config`` with other data in place of built-in ones that this machine does not have."""
+        return config
 
     def load(self, config: Config, progress: Any = None) -> Any:
         """The corpus that ``config.data`` names."""
@@ -110,6 +123,10 @@ class Kind:
 
     def model(self, network: nn.Module, spec: InputSpec, config: Config, source: str | None = None) -> Any:
         """The trained model that :func:`hmrnn.load` returns."""
+        raise NotImplementedError
+
+    def commands(self, progress: Callable[[str], Any]) -> Commands:
+        """What the commands do with this kind; ``progress`` makes a function that shows how far something is."""
         raise NotImplementedError
 
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.utils.options import OneSequence
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
     from hmrnn.config import Config
+    from hmrnn.pretrained.commands import SequenceCommands
     from hmrnn.pretrained.page import SequencePage
     from hmrnn.pretrained.sequences import SequenceModel
     from hmrnn.training.task import Task
@@ -70,6 +72,8 @@ class SequenceKind(Kind):
     Its sequences are of symbols unless ``spec`` and ``network`` are made for something else.
     """
 
+    options = dict.fromkeys(("score", "segment", "plot"), OneSequence)
+
     @property
     def page(self) -> type[SequencePage]:
         from hmrnn.pretrained.page import SequencePage
@@ -97,3 +101,8 @@ class SequenceKind(Kind):
         from hmrnn.pretrained.sequences import SequenceModel
 
         return SequenceModel(network, spec, config, source)
+
+    def commands(self, progress: Callable[[str], Any]) -> SequenceCommands:
+        from hmrnn.pretrained.commands import SequenceCommands
+
+        return SequenceCommands(self, progress)

@@ -104,7 +104,7 @@ def test_evaluate(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     for flag in (("--split", "test"), ("--path", "new.txt")):
         assert tiny.hmrnn("evaluate", "-m", "runs/story", "--file", "new.txt", *flag) == 2
-        assert f"hmrnn: {flag[0]} is about the model's own corpus, and --file names" in capsys.readouterr().err
+        assert f"{flag[0]} cannot be combined with --file" in capsys.readouterr().err
 
 
 def test_evaluate_a_corpus_that_has_moved(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,13 +159,14 @@ def test_plot(work: Path, capsys: pytest.CaptureFixture[str], figure: str, suffi
 
 
 def test_files_that_are_no_prose_are_asked_about(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.conllu", "in tags 'a b")):
+    for name, said in (("dna.fasta.gz", "headers, which .* --data.format lines"), ("a b.csv", "in strokes 'a b.csv'")):
         (work / name).write_text("story")
         for command in ("train", "data"):
             assert tiny.hmrnn(command, name) == 2
-            assert re.search(f"{said}.*; text .* as it is", capsys.readouterr().err)
-    assert tiny.hmrnn("data", "text", "a b.conllu") == 2
-    assert "as it is" not in capsys.readouterr().err
+            assert re.search(said, capsys.readouterr().err)
+    (work / "a.conllu").write_text("1\tthe\tthe\tDET\n2\tcat\tcat\tNOUN\n\n" * 9)
+    assert tiny.hmrnn("data", "a.conllu") == 0
+    assert "sequences" in capsys.readouterr().out
 
 
 def test_bytes(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         patch.setattr(Trainer, "step", interrupted)
         assert tiny.hmrnn("demo", "--quick") == 130
     out, err = capsys.readouterr()
-    assert "reading the Python manual in place of a novel, which pip install no_such_package installs" in err
+    assert err == ""
     assert out.endswith("at step 3; everything is saved. Resume with:\n  hmrnn demo --out runs/demo-quick --quick\n")
     assert "bits per character" not in out.lower()
 
@@ -55,6 +55,7 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         "Where the segments end, beside where words end",
         "A sample",
         "\nThe ",
+        "pip install no_such_package",
     ):
         assert expected in first, expected
     figures = sorted(path.name for path in (run / "figures").iterdir())

@@ -23,12 +23,12 @@ import hmrnn
 import tiny
 from hmrnn import InputError, checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import arguments as flags
-from hmrnn.cli import inputs
+from hmrnn.cli.arguments import arguments_of
 from hmrnn.config import Config, DataConfig
 from hmrnn.config.json import from_json
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.utils import inputs
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_lines_of_standard_input_are_read_as_they_arrive(monkeypatch: pytest.Mon
     end, other = os.pipe()
     with open(end, encoding="utf-8") as source, open(other, "wb", buffering=0) as sink:
         monkeypatch.setattr(sys, "stdin", source)
-        lines = inputs.read_lines(flags.ScoreArguments(text="-", lines=True), "characters")
+        lines = inputs.read_lines(None, None, "characters")
         sink.write(b"\xef\xbb\xbfa b\r\n")
         assert next(lines) == "a b"  # the pipe is still open
         sink.write("\nc\rd\n\ufeffe\n".encode() + b"\xe9\n")
@@ -240,7 +240,7 @@ def test_bytes_need_not_be_utf8(
 
 def test_a_prime_that_is_not_there_is_named_before_anything_is_loaded() -> None:
     with pytest.raises(InputError, match=r"there is no file nowhere\.npz"):
-        flags.GenerateArguments(prime="nowhere.npz").check()
+        arguments_of("generate")(prime="nowhere.npz").check()
 
 
 def test_a_text_that_names_a_file_is_that_file(

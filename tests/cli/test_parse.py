@@ -10,8 +10,9 @@ import pytest
 
 import tiny
 from hmrnn.cli.arguments import ARGUMENTS
-from hmrnn.cli.parse import build, option, parse, print_help
+from hmrnn.cli.parse import build, parse, print_help
 from hmrnn.errors import InputError
+from hmrnn.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True)

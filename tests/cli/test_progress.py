@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import tiny
+from hmrnn import kind
 from hmrnn.cli import display, progress, terminal
-from hmrnn.cli.train import next_command
 from hmrnn.config import DataConfig
+from hmrnn.kinds.text.commands import TextCommands
 from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.reading.vocabulary import Vocabulary
 from hmrnn.training.loop import train
@@ -97,9 +98,10 @@ def test_the_command_to_try_suits_the_run() -> None:
     text = "on über die Straße läuft die Katze und schläft"  # its first word is cut off
     vocabulary = Vocabulary("characters", tuple(sorted(set(text))))
     corpus = Corpus("katze", vocabulary, *[vocabulary.encode(text)] * 3, {})
+    next_command = TextCommands(kind.find("text"), lambda what: None).next
     commands = [next_command(one, Path("runs/a"), corpus) for one in (config, lines, told, numbers)]
-    generate = "hmrnn generate -m runs/a --samples 5"
-    assert commands[0] == "hmrnn segment -m runs/a 'über die Straße läuft die Katze und'"
+    generate = "generate -m runs/a --samples 5"
+    assert commands[0] == "segment -m runs/a 'über die Straße läuft die Katze und'"
     unspaced = dataclasses.replace(corpus, valid=corpus.vocabulary.encode("Straße" * 9))
     assert next_command(config, Path("runs/a"), unspaced).endswith(f" '{'Straße' * 6}Stra'")
     code = "def f(x):\n    return '| ' + \"'\" + x  # adds a bar, and the sign before it\n"
@@ -110,5 +112,5 @@ def test_the_command_to_try_suits_the_run() -> None:
     ):  # fmt: skip
         vocabulary = Vocabulary("characters", tuple(sorted(set(odd))))
         found = dataclasses.replace(corpus, vocabulary=vocabulary, valid=vocabulary.encode(odd))
-        assert next_command(config, Path("runs/a"), found) == f"hmrnn segment -m runs/a {shown}"
+        assert next_command(config, Path("runs/a"), found) == f"segment -m runs/a {shown}"
     assert commands[1:] == [generate, f"{generate} --condition 'New Zealand'", f"{generate} --condition '0 0'"]

@@ -14,7 +14,9 @@ import tiny
 import tiny_strokes
 from hmrnn.cli import report
 from hmrnn.errors import InputError
+from hmrnn.kinds.strokes.report import sections
 from hmrnn.kinds.strokes.strokes import Strokes
+from hmrnn.kinds.text import report as text_report
 from hmrnn.plots.lengths import timescales
 
 
@@ -26,8 +28,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HMRNN_CACHE", str(work / "cache"))
         patch.chdir(work)
-        patch.setattr(report, "MEASURED", 300)
-        patch.setattr(report, "SAMPLES", ((0.5, 1),))
+        patch.setattr(text_report, "MEASURED", 300)
+        patch.setattr(text_report, "SAMPLES", ((0.5, 1),))
         config = tiny.config(epochs=1, length=10)
         assert tiny.hmrnn("train", "story.txt", *tiny.flags(config), "--report", "--data.valid-fraction", "0.3") == 0
         yield (work / "runs" / "story" / "report.html").read_text()
@@ -37,7 +39,7 @@ def test_it_holds_everything(page: str) -> None:
     for part in ("validation, bits per character", "boundary rates", "updates saved",
                  "multiply-adds per character", "multiply-adds per symbol", "parameters",
                  "Training", "Figure 3", "Figure 4", "Timescales", "Segment ends against spaces", "tolerance 1",
-                 "Samples", "Config", "&quot;hidden_size&quot;", "1 epoch done"):  # fmt: skip
+                 "Sample, temperature 0.5", "Config", "&quot;hidden_size&quot;", "1 epoch done"):  # fmt: skip
         assert part in page, part
 
 
@@ -72,10 +74,11 @@ def test_a_run_without_validation_has_no_report() -> None:
 
 def test_a_line_of_dots_is_said_to_show_nothing() -> None:
     dots = np.array([[0, 0, 1], [5, 5, 1], [5, 0, 1.0]])
-    corpus = SimpleNamespace(valid=Strokes.of([dots, *tiny_strokes.strokes(2)]))
-    parts = report._strokes(tiny_strokes.model(), corpus)  # type: ignore[arg-type]
-    assert "line 1 would be an empty picture" in parts[0]
-    assert "Timescales" in parts[1]
+    corpus = SimpleNamespace(train=[], valid=Strokes.of([dots, *tiny_strokes.strokes(2)]))
+    parts = {one.title: one for one in sections(tiny_strokes.model(), corpus)}  # type: ignore[arg-type]
+    assert parts["Figure 5"].figure is None
+    assert "line 1 would be an empty picture" in parts["Figure 5"].text
+    assert parts["Timescales"].figure is not None
 
 
 def test_timescales() -> None:

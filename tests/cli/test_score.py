@@ -18,11 +18,13 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import display, inputs, progress
+from hmrnn.cli import progress
 from hmrnn.config import DataConfig
 from hmrnn.errors import InputError
+from hmrnn.kinds.text import commands
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.utils import inputs
 
 TEXT = "abc de fgh a hhg cab"
 
@@ -117,8 +119,8 @@ def test_what_cannot_be_scored(
             ("-m", "model", "--lines", "abc\nabXc", "--unknown", "refuse"),
             "line 2: the text holds 1 symbol that training",
         ),
-        (("-m", "model", "abc", "--file", __file__), "give a text or --file, not both"),
-        (("-m", "hand", "abc"), "hand is no model of text"),
+        (("-m", "model", "abc", "--file", __file__), "a text cannot be combined with --file"),
+        (("-m", "hand", "abc"), "a text is for text, and this is strokes"),
     ):
         assert tiny.hmrnn("score", *arguments) == 2
         err = capsys.readouterr().err
@@ -136,7 +138,7 @@ def test_a_terminal_shows_progress_and_what_is_faster(
     command: str,
     what: str,
 ) -> None:
-    monkeypatch.setattr(display, "LONG", 1000)
+    monkeypatch.setattr(commands, "LONG", 1000)
     hint = {"segment": "segment --stream FILE --out FOLDER", "score": "evaluate --file FILE"}[command]
     for terminal, text in ((False, "abc de " * 160), (True, "abc"), (True, "abc de " * 160)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)

@@ -16,13 +16,13 @@ import tiny
 import tiny_strokes
 from hmrnn import checkpoint
 from hmrnn.checkpoint import Checkpoint
-from hmrnn.cli import inputs
 from hmrnn.cli.terminal import escaped
 from hmrnn.config import DataConfig
 from hmrnn.kinds.strokes.files import save_strokes
 from hmrnn.kinds.strokes.strokes import Strokes
 from hmrnn.kinds.text.network import LanguageModel
 from hmrnn.reading.vocabulary import Vocabulary
+from hmrnn.utils import inputs
 
 NASTY = "\x1b]0;owned\x07\x9b31m\u202ea\nb"
 SHOWN = "\\u001b]0;owned\\u0007\\u009b31m\\u202ea\\u000ab"

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from hmrnn.cli import display
-from hmrnn.cli.arguments import DataArguments
+from hmrnn import kind
+from hmrnn.cli.arguments import check_kind
+from hmrnn.cli.display import show, show_progress
 from hmrnn.cli.target import preset_for
-from hmrnn.cli.terminal import say
-from hmrnn.config import STROKE_FORMATS
-from hmrnn.errors import InputError
-from hmrnn.kinds.labels.load import load_labelled
-from hmrnn.kinds.strokes.corpus import load_strokes, write_archive
-from hmrnn.kinds.text.corpus import load_corpus
 
 
-def run(arguments: DataArguments) -> int:
-    wanted = preset_for(arguments.name)[1].data
-    paths = arguments.path or (*wanted.path, *arguments.paths)
-    wanted = dataclasses.replace(wanted, path=paths, split=arguments.split)
-    progress = display.show_progress("reading")
-    if arguments.archive and wanted.format not in STROKE_FORMATS:
-        raise InputError("--archive is for pen strokes; other data are kept in their own files")
-    if wanted.is_labelled:
-        say(load_labelled(wanted, progress).describe())
-    elif wanted.format in STROKE_FORMATS:
-        if arguments.archive:
-            lines = write_archive(wanted, arguments.archive, progress)
-            say(f"wrote {arguments.archive}: {lines:,} lines")
-        say(str(load_strokes(wanted, progress)))
-    else:
-        say(display.corpus_table(load_corpus(wanted, progress=progress)))
+def run(arguments: Any) -> int:
+    config = preset_for(arguments.name)[1]
+    paths = arguments.path or (*config.data.path, *arguments.paths)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=paths))
+    reads = kind.of(config)
+    check_kind("data", arguments, reads)
+    show(reads.commands(show_progress).data(config, arguments))
     return 0

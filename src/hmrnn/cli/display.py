@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import numpy as np
+import msgspec
 
-from hmrnn.analysis.scores import BoundaryScores
+from hmrnn.analysis.sections import Section
 from hmrnn.analysis.segmentation import Segmentation
 from hmrnn.cli import terminal
-from hmrnn.kinds.strokes.gold import against_pen_ups
-from hmrnn.kinds.strokes.strokes import counted
-from hmrnn.kinds.text.corpus import Corpus
+from hmrnn.cli.terminal import say, warn
+from hmrnn.utils.files import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from hmrnn.kinds.strokes.evaluate import StrokeEvaluation
-    from hmrnn.kinds.text.evaluate import Evaluation
-
-LONG = 20_000
-"""Symbols from which on a faster way to read a text is pointed out."""
 
 FIRST, EVERY = 5.0, 60.0
 """Without a terminal: seconds until the first line of progress, and between two lines."""
@@ -60,56 +52,31 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def reading_progress(what: str, symbols: int, faster: str) -> Callable[[int, int], None]:
-    """As :func:`show_progress`; for a long text the command that is faster is printed first, on a terminal."""
-    if symbols > LONG and sys.stderr.isatty():
-        sys.stderr.write(
-            f"{symbols:,} symbols, read one after the other; {faster} reads parts of a text side by side\n"
-        )
-    return show_progress(what)
+def show(sections: Iterable[Section | str], as_json: bool = False) -> None:
+    """Print sections as they come, as lines and tables, or as JSON; a string is printed as it is."""
+    for one in sections:
+        if isinstance(one, str):
+            sys.stdout.write(terminal.for_output(one))
+        elif one.aside:
+            warn(one.text)
+        elif not as_json:
+            _show(one)
+        elif one.record is not None:
+            plain = {name: shown(value) if isinstance(value, str) else value for name, value in one.record.items()}
+            print(msgspec.json.encode(plain).decode())
+        sys.stdout.flush()  # the next section may be long in coming
 
 
-def evaluation_table(result: Evaluation, what: str, how: str, unit: str = "character") -> str:
-    """Bits per ``unit``, and what each layer did; ``how`` says in how many streams the text was read."""
-    total, dense = sum(result.updates), len(result.updates)
-    return "\n".join([
-        f"{what}: {result.symbols:,} symbols predicted, {how}",
-        f"bits per {unit}  {result.bits:.4f}",
-        *_layers(result),
-        f"updates saved  {result.saved:.1%}  (per 270 {unit}s: {270 * total:.0f} instead of {270 * dense})",
-        f"multiply-adds per {unit}  {result.multiply_adds:,.0f}",
-    ])  # fmt: skip
-
-
-def stroke_evaluation_table(result: StrokeEvaluation, what: str) -> str:
-    """Log-likelihood, and what each layer did."""
-    return "\n".join([
-        f"{what}: {counted(result.sequences, 'line')}, {counted(result.points, 'point')} predicted",
-        f"log-likelihood  {result.log_likelihood:.1f} nats per line  ({result.per_point:.4f} per point)",
-        *_layers(result),
-        f"updates saved  {result.saved:.1%}",
-        f"multiply-adds per point  {result.multiply_adds:,.0f}",
-    ])  # fmt: skip
-
-
-def _layers(result: Evaluation | StrokeEvaluation) -> list[str]:
-    rates = [f", boundary rate {rate:.4f}" for rate in result.rates]
-    rates += [""] * (len(result.updates) - len(rates))
-    return [
-        f"layer {l}  updated at {share:.1%} of the steps{rate}"
-        for l, (share, rate) in enumerate(zip(result.updates, rates), start=1)
-    ]
-
-
-def corpus_table(corpus: Corpus) -> str:
-    """What a corpus holds."""
-    lines = [f"{corpus.name}: {len(corpus.vocabulary)} symbols ({corpus.vocabulary.kind})"]
-    for name in ("train", "valid", "test"):
-        part: np.ndarray = getattr(corpus, name)
-        replaced = f", {corpus.replaced[name]} replaced by the unknown symbol" if corpus.replaced.get(name) else ""
-        start = corpus.vocabulary.decode(part[:60])
-        lines.append(f"{name:5} {len(part):>12,} symbols{replaced}, starts {start!r}")
-    return "\n".join(lines)
+def _show(section: Section) -> None:
+    if section.table:
+        header, *rows = section.table
+        print_table(f"\n{section.title}", header, rows)
+    elif section.title:
+        say(f"\n{section.title}\n")
+    for text in filter(None, (section.text, section.lines)):
+        say(text)
+    if isinstance(section.found, Segmentation):
+        print(segmentation(section.found, section.width))
 
 
 def segmentation(result: Segmentation, width: int = 0) -> str:
@@ -118,25 +85,6 @@ def segmentation(result: Segmentation, width: int = 0) -> str:
     colour = bool(coloured) and not os.environ.get("NO_COLOR")
     shown = result.render(width=width or min(shutil.get_terminal_size().columns, 100), colour=colour)
     return f"{shown}\n{result.updates()}"
-
-
-def stroke_segmentation(result: Segmentation, steps: np.ndarray) -> str:
-    """Number and length of the segments of a line at every level, and how their ends agree with lifts of the pen."""
-    lines = [f"{counted(len(result), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
-    for level, scores in against_pen_ups(result, steps).items():
-        count = len(result.ends(level))
-        lines.append(f"level {level}: {counted(count, 'segment')}, {len(result) / count:.1f} points on average")
-        lines += [f"  ends {near_pen_ups(tolerance)}: {_agreement(score)}" for tolerance, score in scores.items()]
-    return "\n".join([*lines, str(result.updates())])
-
-
-def near_pen_ups(tolerance: int) -> str:
-    return "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of pen-ups"
-
-
-def _agreement(score: BoundaryScores) -> str:
-    shares = {"precision": score.precision, "recall": score.recall, "F1": score.f1}
-    return ", ".join(f"{name} {'none' if math.isnan(share) else f'{share:.3f}'}" for name, share in shares.items())
 
 
 def print_table(

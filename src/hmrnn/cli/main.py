@@ -11,12 +11,13 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from hmrnn import __version__
-from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.arguments import ARGUMENTS, arguments_of
 from hmrnn.cli.parse import parse
 from hmrnn.cli.settings import train_arguments
 from hmrnn.cli.terminal import warn
@@ -61,6 +62,8 @@ ELSEWHERE = {
     "sample": "sample by hmrnn generate",
 }
 """What to do instead of commands that there are not."""
+OF_MODELS = ("evaluate", "score", "segment", "generate", "predict")
+"""The commands that are what a kind of data makes of them."""
 NO_MEMORY = re.compile(
     r"can't allocate memory|out of memory|not enough memory|size calculation overflowed|[Nn]umel.*overflow"
 )
@@ -135,7 +138,7 @@ def run(words: list[str]) -> int:
         arguments = parsed(name, rest)
         arguments.check()
         with _notes():
-            return _command(name).run(arguments)
+            return _command(name)(arguments)
     except InputError as error:
         raise error.renamed(arguments.called(error.setting)) from error
     except (MemoryError, RuntimeError) as error:
@@ -163,12 +166,15 @@ def _notes() -> Iterator[None]:
         yield
 
 
-def _command(name: str) -> Any:
-    """The module of a command. Importing torch makes many objects and no garbage, so it runs without the collector."""
+def _command(name: str) -> Callable[[Any], int]:
+    """A command. Importing torch makes many objects and no garbage, so it runs without the collector."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(f"hmrnn.cli.{name}")
+        if name in OF_MODELS:
+            return partial(importlib.import_module("hmrnn.cli.models").run, name)
+        run: Callable[[Any], int] = importlib.import_module(f"hmrnn.cli.{name}").run
+        return run
     finally:
         if collecting:
             gc.enable()
@@ -178,4 +184,5 @@ def parsed(name: str, words: list[str]) -> Any:
     """The arguments of a command, not yet checked."""
     if name == "train":
         return train_arguments(words)
-    return ARGUMENTS[name](**parse(ARGUMENTS[name], words, f"hmrnn {name}"))
+    arguments = arguments_of(name)
+    return arguments(**parse(arguments, words, f"hmrnn {name}"))

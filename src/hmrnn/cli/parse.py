@@ -20,26 +20,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from hmrnn.errors import InputError
+from hmrnn.utils.options import flag
 
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number"}
 LARGEST = 2**63 - 1
 """The largest whole number of an option: what a tensor's number or size can be."""
 _METAVARS = {int: "N", float: "X", str: "NAME"}
-
-
-def option(default: Any, metavar: str = "", alias: str = "", **metadata: Any) -> Any:
-    """A field of a command's arguments. ``metadata`` may hold
-
-    ``positional``: True for an argument without a flag; ``file``: True if the value names files that must exist;
-    ``needs``: the option without which this one has no effect; ``reads``: the kind of model it is for.
-    """
-    return dataclasses.field(default=default, metadata={"metavar": metavar, "alias": alias, **metadata})
-
-
-def flag(setting: str) -> str:
-    """The flag of a setting: ``train.log_every`` -> ``--train.log-every``."""
-    return f"--{setting.replace('_', '-')}"
 
 
 def parse(kind: type, words: Sequence[str], program: str) -> dict[str, Any]:
@@ -221,7 +208,7 @@ def _similar(unknown: str, parser: _Parser) -> list[str]:
 def _docs(kind: type) -> dict[str, str]:
     """The docstrings of a dataclass's fields: the strings that follow them in the source."""
     found = {}
-    for base in reversed(kind.__mro__[:-1]):
+    for base in (base for base in reversed(kind.__mro__[:-1]) if inspect.get_annotations(base)):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         for field, after in itertools.pairwise(typing.cast(ast.ClassDef, definition).body):
             if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(field.target, ast.Name):

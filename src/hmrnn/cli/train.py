@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
 import signal
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,9 +18,6 @@ from hmrnn.cli.report import write as write_report
 from hmrnn.cli.terminal import warn
 from hmrnn.config import Config
 from hmrnn.errors import InputError
-from hmrnn.kinds.labels.corpus import LabelCorpus
-from hmrnn.kinds.strokes.strokes import StrokeCorpus
-from hmrnn.kinds.text.corpus import Corpus
 from hmrnn.pretrained.load import locate
 from hmrnn.training.loop import train as run_training
 from hmrnn.training.metrics import read_metrics
@@ -31,21 +26,13 @@ from hmrnn.training.rundir import RunDirectory
 from hmrnn.training.trainer import Trainer
 from hmrnn.utils.devices import choose_device
 
-Data: TypeAlias = Corpus | StrokeCorpus | LabelCorpus
+T = TypeVar("T")
 CHANGEABLE = {
     "data.path", "data.cache", "data.condition", "train.epochs", "train.patience", "train.divisions", "train.log_every",
     "train.checkpoint_every", "train.device", "train.threads", "train.engine", "train.skip_nonfinite",
 }  # fmt: skip
 """The settings that --resume may change: the updates already made do not depend on them, apart from schedules over
 train.epochs, of which a note tells."""
-_LETTERS = r"[^\x00-@\[-`{-\xbf\u0600-\u0605\u061c\u200b-\u206f\ud800-\udfff\ufff0-\uffff]+"
-PASSAGE = re.compile(rf"{_LETTERS}(?:,? {_LETTERS})*")
-"""Words of letters, in any script."""
-NEXT = {"labels": "predict -m {} FILE --explain", "strokes": "generate -m {} --out lines.svg"}
-NEXT |= {"tags": NEXT["labels"], "pairs": NEXT["labels"], "numbers": NEXT["labels"], "text": "segment -m {} {}"}
-NEXT |= {"series": "predict -m {} FILE"}
-NEXT |= {"text without detectors": "generate -m {}", "lines": "generate -m {} --samples 5"}
-"""A command to try after training, by what the model reads."""
 
 
 def run(arguments: TrainArguments) -> int:
@@ -107,33 +94,8 @@ def run_to_end(
         if report:
             print(f"report: {write_report(run.path, metrics, corpus)}")
         if hint:
-            print(f"try: {next_command(run.config(), run.path, corpus)}")
+            print(f"try: hmrnn {reads.commands(display.show_progress).next(run.config(), run.path, corpus)}")
     return 0
-
-
-def next_command(config: Config, place: Path, corpus: Data) -> str:
-    """A command to try after training; with words of the text itself, in whatever language it is."""
-    m, what = config.model, "text" if config.data.is_text else "strokes"
-    if config.data.is_labelled or config.data.format == "lines":
-        what = config.data.format
-    elif what == "text" and m.rnn not in ("hm-lstm", "hrnn"):
-        what = "text without detectors"
-    example = shlex.quote(_words_of(corpus)) if isinstance(corpus, Corpus) else ""
-    words = ["hmrnn", NEXT[what].format(shlex.quote(str(place)), example)]
-    if m.conditioned:
-        words += ["--condition", shlex.quote(m.classes[0] if m.classes else " ".join("0" * m.condition_numbers))]
-    return " ".join(words)
-
-
-def _words_of(corpus: Corpus) -> str:
-    """About 40 characters of the validation part, letters, spaces and commas alone; TEXT if it has no letters.
-
-    What else a text holds may need quotes that no reader of a shell can follow, or command the terminal.
-    """
-    words = corpus.vocabulary.decode(corpus.valid[:5000]).split()
-    passages = [found[0] for found in PASSAGE.finditer(" ".join(words[1:] or words))]  # the first word may be cut
-    longest = max(passages, key=lambda one: min(len(one), 40), default="TEXT")
-    return textwrap.wrap(longest, 40)[0]
 
 
 def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per: str) -> None:
@@ -143,7 +105,7 @@ def _print_change(source: str, metrics: Sequence[dict[str, Any]], unit: str, per
         print(f"validation part, {unit} per {per}: {found[0]:.4f} by {source}, {min(found.values()):.4f} fine-tuned")
 
 
-def _first_of_all(rank: int, world: int, read: Callable[[], Data]) -> Data:
+def _first_of_all(rank: int, world: int, read: Callable[[], T]) -> T:
     """Let the first process of a group fill the cache before the others read it."""
     if rank > 0:
         torch.distributed.barrier()

@@ -67,6 +67,12 @@ def seems_named(text: str) -> bool:
     return re.fullmatch(r"\S{1,255}\.(txt|md|csv|tsv|json|jsonl|npz|xz|gz|bz2)", text) is not None
 
 
+def endings(path: Path) -> set[str]:
+    """The endings of a file's name, or of all names in a folder; of packed files those before .xz, .gz or .bz2."""
+    names = [name for _, _, found in os.walk(path) for name in found] if path.is_dir() else [path.name]
+    return {Path(re.sub(r"\.(xz|gz|bz2)$", "", name)).suffix.lower() for name in names}
+
+
 def paths(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     """One path, or several, as strings."""
     return tuple(map(str, [given] if isinstance(given, str | Path) else given))

@@ -222,8 +222,8 @@ def test_skipped_files_are_remembered_by_the_cache(tmp_path: Path) -> None:
     folder = put(tmp_path / "iam", members(LINES) | {"lineStrokes/x01/x01-000/x01-000-01.xml": b""})
     first, again = (load_strokes(config(folder, min_points=2)) for _ in range(2))
     assert first.skipped == again.skipped
-    assert "1 file skipped:" in str(again)
-    assert "x01-000-01.xml: it is empty" in str(again)
+    assert "1 file skipped:" in again.describe()
+    assert "x01-000-01.xml: it is empty" in again.describe()
 
 
 def test_files_that_change_while_they_are_read(tmp_path: Path, cache: Path) -> None:
@@ -254,7 +254,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 file skipped:" in said
     assert cli.run(["data", "iamondb", "--path", str(archive), "--split", "official"]) == 0
     assert "train        6 lines," in capsys.readouterr().out
-    with pytest.raises(InputError, match="--archive is for pen strokes"):
+    with pytest.raises(InputError, match="--archive is for strokes"):
         cli.run(["data", "demo", "--archive", str(tmp_path / "x.npz")])
 
 

@@ -164,7 +164,7 @@ def test_corpus_of_own_files(tmp_path: Path) -> None:
     size = sum(path.stat().st_size for path in tmp_path.iterdir() if path.is_file())
     assert told[-1] == (size, size)
     assert corpus.name == tmp_path.name
-    assert "60 lines" in str(corpus)
+    assert "60 lines" in corpus.describe()
 
 
 def test_split_is_drawn_by_the_seed_alone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hmrnn import InputError
-from hmrnn.cli.target import DEMO_OF_MANUAL, preset_for
+from hmrnn.cli.target import preset_for
 from hmrnn.config import DataConfig
 from hmrnn.kinds.text.corpus import load_corpus
 from hmrnn.kinds.text.novel import FILE, PACKAGE, novel, novel_file
@@ -58,11 +58,10 @@ def test_it_is_a_corpus(package: Path, tmp_path: Path) -> None:
     assert corpus.name == "novel"
 
 
-def test_the_demo_reads_it(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_reads_it(package: Path) -> None:
     assert preset_for("demo") == ("demo", PRESETS["demo"])
     package.unlink()
-    assert preset_for("demo") == ("demo", DEMO_OF_MANUAL)
-    assert capsys.readouterr().err.count("\n") == 1
+    assert preset_for("demo")[1].data == DataConfig(format="manual")
 
 
 def test_another_file_is_refused(package: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, Literal
 
-from hmrnn.cli.arguments.base import Arguments
-from hmrnn.cli.parse import flag, option
 from hmrnn.cli.target import preset_for
 from hmrnn.config.train import MOST_THREADS
 from hmrnn.errors import InputError
+from hmrnn.utils.options import Options, option
 
 
 @dataclasses.dataclass(frozen=True)
-class DataArguments(Arguments):
+class DataArguments(Options):
     """Show what a corpus holds.
 
     hmrnn data book.txt
@@ -28,10 +27,6 @@ class DataArguments(Arguments):
     """Files or folders with the data, after a preset; or more files after the first. Same as --path."""
     path: tuple[str, ...] = option((), "PATH", file=True)
     """Where the corpus is, after a preset."""
-    split: Literal["paper", "official"] = "paper"
-    """Which split of iamondb to show."""
-    archive: str | None = option(None, "FILE")
-    """Write all lines of a corpus of strokes to this file, a compact .npz archive."""
 
     def check(self) -> None:
         super().check()
@@ -41,7 +36,7 @@ class DataArguments(Arguments):
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchArguments(Arguments):
+class BenchArguments(Options):
     """How fast the networks train and step on this machine, beside torch.nn.LSTM, in turn.
 
     hmrnn bench
@@ -52,26 +47,21 @@ class BenchArguments(Arguments):
     """Where to measure."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the matrix products: bf16 on a GPU, by autocast."""
-    repeats: int = 5
+    repeats: int = option(5, "N", least=1)
     """Measurements of each, taken in turn; the best counts."""
-    threads: int = 1
+    threads: int = option(1, "N", least=1, most=MOST_THREADS)
     """CPU threads. With one the processor's time is measured, with more the time that passes."""
     out: str | None = option(None, "FILE")
     """File for the results as JSON."""
 
     def check(self) -> None:
         super().check()
-        for name in ("repeats", "threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{flag(name)} must be at least 1; got {getattr(self, name)}")
-        if self.threads > MOST_THREADS:
-            raise InputError(f"--threads must be at most {MOST_THREADS}; got {self.threads}")
         if self.precision == "bf16" and self.device == "cpu":
             raise InputError("--precision bf16 is for --device cuda; give both")
 
 
 @dataclasses.dataclass(frozen=True)
-class DemoArguments(Arguments):
+class DemoArguments(Options):
     """Train on a novel, or on built-in handwriting, and show what the model found.
 
     hmrnn demo

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from hmrnn.cli.arguments.base import Arguments, check_files
-from hmrnn.cli.parse import flag, option
 from hmrnn.config import Config
+from hmrnn.utils.options import Options, check_files, flag, option
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainArguments(Config, Arguments):
+class TrainArguments(Config, Options):
     """Train a model.
 
     hmrnn train book.txt                        # on a text of yours; the run is runs/book

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hmrnn.config import Config, ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.kinds.labels.options import Beam, Predict
+from hmrnn.utils import files
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from hmrnn.kinds.labels.commands import LabelCommands
     from hmrnn.kinds.labels.corpus import LabelCorpus
     from hmrnn.kinds.labels.labelling import Labelling
     from hmrnn.kinds.labels.networks import SequenceModel
@@ -24,6 +29,12 @@ class Labelled(Kind):
     def __init__(self, name: str, per: str, error: str = "wrong") -> None:
         self.name, self.formats = name, (name,)
         self.per, self.error = per, error
+        self.options = {"predict": Beam if name == "pairs" else Predict}
+
+    def commands(self, progress: Callable[[str], Any]) -> LabelCommands:
+        from hmrnn.kinds.labels.commands import LabelCommands
+
+        return LabelCommands(self, progress)
 
     def spec(self, plain: dict[str, Any]) -> Labelling:
         from hmrnn.kinds.labels.labelling import Labelling
@@ -32,6 +43,10 @@ class Labelled(Kind):
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", self.per)
+
+    def matches(self, path: Path) -> bool:
+        own = {".csv", ".tsv", ".jsonl", ".ndjson", *((".conll", ".conllu") if self.name == "tags" else ())}
+        return not path.is_dir() and bool(files.endings(path) & own)
 
     def load(self, config: Config, progress: Any = None) -> LabelCorpus:
         from hmrnn.kinds.labels.load import load_labelled

@@ -37,6 +37,9 @@ class StrokeEvaluation(Score):
         """Nats per predicted point."""
         return self.log_likelihood * self.sequences / self.points
 
+    def __str__(self) -> str:
+        return f"log-likelihood  {self.log_likelihood:.1f} nats per line  ({self.per_point:.4f} per point)"
+
     @property
     def finite(self) -> bool:
         return math.isfinite(self.log_likelihood)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hmrnn.config import STROKE_FORMATS, Config, DataConfig
 from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.kinds.strokes.options import OPTIONS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
+    from hmrnn.kinds.strokes.commands import StrokeCommands
     from hmrnn.kinds.strokes.model import StrokeModel
     from hmrnn.kinds.strokes.network import HandwritingModel
     from hmrnn.kinds.strokes.page import StrokePage
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 class Handwriting(Kind):
     name = "strokes"
     formats = STROKE_FORMATS
+    options = OPTIONS
 
     @property
     def page(self) -> type[StrokePage]:
@@ -38,6 +42,13 @@ class Handwriting(Kind):
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("nats", "sequence")
+
+    def matches(self, path: Path) -> bool:
+        from hmrnn.kinds.strokes.iamondb import is_iamondb
+
+        endings = files.endings(path)
+        texts = path.is_dir() and ".txt" in endings
+        return ".npz" in endings or (bool(endings & {".json", ".csv"}) and not texts) or is_iamondb(path)
 
     def load(self, config: Config, progress: Any = None) -> StrokeCorpus:
         from hmrnn.kinds.strokes.corpus import load_strokes
@@ -65,6 +76,11 @@ class Handwriting(Kind):
         from hmrnn.kinds.strokes.model import StrokeModel
 
         return StrokeModel(cast(Any, network), cast("Scale", spec), config, source)
+
+    def commands(self, progress: Callable[[str], Any]) -> StrokeCommands:
+        from hmrnn.kinds.strokes.commands import StrokeCommands
+
+        return StrokeCommands(self, progress)
 
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         return data

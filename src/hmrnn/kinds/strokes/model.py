@@ -107,11 +107,13 @@ class StrokeModel(Model):
             progress=progress,
         )
 
-    def score(self, lines: np.ndarray | Strokes, *, condition: Condition = None) -> StrokeEvaluation:
+    def score(
+        self, lines: np.ndarray | Strokes, *, condition: Condition = None, progress: Progress = None
+    ) -> StrokeEvaluation:
         """Log-likelihood per sequence in nats, of a line or a set of them; boundary rates, updates, multiply-adds."""
         strokes = lines if isinstance(lines, Strokes) else self._strokes(lines)
         with telling(self.network, self.tell(condition, len(strokes))):
-            return evaluate_strokes(self.network, strokes, self.scale).checked()
+            return evaluate_strokes(self.network, strokes, self.scale, progress=progress).checked()
 
     def figure(self, name: str, line: np.ndarray, found: Segmentation, levels: Iterable[int] = ()) -> Figure:
         """Figure 5 for the segments found in ``line``, at the given levels or at all."""

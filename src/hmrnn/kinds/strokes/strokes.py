@@ -95,6 +95,11 @@ class Strokes:
             some = ", ".join([*self.names[:3], *["..."] * (len(self) > 3)])
             raise InputError(f"no sequence is called {name!r}, of {counted(len(self), 'sequence')}: {some}") from None
 
+    def line(self, which: str | None) -> np.ndarray:
+        """The steps of a sequence by its name or its number, counted from 1; the first if ``which`` is None."""
+        number = int(which[:18]) if which and which.isdecimal() and which not in self.names else 1 if not which else 0
+        return self[number - 1] if 1 <= number <= len(self) else self[self.index(which or "")]
+
     def select(self, indices: Sequence[int] | np.ndarray) -> Strokes:
         """A set of some of the sequences, in the order given."""
         chosen = np.asarray(indices, np.int64)
@@ -208,7 +213,7 @@ class StrokeCorpus:
         """The conditions of all sequences; none without data.condition."""
         return tuple(row for part in (self.train, self.valid, self.test) for row in part.conditions or ())
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
         """A summary of a few lines."""
         parts = (self.train, self.valid, self.test)
         lengths = np.concatenate([part.lengths for part in parts])

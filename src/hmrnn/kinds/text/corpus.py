@@ -54,6 +54,16 @@ class Corpus:
     conditions: tuple[str, ...] = ()
     """With data.condition: the condition of every line of the text."""
 
+    def describe(self) -> str:
+        """What it holds, in a few lines."""
+        lines = [f"{self.name}: {len(self.vocabulary)} symbols ({self.vocabulary.kind})"]
+        for name in SPLITS:
+            part: np.ndarray = getattr(self, name)
+            replaced = f", {self.replaced[name]} replaced by the unknown symbol" if self.replaced.get(name) else ""
+            start = self.vocabulary.decode(part[:60])
+            lines.append(f"{name:5} {len(part):>12,} symbols{replaced}, starts {start!r}")
+        return "\n".join(lines)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:

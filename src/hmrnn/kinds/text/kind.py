@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hmrnn.config import BUILT_IN_TEXTS, Config, DataConfig
 from hmrnn.errors import InputError, no_file
 from hmrnn.kind import InputSpec, Kind, Measure
+from hmrnn.kinds.text.options import OPTIONS
 from hmrnn.utils import files
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hmrnn.checkpoint import Checkpoint
+    from hmrnn.kinds.text.commands import TextCommands
     from hmrnn.kinds.text.corpus import Corpus
     from hmrnn.kinds.text.model import TextModel
     from hmrnn.kinds.text.network import LanguageModel
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
     from hmrnn.reading.vocabulary import Vocabulary
     from hmrnn.training.task import Task
 
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".conll", ".conllu")
+"""Endings of files that are no prose."""
+
 
 class Text(Kind):
     name = "text"
     formats = (*BUILT_IN_TEXTS, "text", "lines", "ptb", "text8", "enwik8")
+    options = OPTIONS
 
     @property
     def page(self) -> type[TextPage]:
@@ -42,6 +49,23 @@ class Text(Kind):
 
     def measure(self, spec: InputSpec) -> Measure:
         return Measure("bits", spec.unit)
+
+    def matches(self, path: Path) -> bool:
+        endings = files.endings(path)
+        if endings & {".fasta", ".fa", ".fastq", ".fq"} and not path.is_dir():
+            raise InputError(
+                f"{path} has headers, which a model of text would learn: write each sequence on a line of a .txt file, "
+                "and give --data.format lines"
+            )
+        if path.is_dir():
+            return not endings & {".npz", ".xml"} and (".txt" in endings or not endings & {".json", ".csv"})
+        return not endings & {*TABLES, ".json", ".npz", ".xml", ".zip", ".tar", ".tgz"}
+
+    def at_hand(self, config: Config) -> Config:
+        from hmrnn.kinds.text.novel import novel_file
+
+        missing = config.data.format == "novel" and novel_file() is None
+        return dataclasses.replace(config, data=DataConfig(format="manual")) if missing else config
 
     def load(self, config: Config, progress: Any = None) -> Corpus:
         from hmrnn.kinds.text.corpus import load_corpus
@@ -82,6 +106,11 @@ class Text(Kind):
         from hmrnn.kinds.text.model import TextModel
 
         return TextModel(cast(Any, network), cast("Vocabulary", spec), config, source)
+
+    def commands(self, progress: Callable[[str], Any]) -> TextCommands:
+        from hmrnn.kinds.text.commands import TextCommands
+
+        return TextCommands(self, progress)
 
     def continued(self, start: Checkpoint, name: str, data: DataConfig) -> DataConfig:
         from hmrnn.kinds.text.sources import symbol_kind

@@ -1,17 +1,15 @@
-"""``hmrnn predict``: the answers of a model of labels, tags, pairs or numbers, or forecasts."""
+"""What the commands do with labelled sequences and their models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from hmrnn.cli import display, inputs
-from hmrnn.cli.arguments import PredictArguments
-from hmrnn.cli.terminal import say, warn
-from hmrnn.config import LABEL_FORMATS
+from hmrnn.analysis.sections import Section
+from hmrnn.config import Config
 from hmrnn.errors import InputError
 from hmrnn.kinds.labels.corpus import check_labels, check_pairs, check_tags
 from hmrnn.kinds.labels.decision import shown_answer, shown_numbers, shown_right
@@ -19,73 +17,71 @@ from hmrnn.kinds.labels.files import Labelled, check_no_header, decoded, parse, 
 from hmrnn.kinds.labels.forecast import ForecastModel
 from hmrnn.kinds.labels.model import LabelledModel, LabelModel, NumberModel, PairModel
 from hmrnn.kinds.labels.number_scores import NumberScores
+from hmrnn.kinds.labels.report import sections
 from hmrnn.kinds.labels.sequences import Item, Names, names_in, sequences
-from hmrnn.pretrained.load import load
-from hmrnn.utils.devices import choose_device
+from hmrnn.pretrained.commands import Commands
+from hmrnn.utils.inputs import read_bytes
 
 AT_ONCE = 512
 """Sequences that are answered before the next lines are printed."""
 
 
-def run(arguments: PredictArguments) -> int:
-    model = load(arguments.model, device=choose_device(arguments.device))
-    if not isinstance(model, LabelledModel):
-        raise InputError(
-            f"{arguments.model} is a model of {model.reads.modality}; hmrnn predict needs one of "
-            f"{', '.join(LABEL_FORMATS)}"
-        )
-    if arguments.beam > 1 and not isinstance(model, PairModel):
-        raise InputError(f"--beam is for pairs, and {arguments.model} is a model of {model.reads.modality}")
-    name = "standard input" if arguments.file == "-" else arguments.file
-    if isinstance(model, ForecastModel):
-        return _forecast(model, arguments, name)
-    given = _given(arguments.file, name, model)
-    answers = None if given.answers is None else _checked(given, model, names_in(name))
-    how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
-    show = display.show_progress("predicting")
-    given_answers: list[Any] = []
-    for start in range(0, len(given.sequences), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        asked = given.sequences[part]
-        named = names_in(name, start).X
-        items = sequences(asked, named, tokens=model.reads.tokens, channels=model.reads.channels)
-        if arguments.json or arguments.explain:
-            decisions = model.explain(items, **how)
-            found = [decision.answer for decision in decisions]
-            for sequence, decision in zip(asked, decisions):
-                text = f"{_shown(sequence, model)}\n{decision.render()}\n"
-                say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else text)
-        else:
-            found, sure = _answers(model, items, how)
-            for sequence, answer, chance in zip(asked, found, sure):
-                shown = (
-                    shown_numbers(answer, model.deviation) if isinstance(model, NumberModel) else shown_answer(answer)
-                )
-                say("\t".join([shown, *chance, _shown(sequence, model)]))
-        given_answers += found
-        show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
-    if answers is not None:
-        warn(_compared(model, given_answers, answers))
-    return 0
+class LabelCommands(Commands):
+    report = staticmethod(sections)
+
+    def predict(self, model: LabelledModel, arguments: Any) -> Iterator[Section]:
+        name = "standard input" if arguments.file == "-" else arguments.file
+        text = decoded(read_bytes(None if arguments.file == "-" else arguments.file), name)
+        if isinstance(model, ForecastModel):
+            yield from _forecasts(model, text, name, arguments)
+            return
+        reads = model.reads
+        given = parse(text, name, reads.modality, tokens=reads.tokens, numbers=not reads.symbols)
+        if not given.sequences:
+            raise InputError(f"{name} holds no sequences")
+        answers = None if given.answers is None else _checked(given, model, names_in(name))
+        how = {"beam": arguments.beam} if isinstance(model, PairModel) else {}
+        show, given_answers = self.progress("predicting"), list[Any]()
+        for start in range(0, len(given.sequences), AT_ONCE):
+            asked = given.sequences[start : start + AT_ONCE]
+            items = sequences(asked, names_in(name, start).X, tokens=reads.tokens, channels=reads.channels)
+            if arguments.json or arguments.explain:
+                decisions = model.explain(items, **how)
+                found = [decision.answer for decision in decisions]
+                for sequence, decision in zip(asked, decisions):
+                    yield Section(lines=f"{_shown(sequence, model)}\n{decision.render()}\n", record=decision.to_dict())
+            else:
+                found, sure = _answers(model, items, how)
+                for sequence, answer, chance in zip(asked, found, sure):
+                    shown = shown_answer(answer)
+                    if isinstance(model, NumberModel):
+                        shown = shown_numbers(answer, model.deviation)
+                    yield Section(lines="\t".join([shown, *chance, _shown(sequence, model)]))
+            given_answers += found
+            if show is not None:
+                show(min(start + AT_ONCE, len(given.sequences)), len(given.sequences))
+        if answers is not None:
+            yield Section(text=_compared(model, given_answers, answers), aside=True)
+
+    def suggested(self, config: Config, corpus: Any) -> str:
+        return "predict -m {} FILE" + " --explain" * (self.kind.name != "series")
 
 
-def _forecast(model: ForecastModel, arguments: PredictArguments, name: str) -> int:
-    """Print a table with a row per step ahead: the values and their deviations; a column says which series it is of."""
-    text = decoded(inputs.read_bytes(None if arguments.file == "-" else arguments.file), name)
+def _forecasts(model: ForecastModel, text: str, name: str, arguments: Any) -> Iterator[Section]:
+    """A table with a row per step ahead: the values and their deviations; a column says which series it is of."""
     names = model.labelling.channels
     series, _ = parse_series(text, name, names)
     if arguments.json or arguments.explain:
         for decision in model.explain(series):
-            say(msgspec.json.encode(decision.to_dict()).decode() if arguments.json else f"{decision.render()}\n")
-        return 0
+            yield Section(lines=f"{decision.render()}\n", record=decision.to_dict())
+        return
     found = zip(*model.predict(series, return_std=True))
     titles = list(names) or [f"channel {k}" for k in range(1, model.labelling.size + 1)]
-    say("\t".join(["series", "step", *titles, *(f"{title} ±" for title in titles)]))
+    yield Section(lines="\t".join(["series", "step", *titles, *(f"{title} ±" for title in titles)]))
     for k, (ahead, sure) in enumerate(found, start=1):
         for step, (values, off) in enumerate(zip(ahead, sure), start=1):
             cells = (shown_numbers(one, one_off) for one, one_off in zip([*values, *off], [*off, *off]))
-            say("\t".join([str(k), str(step), *cells]))
-    return 0
+            yield Section(lines="\t".join([str(k), str(step), *cells]))
 
 
 def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str:
@@ -95,15 +91,6 @@ def _compared(model: LabelledModel, found: list[Any], answers: list[Any]) -> str
         return str(NumberScores.of(np.concatenate(rows), np.concatenate(answers), model.numbers.mean))
     wanted = answers if model.reads.modality == "tags" else [row[0] for row in answers]
     return shown_right(model.reads.modality, found, wanted)
-
-
-def _given(path: str, name: str, model: LabelledModel) -> Labelled:
-    data = inputs.read_bytes(None if path == "-" else path)
-    reads = model.reads
-    found = parse(decoded(data, name), name, reads.modality, tokens=reads.tokens, numbers=not reads.symbols)
-    if not found.sequences:
-        raise InputError(f"{name} holds no sequences")
-    return found
 
 
 def _checked(given: Labelled, model: LabelledModel, names: Names) -> list[Any]:

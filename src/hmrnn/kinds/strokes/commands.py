@@ -1,0 +1,139 @@
+"""What the commands do with strokes and models of handwriting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmrnn.analysis import scores
+from hmrnn.analysis.sections import Section
+from hmrnn.analysis.segmentation import Segmentation
+from hmrnn.config import Config, ModelConfig
+from hmrnn.errors import InputError, Note
+from hmrnn.kinds.strokes.corpus import leave_out_short, write_archive
+from hmrnn.kinds.strokes.drawing import check_drawing_path, save_drawing
+from hmrnn.kinds.strokes.files import ENDINGS, read_strokes, save_strokes
+from hmrnn.kinds.strokes.gold import against_pen_ups, pen_ups
+from hmrnn.kinds.strokes.model import StrokeModel
+from hmrnn.kinds.strokes.report import demo, sections
+from hmrnn.kinds.strokes.strokes import Strokes, counted
+from hmrnn.kinds.strokes.write import scribble
+from hmrnn.pretrained.commands import SequenceCommands, agreement, measured, record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class StrokeCommands(SequenceCommands):
+    report = staticmethod(sections)
+    demo = staticmethod(demo)
+
+    def data(self, config: Config, arguments: Any) -> Iterator[Section]:
+        data = dataclasses.replace(config.data, split=arguments.split)
+        if arguments.archive:
+            lines = write_archive(data, arguments.archive, self.progress("reading"))
+            yield Section(text=f"wrote {arguments.archive}: {lines:,} lines")
+        yield from super().data(dataclasses.replace(config, data=data), arguments)
+
+    def read(self, model: StrokeModel, arguments: Any) -> np.ndarray:
+        strokes = read_strokes(arguments.file) if arguments.file else model.corpus().valid
+        return strokes.line(arguments.line)
+
+    def evaluate(self, model: StrokeModel, arguments: Any) -> Iterator[Section]:
+        if arguments.file:
+            strokes, what = _lines(arguments.file), ", ".join(arguments.file)
+        else:
+            corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
+            strokes, what = getattr(corpus, part), f"{corpus.name}, {part} part"
+        result = model.score(strokes, progress=self.progress("evaluating"))
+        rows = _rows(model, strokes) if arguments.boundaries else []
+        more: dict[str, Any] = {"boundaries": [row.to_dict() for row in rows]} if rows else {}
+        points = f"{counted(result.sequences, 'line')}, {counted(result.points, 'point')} predicted"
+        first = f"{what}: {points}\n{result}"
+        yield measured(result, first, "point", strokes=what, per_point=result.per_point, **more)
+        yield from agreement(rows) if rows else ()
+
+    def score(self, model: StrokeModel, arguments: Any) -> Iterable[Section]:
+        result = model.score(self.read(model, arguments))
+        yield Section(text=str(result), record=record(result))
+
+    def segment(self, model: StrokeModel, arguments: Any) -> Iterable[Section]:
+        steps = self.read(model, arguments)
+        found = model.segment(steps)
+        lines = [f"{counted(len(found), 'point')}, {counted(int(steps[:, 2].sum()), 'stroke')}"]
+        for level, agreed in against_pen_ups(found, steps).items():
+            count = len(found.ends(level))
+            lines.append(f"level {level}: {counted(count, 'segment')}, {len(found) / count:.1f} points on average")
+            for tolerance, score in agreed.items():
+                where = "exactly at pen-ups" if tolerance == 0 else f"within {tolerance} point of pen-ups"
+                shares = {"precision": score.precision, "recall": score.recall, "F1": score.f1}
+                each = (f"{name} {'none' if math.isnan(n) else f'{n:.3f}'}" for name, n in shares.items())
+                lines.append(f"  ends {where}: {', '.join(each)}")
+        yield Section(lines="\n".join([*lines, str(found.updates())]), record=found.to_dict())
+
+    def generate(self, model: StrokeModel, arguments: Any) -> Iterator[Section]:
+        out = Path(arguments.out or "writing.svg")
+        as_strokes = out.suffix in ENDINGS
+        if arguments.prime and out.exists() and out.samefile(Path(arguments.prime).expanduser()):
+            raise InputError(f"--out {out} is the file of --prime, which would be lost; choose another --out")
+        if arguments.seconds and as_strokes:
+            raise InputError(f"--seconds is for pictures, and {out} is to hold strokes; leave it out")
+        if not as_strokes:
+            check_drawing_path(out, arguments.seconds, others=ENDINGS)
+        prime = read_strokes(arguments.prime).line(arguments.line) if arguments.prime else None
+        lines = model.sheet(
+            1 if arguments.samples is None else arguments.samples,
+            600 if arguments.length is None else arguments.length,
+            temperature=1.0 if arguments.temperature is None else arguments.temperature,
+            bias=arguments.bias, prime=prime, seed=arguments.seed, progress=self.progress("writing"),
+        )  # fmt: skip
+        if as_strokes:
+            begin = np.array([[0, 0, 0 if prime is None else prime[-1, 2]]])  # the point where the first step starts
+            save_strokes(Strokes.of([np.concatenate([begin, line]) for line in lines]), out)
+        else:
+            save_drawing(lines, out, prime=prime, seconds=arguments.seconds)
+        lengths = sorted({len(line) for line in lines})
+        shown = counted(lengths[0], "point") if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]} points"
+        yield Section(text=f"wrote {out}: {counted(len(lines), 'line')} of {shown}")
+        if warning := scribble(model.network, model.scale, lines):
+            yield Section(text=warning, aside=True)
+
+    def drawn(self, model: StrokeModel, name: str, given: np.ndarray, found: Segmentation, arguments: Any) -> Figure:
+        return model.figure(name, given, found, arguments.levels)
+
+    def quick(self, config: Config) -> Config:
+        data, train = dataclasses.replace(config.data, lines=20), dataclasses.replace(config.train, epochs=1)
+        model = ModelConfig(hidden_size=(16,), output_size=16, mixtures=3)
+        return dataclasses.replace(config, data=data, model=model, train=train)
+
+    def suggested(self, config: Config, corpus: Any) -> str:
+        return "generate -m {} --out lines.svg"
+
+
+def _lines(paths: Sequence[str]) -> Strokes:
+    """The lines of all files, without those of one point."""
+    parts = [read_strokes(path) for path in paths]
+    names = [name for part in parts for name in part.names]
+    strokes, short = leave_out_short(Strokes.of([line for part in parts for line in part], names), ", ".join(paths))
+    if short:
+        which = short[0] + (" and others" if len(short) > 1 else "")
+        left_out = f"{counted(len(short), 'line')} of one point left out, with nothing to predict: {which}"
+        warnings.warn(left_out, Note, stacklevel=2)
+    return strokes
+
+
+def _rows(model: StrokeModel, strokes: Strokes) -> list[scores.Row]:
+    """The segment ends of every level, and those of the baselines, against the ends of pen strokes."""
+    lines = list(strokes)
+    found = [model.segment(line) for line in lines]
+    ends = [[one.ends(level) for one in found] for level in range(1, found[0].levels + 1)]
+    surprises = [np.asarray(one.bits) for one in found]
+    lifted: dict[str, Sequence[ArrayLike]] = {"where the pen was lifted": [pen_ups(line) for line in lines]}
+    return scores.compare(ends, lifted, [len(line) for line in lines], surprises)

@@ -1,0 +1,49 @@
+"""The options of commands that only models of handwriting have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from hmrnn.utils.options import OneSequence, Options, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot(OneSequence):
+    levels: tuple[int, ...] = option((), "LEVEL")
+    """Figure 5: the levels to draw; all if not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(Options):
+    boundaries: bool = False
+    """Score the segment ends of every level against lifts of the pen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generate(Options):
+    bias: float = option(0.0, "X")
+    """Handwriting: 0 varies as people do, 1 is neat, more is neater."""
+    prime: str | None = option(None, "FILE", file=True)
+    """Handwriting: a file of strokes; the new lines continue one of its lines, in its style."""
+    line: str | None = option(None, "LINE", needs="prime")
+    """The line of --prime to continue, by its name or number; the first if not given."""
+    out: str | None = option(None, "FILE")
+    """Handwriting: the file to write: .svg, .gif, .png or .pdf for a picture, .npz, .json or .csv for strokes;
+    writing.svg if not given."""
+    seconds: float = option(0.0, "X", least=0, most=86_400)
+    """Handwriting: length of the animation in an .svg or .gif; 0 gives a still .svg, and 8 seconds of .gif."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Options):
+    split: Literal["paper", "official"] = "paper"
+    """Which split of iamondb to show."""
+    archive: str | None = option(None, "FILE")
+    """Write all lines of a corpus of strokes to this file, a compact .npz archive."""
+
+
+OPTIONS = {
+    "evaluate": Evaluate, "score": OneSequence, "segment": OneSequence, "plot": Plot, "generate": Generate,
+    "data": Data,
+}  # fmt: skip

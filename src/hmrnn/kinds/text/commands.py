@@ -1,0 +1,231 @@
+"""What the commands do with texts and models of text."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+import shlex
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmrnn.analysis.gold import against_ends, read_ends
+from hmrnn.analysis.scores import Row
+from hmrnn.analysis.sections import Section
+from hmrnn.config import Config, ModelConfig
+from hmrnn.errors import InputError, Note
+from hmrnn.kinds.text.corpus import Corpus, load_corpus, read_symbols_and_spaces
+from hmrnn.kinds.text.dynamic import Dynamic, evaluate_dynamic
+from hmrnn.kinds.text.evaluate import Evaluation, cut, evaluate, evaluate_lines, find
+from hmrnn.kinds.text.gold import against_removed_spaces, against_white_space
+from hmrnn.kinds.text.large_files import segment_files
+from hmrnn.kinds.text.lines import all_lines, end_symbol, split_lines
+from hmrnn.kinds.text.model import TextModel
+from hmrnn.kinds.text.report import demo, sections
+from hmrnn.pretrained.commands import SequenceCommands, agreement, in_bits, measured
+from hmrnn.reading.sample import check_room
+from hmrnn.utils import inputs
+from hmrnn.utils.files import seems_named, shown
+
+LONG = 20_000
+"""Symbols from which on a faster way to read a text is pointed out."""
+_LETTERS = r"[^\x00-@\[-`{-\xbf\u0600-\u0605\u061c\u200b-\u206f\ud800-\udfff\ufff0-\uffff]+"
+PASSAGE = re.compile(rf"{_LETTERS}(?:,? {_LETTERS})*")
+"""Words of letters, in any script."""
+
+
+class TextCommands(SequenceCommands):
+    report = staticmethod(sections)
+    demo = staticmethod(demo)
+
+    def data(self, config: Config, arguments: Any) -> Iterable[Section]:
+        yield Section(lines=load_corpus(config.data, self.progress("reading")).describe())
+
+    def read(self, model: TextModel, arguments: Any) -> str:
+        return inputs.read_text(*_source(arguments), model.vocabulary.kind)
+
+    def how(self, arguments: Any) -> dict[str, Any]:
+        return {"unknown": arguments.unknown}
+
+    def score(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+        if arguments.lines:
+            lines, read = itertools.tee(inputs.read_lines(*_source(arguments), model.vocabulary.kind))
+            for line, found in zip(lines, model.score_lines(read, unknown=arguments.unknown)):
+                text, bits = shown(line), found.bits if found else None
+                record = {"text": text, "symbols": found.symbols if found else 0, "bits": bits}
+                yield Section(lines=f"{'-' if bits is None else f'{bits:.4f}'}\t{text}", record=record)
+            return
+        text = self.read(model, arguments)
+        _point_out(text, "evaluate --file FILE")
+        result = model.score(text, unknown=arguments.unknown, progress=self.progress("scoring"))
+        yield in_bits(result, result.symbols, model.vocabulary.unit)
+
+    def segment(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+        if arguments.stream:
+            yield from self._stream(model, arguments)
+            return
+        text, how = self.read(model, arguments), {"by": arguments.by} if arguments.by else {}
+        _point_out(text, "segment --stream FILE --out FOLDER")
+        found = model.segment(text, unknown=arguments.unknown, progress=self.progress("segmenting"), **how)
+        if arguments.lexicon:
+            yield Section(lines="\n".join(f"{count}\t{word}" for word, count in found.lexicon()))
+        elif arguments.format != "levels":
+            yield Section(lines=found.spaced() if arguments.format == "spaced" else "\n".join(found.words()))
+        else:
+            yield Section(found=found, width=arguments.width, record=found.to_dict())
+
+    def _stream(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+        if arguments.unknown == "skip":
+            raise InputError("the segment ends of --stream would move; use replace or refuse", setting="unknown")
+        rank, world = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+        given = {name: n for name in ("streams", "warmup") if (n := getattr(arguments, name)) is not None}
+        show = self.progress("segmenting") if rank == 0 else None
+        how = {"unknown": arguments.unknown, "share": (rank, world), "progress": show, **given}
+        for target in segment_files(model, arguments.stream, Path(arguments.out), **how):
+            yield Section(text=f"wrote {target}")
+
+    def generate(self, model: TextModel, arguments: Any) -> Iterator[Section | str]:
+        length = 500 if arguments.length is None else arguments.length
+        how: dict[str, Any] = {name: getattr(arguments, name) for name in ("top_k", "top_p", "seed", "unknown")}
+        how["temperature"] = 0.8 if arguments.temperature is None else arguments.temperature
+        if arguments.samples is None:
+            pieces = model.stream(arguments.prompt, length, **how)
+            yield from itertools.chain([arguments.prompt], pieces, ["\n"])
+            return
+        check_room(model.network, arguments.samples, length)
+        prompts = [arguments.prompt] * arguments.samples
+        texts = model.generate(prompts, length, progress=self.progress("writing"), **how)
+        for number, text in enumerate(texts, start=1):
+            yield Section(lines=f"--- sample {number} of {len(texts)} ---\n{arguments.prompt}{text}")
+
+    def evaluate(self, model: TextModel, arguments: Any) -> Iterator[Section]:
+        if model.end is not None and not (arguments.file and (arguments.boundaries or arguments.dynamic)):
+            yield self._lines(model, arguments)
+            return
+        if model.config.model.time != "none":
+            raise InputError("a text is read in streams, and this model is told the time of lines")
+        symbols, spaces, what = self._symbols(model, arguments)
+        symbols, spaces = (part[: arguments.symbols or None] for part in (symbols, spaces))
+        rows: list[Row] = []
+        if arguments.dynamic:
+            names = ("learning_rate", "decay", "segment_length")
+            dynamic = Dynamic(**{name: n for name in names if (n := getattr(arguments, name)) is not None})
+            more: dict[str, Any] = {"streams": 1, "dynamic": dataclasses.asdict(dynamic)}
+            show = self.progress("evaluating")
+            result: Evaluation = evaluate_dynamic(model.network, symbols, dynamic, progress=show).checked()
+            how = ", ".join(f"{name.replace('_', ' ')} {n:g}" for name, n in more["dynamic"].items())
+            how = f"one stream, dynamic evaluation with {how}"
+        else:
+            wanted = [n if (n := getattr(arguments, name)) is not None else usual for name, usual in
+                      (("streams", 64), ("warmup", 500))]  # fmt: skip
+            streams, warmup = cut(max(1, len(symbols) - 1), *wanted)
+            more = {"streams": streams, "warmup": warmup}
+            show = self.progress("evaluating")
+            result = evaluate(model.network, symbols, progress=show, **more).checked()
+            how = f"{streams} streams, each but the first after {warmup} symbols of warm-up"
+            how = how if streams > 1 else "one stream"
+            rows = self._rows(model, symbols, spaces, arguments, more) if arguments.boundaries else []
+        unknown = int(np.count_nonzero(symbols == len(model.vocabulary.symbols)))
+        more |= {"unknown": unknown} | ({"boundaries": [row.to_dict() for row in rows]} if rows else {})
+        yield _measured(model, result, what, how, **more)
+        if unknown:
+            of = f"{unknown:,} of {len(symbols):,} symbols ({unknown / len(symbols):.2%})"
+            yield Section(text=f"read and predicted as the unknown symbol  {of}")
+        if skipped := getattr(result, "skipped", 0):
+            yield Section(text=f"segments skipped, as their gradient was not finite  {skipped}")
+        yield from agreement(rows) if rows else ()
+
+    def _lines(self, model: TextModel, arguments: Any) -> Section:
+        """Evaluate a model that was trained on lines, each read by itself, on the lines of its corpus or of files."""
+        for name in ("boundaries", "dynamic", "streams", "warmup", "symbols"):
+            if getattr(arguments, name):
+                raise InputError(f"--{name} is for a text read in streams, and this model reads lines; leave it out")
+        end = end_symbol(model.vocabulary)
+        if arguments.file:
+            if model.config.model.conditioned and arguments.condition is None:
+                raise InputError("this model was trained with a condition; give --condition")
+            symbols, _, what = self._symbols(model, arguments)
+            lines = all_lines(symbols, end, arguments.condition)
+        else:
+            corpus, part = model.corpus(arguments.path, self.progress("reading")), arguments.split or "test"
+            lines, what = split_lines(corpus)[part], f"{corpus.name}, {part} part"
+        result = evaluate_lines(model.network, lines, end, progress=self.progress("evaluating")).checked()
+        return _measured(model, result, what, f"{len(lines):,} lines, each by itself", lines=len(lines))
+
+    def _symbols(self, model: TextModel, arguments: Any) -> tuple[np.ndarray, np.ndarray, str]:
+        """The text to evaluate as symbols of the model, where spaces were removed from it, and its name."""
+        show = self.progress("reading")
+        if arguments.file:
+            symbols, spaces = read_symbols_and_spaces(
+                arguments.file, model.vocabulary, model.config.data, show, plain=arguments.plain
+            )
+            return symbols, spaces, ", ".join(arguments.file)
+        corpus, part = model.corpus(arguments.path, show), arguments.split or "test"
+        symbols = getattr(corpus, part)
+        return symbols, corpus.spaces.get(part, np.zeros(len(symbols), np.uint8)), f"{corpus.name}, {part} part"
+
+    def _rows(
+        self, model: TextModel, symbols: np.ndarray, spaces: np.ndarray, arguments: Any, how: dict[str, int]
+    ) -> list[Row]:
+        ends = read_ends(arguments.gold, len(symbols)) if arguments.gold else None
+        found = find(model.network, symbols, progress=self.progress("looking for segments"), **how)
+        if ends is not None:
+            return against_ends(found, ends)
+        if model.config.data.remove_spaces:
+            return against_removed_spaces(found, symbols, spaces, model.vocabulary)
+        return against_white_space(found, symbols, model.vocabulary)
+
+    def quick(self, config: Config) -> Config:
+        data = dataclasses.replace(config.data, valid_fraction=0.45, test_fraction=0.45)
+        train = dataclasses.replace(config.train, epochs=1, batch_size=128, length=36, validation_symbols=2000)
+        model = ModelConfig(embedding_size=8, hidden_size=(16,), output_size=16)
+        return dataclasses.replace(config, data=data, model=model, train=train)
+
+    def suggested(self, config: Config, corpus: Corpus) -> str:
+        if config.data.format == "lines":
+            return "generate -m {} --samples 5"
+        return f"segment -m {{}} {shlex.quote(words_of(corpus))}" if config.model.detectors else "generate -m {}"
+
+
+def _source(arguments: Any) -> tuple[str | None, str | None]:
+    """The text and the file to read, one of them or none; a text that names an existing file is that file."""
+    text = arguments.text
+    if text in (None, "-"):
+        return None, arguments.file
+    if os.path.isfile(os.path.expanduser(text)):
+        warnings.warn(f"{text} is a file, which is read; to read these letters, use standard input", Note, stacklevel=2)
+        return None, text
+    if seems_named(text):
+        warnings.warn(f"there is no file {text}, so these letters are read", Note, stacklevel=2)
+    return text, None
+
+
+def _point_out(text: str, faster: str) -> None:
+    """On a terminal, name the command that reads a long text faster."""
+    if len(text) > LONG and sys.stderr.isatty():
+        how = f"{len(text):,} symbols, read one after the other; hmrnn {faster} reads parts of a text side by side"
+        warnings.warn(how, Note, stacklevel=2)
+
+
+def _measured(model: TextModel, result: Evaluation, what: str, how: str, **more: Any) -> Section:
+    unit = model.vocabulary.unit
+    first = f"{what}: {result.symbols:,} symbols predicted, {how}\nbits per {unit}  {result.bits:.4f}"
+    return measured(result, first, unit, text=what, **more)
+
+
+def words_of(corpus: Corpus) -> str:
+    """About 40 characters of the validation part, letters, spaces and commas alone; TEXT if it has no letters.
+
+    What else a text holds may need quotes that no reader of a shell can follow, or command the terminal.
+    """
+    words = corpus.vocabulary.decode(corpus.valid[:5000]).split()
+    passages = [found[0] for found in PASSAGE.finditer(" ".join(words[1:] or words))]  # the first word may be cut
+    longest = max(passages, key=lambda one: min(len(one), 40), default="TEXT")
+    return textwrap.wrap(longest, 40)[0]

@@ -1,0 +1,86 @@
+"""The options of commands that only models of text have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from hmrnn.utils.options import Options, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Given(Options):
+    """What ``segment``, ``score`` and ``plot`` share."""
+
+    text: str | None = option(None, "[TEXT]", positional=True, without=("file",))
+    """The text. Standard input is read for -, and if neither a text nor --file is given."""
+    unknown: Literal["replace", "skip", "refuse"] = "replace"
+    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
+    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Score(Given):
+    lines: bool = False
+    """Score every line by itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment(Given):
+    by: Literal["head", "detectors"] | None = option(None, without=("stream",))
+    """Where the words (level 1) of a model trained by the preset words come from: its segmental head, which reads the
+    whole text and is the default, or its detectors, which read left to right, as --stream does."""
+    format: Literal["levels", "words", "spaced"] = option("levels", without=("json", "lexicon", "stream"))
+    """levels: all levels; words: the segments of level 1, one per line; spaced: the text with a space between them."""
+    lexicon: bool = option(False, without=("json", "stream"))
+    """Print the segments of level 1 with their counts, the most frequent first."""
+    width: int = option(0, "N", least=0, without=("stream",))
+    """Characters per line; 0 takes the width of the terminal."""
+    stream: tuple[str, ...] = option((), "FILE", file=True, needs="out", without=("text", "file", "json"))
+    """Files of any size to read instead; their segment ends are written to --out."""
+    out: str | None = option(None, "PATH", needs="stream")
+    """The directory for the results of --stream: those for a.txt are in a.txt.jsonl."""
+    streams: int | None = option(None, "N", needs="stream")
+    """Parts of a file read side by side, 16 if not given."""
+    warmup: int | None = option(None, "N", needs="stream")
+    """Symbols of left context that each part but the first of a file reads before it counts; 500 if not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generate(Options):
+    prompt: str = option("", "[PROMPT]", positional=True)
+    """The text to continue; it is printed before the continuation."""
+    unknown: Literal["replace", "skip", "refuse"] = "replace"
+    """What to do with symbols that training never showed and that cannot be written plainly: read them as the model's
+    unknown symbol, or as a space if it has none; leave them out; or stop with an error."""
+    top_k: int | None = option(None, "N")
+    """Draw from the N likeliest symbols only."""
+    top_p: float | None = option(None, "X")
+    """Draw from the likeliest symbols whose probabilities add up to X."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(Options):
+    plain: bool = option(False, needs="file")
+    """Replace accented letters and typographic characters by ASCII before reading; bundled models know only ASCII."""
+    streams: int | None = option(None, "N")
+    """Parts of the text read side by side, 64 if not given; 1 carries one state across the whole text."""
+    warmup: int | None = option(None, "N")
+    """Symbols of left context that each part but the first reads before it counts; 500 if not given."""
+    symbols: int = option(0, "N", least=0)
+    """Read only the first N symbols; 0 reads all."""
+    boundaries: bool = False
+    """Score the segment ends of every level against spaces and line ends, or against removed spaces."""
+    gold: str | None = option(None, "FILE", needs="boundaries")
+    """Score against the ends in this file instead: one per line, the number of symbols before the cut."""
+    dynamic: bool = option(False, without=("boundaries", "streams", "warmup"))
+    """Dynamic evaluation: the weights follow the gradient of the text that has been read, in one stream."""
+    learning_rate: float | None = option(None, "X", needs="dynamic")
+    """Step size of dynamic evaluation; 0.0003 if not given."""
+    decay: float | None = option(None, "X", needs="dynamic")
+    """Dynamic evaluation: fraction of the way back to the trained weights after each segment; 0.003 if not given."""
+    segment_length: int | None = option(None, "N", needs="dynamic")
+    """Dynamic evaluation: symbols between two updates of the weights; 100 if not given."""
+
+
+OPTIONS = {"evaluate": Evaluate, "score": Score, "segment": Segment, "plot": Given, "generate": Generate}
