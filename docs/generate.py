@@ -11,7 +11,7 @@ from typing import Any
 import hmrnn
 import hmrnn.nn
 import hmrnn.nn.baselines
-from hmrnn.cli.arguments import ARGUMENTS
+from hmrnn.cli.arguments import ARGUMENTS, arguments_of
 from hmrnn.cli.parse import parser_of, settings_of
 from hmrnn.config import SECTIONS, Config
 from hmrnn.optim import Muon
@@ -74,7 +74,8 @@ def presets() -> str:
 def commands() -> str:
     """For each command what it does, its usage and its options; the settings of ``hmrnn train`` are left out."""
     made = []
-    for command, kind in ARGUMENTS.items():
+    for command in ARGUMENTS:
+        kind = arguments_of(command)
         parser = parser_of(kind, f"hmrnn {command}")
         usage = parser.format_usage().removeprefix("usage: ").strip()
         what, *examples = (parser.description or "").split("\n  ")

@@ -164,7 +164,7 @@ def test_files_that_are_no_prose_are_asked_about(work: Path, capsys: pytest.Capt
         for command in ("train", "data"):
             assert tiny.hmrnn(command, name) == 2
             assert re.search(said, capsys.readouterr().err)
-    (work / "a.conllu").write_text("1\tthe\tthe\tDET\n2\tcat\tcat\tNOUN\n\n" * 9)
+    (work / "a.conllu").write_text(9 * ("1\tthe\tthe\tDET" + 6 * "\t_" + "\n2\tcat\tcat\tNOUN" + 6 * "\t_" + "\n\n"))
     assert tiny.hmrnn("data", "a.conllu") == 0
     assert "sequences" in capsys.readouterr().out
 

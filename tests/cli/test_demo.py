@@ -10,6 +10,7 @@ import pytest
 
 import tiny
 from hmrnn.cli import demo
+from hmrnn.kinds.text import report
 from hmrnn.kinds.text.model import TextModel
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.trainer import Trainer
@@ -66,7 +67,8 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert bits["HM-LSTM"] < 7.0
 
     monkeypatch.setattr(demo, "run_to_end", lambda *a, **k: pytest.fail("a finished demo must not train again"))
-    monkeypatch.setattr(demo, "save_figure", lambda figure, path: None)
+    for module in (demo, report):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: None)
     monkeypatch.setattr(demo, "curves", lambda metrics: None)
     monkeypatch.setattr(TextModel, "figure", lambda model, name, text, found: None)
     kept = {path: path.read_bytes() for path in run.glob("*-0*/*")}

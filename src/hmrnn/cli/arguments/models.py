@@ -11,16 +11,23 @@ from hmrnn.pretrained import bundled
 from hmrnn.utils.options import Options, check_files, option
 
 
+class OfModels(Options):
+    """Arguments that name one or more models."""
+
+    model: str | tuple[str, ...]
+
+    def check(self) -> None:
+        super().check()
+        for model in [self.model] if isinstance(self.model, str) else self.model:
+            bundled.find(model)
+
+
 @dataclasses.dataclass(frozen=True)
-class ModelArguments(Options):
+class ModelArguments(OfModels):
     model: str = option(bundled.DEFAULT, "MODEL", "-m")
     """A run directory (its best checkpoint is used), a checkpoint directory, or the name of a bundled model."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:N, or auto."""
-
-    def check(self) -> None:
-        super().check()
-        bundled.find(self.model)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +119,7 @@ class GenerateArguments(ModelArguments):
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictArguments(Options):
+class PredictArguments(OfModels):
     """Answer sequences with a model made by hmrnn train labels|tags|pairs|numbers, or forecast with one of series.
 
     hmrnn predict -m runs/labels new.txt
@@ -163,7 +170,7 @@ EXPLORED = tuple(bundled.names())
 
 
 @dataclasses.dataclass(frozen=True)
-class ExploreArguments(Options):
+class ExploreArguments(OfModels):
     """Serve a page on this machine: type a text and see its segments, compare models, watch one write.
 
     hmrnn explore
@@ -186,12 +193,10 @@ class ExploreArguments(Options):
         super().check()
         if not self.model:
             raise InputError(f"name one or more models with -m, such as -m {bundled.DEFAULT} runs/demo")
-        for model in self.model:
-            bundled.find(model)
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportArguments(Options):
+class ExportArguments(OfModels):
     """Write a model to a directory of its own: weights, config, vocabulary and a card, without training state.
 
     hmrnn export -m runs/book --out book-small --half
