@@ -16,8 +16,8 @@ from torch import Tensor
 import hmrnn
 from hmrnn.errors import InputError
 from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.cells import LeakyRNN
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
-from hmrnn.nn.baselines.leaky import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 from hmrnn.ops import reference
 from hmrnn.ops.cuda import engine as cuda

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, jvp, vmap
 
 from hmrnn import HMLSTM, InputError
-from hmrnn.nn.baselines.leaky import LeakyRNN
+from hmrnn.nn.baselines.cells import LeakyRNN
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
 
 T, B, INPUT = 7, 3, 4

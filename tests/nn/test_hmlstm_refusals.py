@@ -14,8 +14,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError, State, nn
 from hmrnn.nn import ReadOut, SequenceReadOut
+from hmrnn.nn.baselines.cells import PeepholeLSTM
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
-from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import LSTM
 from hmrnn.ops import ENGINES
 
@@ -37,57 +37,56 @@ def changed(rnn: HMLSTM, **parts: Any) -> State:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "name"),
     [
-        (lambda r: r(torch.zeros(T, B, 7)), r"x must have shape \(T, B, 5\); got \(9, 4, 7\)$"),
-        (lambda r: r(torch.zeros(T, 7)), r"x must have shape \(T, B, 5\); got \(9, 7\)$"),
-        (lambda r: r(torch.zeros(T, 7).long()), r"x must have shape \(T, B, 5\); got \(9, 7\); for symbols give"),
-        (lambda r: r(X[:, 0], lengths=[3]), r"lengths must be None when x has no batch dimension"),
-        (lambda r: r(X[:, 0], r.initial_state(1)), r"x has no batch dimension, so state must .* \(2,\); got \(1, 2\)"),
-        (lambda r: r(X[:, 0], (1, 2)), r"state must be None or an hmrnn.State"),
-        (lambda r: r(X[:, 0], boundaries=torch.zeros(T, 1, 2)), r".* so boundaries must have shape \(T, 2\); got"),
-        (lambda r: r(X[:, 0], boundaries=[0.0]), r"boundaries must be None or a tensor"),
-        (lambda r: r(X[:0, 0]), r"x must hold at least one step"),
-        (lambda r: r(torch.zeros(5)), r"x must have shape \(T, B, 5\); got \(5,\)$"),
-        (lambda r: r(torch.zeros(0, B, INPUT)), r"x must hold at least one step and one .*; got shape \(0, 4, 5\)"),
-        (lambda r: r(torch.zeros(T, 0, INPUT)), r"x must hold at least one step and one .*; got shape \(9, 0, 5\)"),
-        (lambda r: r(X.tolist()), r"x must be a tensor or a PackedSequence; got list$"),
-        (lambda r: r(X.double()), r"x is torch.float64 but the parameters are torch.float32; use .to\(...\)$"),
-        (lambda r: r(X.long()), r"x is torch.int64 but the parameters are torch.float32; use .to"),
-        (lambda r: r(X.to("meta")), r"x is on meta but the parameters are on cpu; use .to\(...\)$"),
-        (lambda r: r(SYMBOLS.to("meta"), embedding=TABLE), r"x is on meta but the parameters are on cpu"),
-        (lambda r: r(SYMBOLS.float(), embedding=TABLE), r"x must hold symbol indices .*; got torch.float32$"),
-        (lambda r: r(X.long(), embedding=TABLE), r"x must have shape \(T, B\); got \(9, 4, 5\)$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE[:, 1:]), r"embedding must have shape \(symbols, 5\); got \(7, 4\)$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE[0]), r"embedding must have shape \(symbols, 5\); got \(5,\)$"),
-        (lambda r: r(SYMBOLS, embedding=torch.nn.Embedding(7, 5)), r"embedding must be a tensor, .*; got Embedding$"),
-        (lambda r: r(SYMBOLS, embedding=TABLE.double()), r"embedding is torch.float64 but the parameters are"),
-        (lambda r: r(SYMBOLS, embedding=TABLE.to("meta")), r"embedding is on meta but the parameters are on cpu"),
-        (lambda r: r(X, r.initial_state(3)), r"state.h must hold tensors of shapes \[\(4, 6\), .*; got \[\(3, 6\), "),
-        (lambda r: r(X, changed(r, c=r.initial_state(B).c[:2])), r"state.c must hold .*; got \[\(4, 6\), \(4, 4\)\]$"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 3))), r"state.z must have shape \(4, 2\); got \(4, 3\)$"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 2).double())), r"state is torch.float64 but the parameters are"),
-        (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), r"state is on meta but the parameters"),
-        (lambda r: r(X, (X, X)), r"state must be .* as a pass or rnn.initial_state\(B\) returns it; got tuple$"),
-        (lambda r: r(X, r.initial_state(3)), r"state.h .*; a state belongs to its sequences: start others from None$"),
-        (lambda r: r(torch.nested.as_nested_tensor([X[0]], layout=torch.jagged)), r"x must not be a nested tensor"),
-        (lambda r: r(X, lengths=[1, 2, 3]), r"lengths must be 4 whole numbers, one per sequence; got shape \(3,\)"),
-        (lambda r: r(X, lengths=[1.0] * 4), r"lengths must be 4 whole numbers, .* of torch.float32$"),
-        (lambda r: r(X, lengths=[True] * 4), r"lengths must be 4 whole numbers, .* of torch.bool$"),
-        (lambda r: r(X, lengths=["1"] * 4), r"lengths must be 4 whole numbers, one per sequence; got \['1', "),
-        (lambda r: r(X, lengths=[[1], [2, 3], [4], [5]]), r"lengths must be 4 whole numbers, .*; got \[\[1\]"),
-        (lambda r: r(X, lengths=torch.ones(4, 1).long()), r"lengths must be 4 whole numbers, .*; got shape \(4, 1\)"),
-        (lambda r: r(X, lengths=[9, 0, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 0, 1, 1\]$"),
-        (lambda r: r(X, lengths=[9, 10, 1, 1]), r"lengths must lie between 1 and T = 9; got \[9, 10, 1, 1\]$"),
-        (lambda r: r(pack_padded_sequence(X, torch.tensor([9] * 4)), lengths=LENGTHS), r"lengths must be None when"),
-        (lambda r: r(X, boundaries=torch.zeros(T, B, 3)), r"boundaries .* \(T, B, .* = \(9, 4, 2\); got \(9, 4, 3\)$"),
-        (lambda r: r(X, boundaries=[[1.0]]), r"^boundaries must be None or a tensor; got list$"),
-        (lambda r: r(X, boundaries=torch.zeros(T)), r"boundaries must have shape .* = \(9, 4, 2\); got \(9,\)$"),
-        (lambda r: r(X, boundaries=torch.zeros(T, B, 2, device="meta")), r"boundaries is on meta but the"),
+        (lambda r: r(torch.zeros(T, B, 7)), "x"),
+        (lambda r: r(torch.zeros(T, 7)), "x"),
+        (lambda r: r(torch.zeros(T, 7).long()), "x"),
+        (lambda r: r(X[:, 0], lengths=[3]), "lengths"),
+        (lambda r: r(X[:, 0], r.initial_state(1)), "state"),
+        (lambda r: r(X[:, 0], (1, 2)), "state"),
+        (lambda r: r(X[:, 0], boundaries=torch.zeros(T, 1, 2)), "boundaries"),
+        (lambda r: r(X[:, 0], boundaries=[0.0]), "boundaries"),
+        (lambda r: r(X[:0, 0]), "x"),
+        (lambda r: r(torch.zeros(5)), "x"),
+        (lambda r: r(torch.zeros(0, B, INPUT)), "x"),
+        (lambda r: r(torch.zeros(T, 0, INPUT)), "x"),
+        (lambda r: r(X.tolist()), "x"),
+        (lambda r: r(X.double()), "x"),
+        (lambda r: r(X.long()), "x"),
+        (lambda r: r(X.to("meta")), "x"),
+        (lambda r: r(SYMBOLS.to("meta"), embedding=TABLE), "x"),
+        (lambda r: r(SYMBOLS.float(), embedding=TABLE), "x"),
+        (lambda r: r(X.long(), embedding=TABLE), "x"),
+        (lambda r: r(SYMBOLS, embedding=TABLE[:, 1:]), "embedding"),
+        (lambda r: r(SYMBOLS, embedding=TABLE[0]), "embedding"),
+        (lambda r: r(SYMBOLS, embedding=torch.nn.Embedding(7, 5)), "embedding"),
+        (lambda r: r(SYMBOLS, embedding=TABLE.double()), "embedding"),
+        (lambda r: r(SYMBOLS, embedding=TABLE.to("meta")), "embedding"),
+        (lambda r: r(X, r.initial_state(3)), "state"),
+        (lambda r: r(X, changed(r, c=r.initial_state(B).c[:2])), "state"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 3))), "state"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 2).double())), "state"),
+        (lambda r: r(X, changed(r, z=torch.zeros(B, 2, device="meta"))), "state"),
+        (lambda r: r(X, (X, X)), "state"),
+        (lambda r: r(torch.nested.as_nested_tensor([X[0]], layout=torch.jagged)), "x"),
+        (lambda r: r(X, lengths=[1, 2, 3]), "lengths"),
+        (lambda r: r(X, lengths=[1.0] * 4), "lengths"),
+        (lambda r: r(X, lengths=[True] * 4), "lengths"),
+        (lambda r: r(X, lengths=["1"] * 4), "lengths"),
+        (lambda r: r(X, lengths=[[1], [2, 3], [4], [5]]), "lengths"),
+        (lambda r: r(X, lengths=torch.ones(4, 1).long()), "lengths"),
+        (lambda r: r(X, lengths=[9, 0, 1, 1]), "lengths"),
+        (lambda r: r(X, lengths=[9, 10, 1, 1]), "lengths"),
+        (lambda r: r(pack_padded_sequence(X, torch.tensor([9] * 4)), lengths=LENGTHS), "lengths"),
+        (lambda r: r(X, boundaries=torch.zeros(T, B, 3)), "boundaries"),
+        (lambda r: r(X, boundaries=[[1.0]]), "boundaries"),
+        (lambda r: r(X, boundaries=torch.zeros(T)), "boundaries"),
+        (lambda r: r(X, boundaries=torch.zeros(T, B, 2, device="meta")), "boundaries"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named(call: Call, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}") as caught:
+def test_bad_input_is_named(call: Call, name: str) -> None:
+    with pytest.raises(InputError, match=rf"^{name}\b") as caught:
         call(HMLSTM(INPUT, SIZES, 3))
     assert "\n" not in str(caught.value)
 
@@ -151,7 +150,7 @@ def test_a_switch_is_true_or_false(kind: type) -> None:
 def test_sparse_tensors_are_refused(kind: Any, layout: torch.layout) -> None:
     rnn = kind(INPUT, SIZES, 3)
     sparse = torch.zeros(B, INPUT).to_sparse(layout=layout)
-    with pytest.raises(InputError, match=r"^x must be a dense tensor; got .*, use \.to_dense\(\)$"):
+    with pytest.raises(InputError, match=r"^x must be a dense tensor"):
         rnn.step(sparse)
     if layout == torch.sparse_coo:
         with pytest.raises(InputError, match=r"^x must be a dense tensor"):
@@ -159,7 +158,7 @@ def test_sparse_tensors_are_refused(kind: Any, layout: torch.layout) -> None:
         with pytest.raises(InputError, match=r"^lengths must be a dense tensor"):
             rnn(X, lengths=torch.tensor(LENGTHS).to_sparse())
         start = rnn.initial_state(B)
-        with pytest.raises(InputError, match=r"^state must be a dense tensor"):
+        with pytest.raises(InputError, match=r"^state.h.0. must be a dense tensor"):
             rnn(X, start._replace(h=tuple(h.to_sparse() for h in start.h)))
     if kind is HMLSTM:
         with pytest.raises(InputError, match=r"^boundaries must be a dense tensor"):

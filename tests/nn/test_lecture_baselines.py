@@ -17,11 +17,8 @@ import tiny
 from hmrnn import InputError, checkpoint
 from hmrnn.nn import ridge_regression
 from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.cells import OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.output_rnn import OutputRNN
-from hmrnn.nn.baselines.peephole import PeepholeLSTM
-from hmrnn.nn.baselines.skip import SkipRNN
-from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.training.metrics import read_metrics
 from hmrnn.training.terms.decay import decay
 from hmrnn.training.trainer import Trainer

@@ -9,13 +9,9 @@ import torch
 from torch import Tensor
 
 from hmrnn import HMLSTM, HMLSTMCell, InputError
+from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.leaky import LeakyRNN
-from hmrnn.nn.baselines.output_rnn import OutputRNN
-from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
-from hmrnn.nn.baselines.skip import SkipRNN
-from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 
 T, B, INPUT, SIZES = 5, 3, 4, (8, 6)
 

@@ -18,14 +18,10 @@ from hmrnn.config import ModelConfig
 from hmrnn.errors import InputError
 from hmrnn.kind import of as kind_of
 from hmrnn.kinds.text.network import LanguageModel
+from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.leaky import LeakyRNN
-from hmrnn.nn.baselines.output_rnn import OutputRNN
-from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
-from hmrnn.nn.baselines.skip import SkipRNN
-from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.nn.registry import make_rnn
 from hmrnn.reading.read import Reader
 from hmrnn.reading.segment import segment_many

@@ -64,7 +64,7 @@ def test_forward_is_the_literal_writing(options: dict[str, Any]) -> None:
     for name, a in pairs.items():
         torch.testing.assert_close(got[name], torch.from_numpy(a), rtol=0, atol=1e-12, msg=lambda m, n=name: f"{n} {m}")
     active = None if given.lengths is None else torch.arange(case.T)[:, None] < given.lengths
-    done = operations(got["boundaries"], given.state.z, active, flush=case.flush, copy=case.copy)
+    done = operations(got["boundaries"], given.state.z, active, case)
     assert done.tolist() == want.operations.tolist()
     if case.boundary != "soft" and len(case.sizes) > 1:  # the comparison met every operation
         met = {Operation.UPDATE, *([Operation.FLUSH] * case.flush), *([Operation.COPY] * case.copy)}

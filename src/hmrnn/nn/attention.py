@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import not_negative, positive
+from hmrnn.nn.checks import check_tensor, not_negative, positive
 
 
 class Attention(nn.Module):
@@ -44,10 +44,9 @@ class Attention(nn.Module):
         self.v = nn.Linear(size, 1, bias=False)
 
     def forward(self, memory: Tensor, mask: Tensor | None = None, query: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        if memory.dim() != 3 or memory.shape[-1] != self.memory_size:
-            raise InputError(f"memory must have shape (S, B, {self.memory_size}); got {tuple(memory.shape)}")
-        if mask is not None and mask.shape != memory.shape[:2]:
-            raise InputError(f"mask must have shape (S, B) = {tuple(memory.shape[:2])}; got {tuple(mask.shape)}")
+        check_tensor("memory", memory, ("S", "B", self.memory_size))
+        if mask is not None:
+            check_tensor("mask", mask, memory.shape[:2])
         return self.attend(*self.prepare(memory, mask), mask, query)
 
     def prepare(self, memory: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -73,7 +72,7 @@ class Attention(nn.Module):
 
     def _queries(self, projection: nn.Linear, query: Tensor | None, B: int) -> Tensor:
         """The projected queries, (1, B, size) or (N, 1, B, size)."""
-        if query is None or query.dim() not in (2, 3) or query.shape[-2:] != (B, self.query_size):
-            got = None if query is None else tuple(query.shape)
-            raise InputError(f"query must have shape (B, {self.query_size}) or (N, B, {self.query_size}); got {got}")
+        several = ["N"] if query is not None and query.dim() == 3 else []
+        check_tensor("query", query, (*several, B, self.query_size))
+        assert query is not None
         return projection(query).unsqueeze(-3)

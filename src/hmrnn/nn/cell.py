@@ -1,21 +1,107 @@
-"""HMLSTMCell: one layer of the recurrence for one time step."""
+"""Cell, the options that HMLSTM and its cell share, and HMLSTMCell: one layer of the recurrence for one time step."""
 
 from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import KW_ONLY
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import not_negative, one_of, positive, truth
-from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_options
+from hmrnn.nn.checks import Natural, Positive, Recurrent, positive
+from hmrnn.nn.weights import gate_blocks, new_weights, reset
 from hmrnn.ops import LayerWeights, Options
-from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
-from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.estimators import DRAWN, Boundary, OnCopy
+from hmrnn.ops.interface import TopDown
 from hmrnn.ops.reference import layer_step, next_gate
 
 
-class HMLSTMCell(Sloped):
+@dataclasses.dataclass(eq=False, repr=False)
+class Cell(Recurrent):
+    """The options of a layer, which :class:`hmrnn.HMLSTM` describes.
+
+    The slope of its detectors is the buffer ``a`` and, with "gumbel", their temperature the buffer ``tau``.
+    """
+
+    _: KW_ONLY
+    layer_norm: bool = False
+    boundary: Boundary = "step"
+    on_copy: OnCopy = "evaluate"
+    flush: bool = True
+    top_down: TopDown = "boundary"
+    copy: bool = True
+    detector_hidden: Natural = 0
+    check_values: bool = False
+    a: Tensor = dataclasses.field(init=False)
+    tau: Tensor | None = dataclasses.field(init=False)
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        self._options = [name for name in Options.__dataclass_fields__ if name in self.__dataclass_fields__]
+        self.register_buffer("a", torch.tensor(1.0, **self._made))
+        self.register_buffer("tau", torch.tensor(1.0, **self._made) if self.boundary == "gumbel" else None)
+
+    @property
+    def slope(self) -> float:
+        """The slope a of the hard sigmoid; saved with the weights as ``a``."""
+        return self.a.item()
+
+    @slope.setter
+    def slope(self, value: float) -> None:
+        self.a.fill_(_positive("slope", value))
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the relaxation with ``boundary="gumbel"``; saved with the weights as ``tau``."""
+        return 1.0 if self.tau is None else self.tau.item()
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if self.tau is None:
+            raise InputError('only boundary="gumbel" has a temperature; make the network with it')
+        self.tau.fill_(_positive("temperature", value))
+
+    def new_weights(self, size: int, below: int, above: int | None) -> LayerWeights:
+        """Uninitialised parameters of a layer."""
+        return new_weights(
+            size, below, above, layer_norm=self.layer_norm, top_down=self.top_down != "none",
+            detector_hidden=self.detector_hidden, **self._made,
+        )  # fmt: skip
+
+    def layers(self) -> list[LayerWeights]:
+        """The parameters of each layer, as the engines take them."""
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
+        for buffer in (self.a, self.tau):
+            if buffer is not None:
+                buffer.fill_(1)
+        for w in self.layers():
+            reset(w)
+
+    def gate_blocks(self) -> list[tuple[Tensor, int]]:
+        """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
+        return [block for w in self.layers() for block in gate_blocks(w)]
+
+    def options(self, **more: Any) -> Options:
+        """How the recurrence behaves now."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in self._options}
+        return Options(slope=self.a, temperature=1.0 if self.tau is None else self.tau, **given, **more)
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise InputError(f"{name} must be positive and finite; got {value}")
+    return value
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class HMLSTMCell(Cell):
     """One layer of an HM-LSTM for one time step, with gradients, for your own loops.
 
     Args:
@@ -34,59 +120,24 @@ class HMLSTMCell(Sloped):
         >>> h, c, z = cell(torch.randn(4, 10), (h, c, z), z_below=torch.ones(4, 1), above=torch.zeros(4, 30))
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        above_size: int | None = None,
-        *,
-        layer_norm: bool = False,
-        boundary: Boundary = "step",
-        on_copy: OnCopy = "evaluate",
-        flush: bool = True,
-        top_down: TopDown = "boundary",
-        copy: bool = True,
-        detector_hidden: int = 0,
-        check_values: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.input_size = positive("input_size", input_size)
-        self.hidden_size = positive("hidden_size", hidden_size)
-        self.above_size = above_size if above_size is None else positive("above_size", above_size)
-        self.layer_norm = truth("layer_norm", layer_norm)
-        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
-        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
-        self.flush, self.copy = truth("flush", flush), truth("copy", copy)
-        self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
-        self.check_values = truth("check_values", check_values)
-        self.detector_hidden = not_negative("detector_hidden", detector_hidden)
-        self._register_schedules(boundary, device, dtype)
-        sizes = self.hidden_size, self.input_size, self.above_size
-        weights = new_weights(*sizes, layer_norm, device, dtype, top_down != "none", self.detector_hidden)
+    input_size: Positive
+    hidden_size: Positive
+    above_size: int | None = None
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        self.above_size = self.above_size if self.above_size is None else positive("above_size", self.above_size)
+        weights = self.new_weights(self.hidden_size, self.input_size, self.above_size)
         for name, parameter in weights._asdict().items():
             self.register_parameter(name, parameter)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise as :class:`HMLSTM` does."""
-        self._reset_schedules()
-        reset(self.weights())
 
     def weights(self) -> LayerWeights:
         """The parameters, as the engines take them."""
         return LayerWeights(**{name: getattr(self, name) for name in LayerWeights._fields})
 
-    def gate_blocks(self) -> list[tuple[Tensor, int]]:
-        """As of :class:`HMLSTM`."""
-        return gate_blocks(self.weights())
-
-    def options(self) -> Options:
-        return Options(
-            slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
-        )  # fmt: skip
+    def layers(self) -> list[LayerWeights]:
+        return [self.weights()]
 
     def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
         """The state at the start of a sequence, zeros: h, c, z and, if the cell has one, the pending gate."""
@@ -105,12 +156,10 @@ class HMLSTMCell(Sloped):
         above: Tensor | None = None,  # (B, above_size); not needed with top_down="none"
     ) -> tuple[Tensor, ...]:
         """The new h, c, z and, if the cell has one, the pending gate; z of a top layer is always zero."""
-        if x.dim() != 2 or x.shape[1] != self.input_size:
-            raise InputError(f"x must have shape (B, {self.input_size}); got {tuple(x.shape)}")
-        if self.above_size is None and above is not None:
-            raise InputError(f"above must be None in a top layer (no above_size); got shape {tuple(above.shape)}")
-        if self.above_size is not None and self.top_down != "none" and above is None:
-            raise InputError(f"above must have shape (B, {self.above_size}), h of the layer above; got None")
+        checks.check_tensor("x", x, ("B", self.input_size))
+        if (above is None) != (self.above_size is None or (self.top_down == "none" and above is None)):
+            wanted = None if self.above_size is None else f"h of the layer above, (B, {self.above_size})"
+            raise InputError(f"above must be {wanted}; got {above if above is None else tuple(above.shape)}")
         h, c, z, *gates = self.initial_state(len(x)) if state is None else state
         if len(gates) > self._pends:
             raise InputError(f"state must hold h, c and z{' and pending' * self._pends}; got {3 + len(gates)} tensors")
@@ -118,12 +167,9 @@ class HMLSTMCell(Sloped):
         z_below = torch.ones_like(z) if z_below is None else z_below
         given: dict[str, Tensor] = {"x": x, "h": h, "c": c, "z": z, "z_below": z_below}
         given |= {name: a for name, a in (("above", above), ("pending", pending)) if a is not None}
-        sizes = {"x": self.input_size, "h": self.hidden_size, "c": self.hidden_size, "above": self.above_size}
+        sizes = {"x": self.input_size, "h": self.hidden_size, "c": self.hidden_size, "above": self.above_size or 0}
         for name, value in given.items():
-            size = sizes.get(name, 1)
-            if tuple(value.shape) != (len(x), size):
-                raise InputError(f"{name} must have shape ({len(x)}, {size}); got {tuple(value.shape)}")
-            checks.check_kind(name, value, self.weights().b)
+            checks.check_tensor(name, value, (len(x), sizes.get(name, 1)), self.weights().b)
             if self.check_values and checks.readable(value):
                 if name in ("z", "z_below", "pending"):
                     checks.check_range(name, value)
@@ -136,9 +182,3 @@ class HMLSTMCell(Sloped):
         )  # fmt: skip
         z = z if z_new is None else z_new
         return (h, c, z) if pending is None else (h, c, z, next_gate(pending, z, z_below))
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.hidden_size}, above_size={self.above_size}, layer_norm={self.layer_norm}, "
-            f"boundary={self.boundary!r}, on_copy={self.on_copy!r}{shown_options(self)}"
-        )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar
 from numbers import Integral, Real
-from typing import Any, Protocol, SupportsIndex, cast
+from typing import Annotated, Any, Literal, Protocol, SupportsIndex, cast, get_args, get_origin, get_type_hints
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
+from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.ops import State
-from hmrnn.ops.interface import autocast_dtype
+from hmrnn.ops.interface import autocast_dtype, within
 
 LARGEST, LARGEST_NORMALISED = 1e31, 1e15
 """Largest absolute values that float32 can multiply by a row of weights, and with layer norm also square."""
@@ -37,41 +39,72 @@ class Network(Protocol):
         """One of the parameters, whose dtype and device all have."""
         ...
 
+    def initial_state(self, batch_size: int) -> State: ...
+
+
+def check_pass(
+    rnn: Network,
+    x: Tensor,
+    state: State | None,
+    lengths: Tensor | Sequence[int] | None = None,
+    boundaries: Tensor | None = None,
+    embedding: Tensor | None = None,
+    *,
+    sequence: bool = True,
+) -> tuple[Tensor, State, Tensor | None, Tensor | None]:
+    """x, state, lengths and boundaries, with T before B, of a pass over sequences, or of a step if not ``sequence``."""
+    check_input(rnn, x, embedding, sequence)
+    boundaries = check_boundaries(rnn, boundaries, x.shape[: 1 + sequence])
+    if sequence and rnn.batch_first:
+        x = x.transpose(0, 1)
+        boundaries = None if boundaries is None else boundaries.transpose(0, 1)
+    B = x.shape[int(sequence)]
+    state = rnn.initial_state(B) if state is None else state
+    check_state(rnn, state, B)
+    lengths = check_lengths(lengths, len(x), B, x.device)
+    check_values(rnn, x, state, boundaries, lengths, embedding)
+    return x, state, lengths, boundaries
+
+
+def check_tensor(name: str, value: object, shape: Sequence[int | str], like: Tensor | None = None) -> None:
+    """Check that ``value`` is a dense tensor of this shape, where a name stands for any length.
+
+    With ``like``, a parameter, it must be on its device and of its dtype; autocast takes others but float64.
+    """
+    got = type(value).__name__
+    if isinstance(value, Tensor):
+        fits = value.dim() == len(shape)
+        fits = fits and all(isinstance(wanted, str) or wanted == n for wanted, n in zip(shape, value.shape))
+        plain = value.layout == torch.strided and not value.is_nested
+        got = "" if fits and plain else f"shape {tuple(value.shape)}" if plain else f"a tensor that is {value.layout}"
+    if got or not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a dense tensor of shape ({', '.join(map(str, shape))}); got {got}")
+    if like is not None:
+        check_device(name, value, like)
+        castable = value.is_floating_point() and value.dtype != torch.float64
+        if value.dtype != like.dtype and not (castable and autocast_dtype(like.device) is not None):
+            raise InputError(f"{name} is {value.dtype} but the parameters are {like.dtype}; use .to(...)")
+
+
+def check_device(name: str, value: Tensor, like: Tensor) -> None:
+    """Check that ``value`` is on the device of ``like``."""
+    if value.device != like.device:
+        raise InputError(f"{name} is on {value.device} but the parameters are on {like.device}; use .to(...)")
+
 
 def check_input(rnn: Network, x: Tensor, embedding: Tensor | None, sequence: bool) -> None:
     """Check shape, dtype and device of x (T, B, size), or (B, size) if not ``sequence``, and of the embedding."""
-    b = rnn.parameter
-    if not isinstance(x, Tensor):
-        if isinstance(x, PackedSequence):  # HMLSTM.forward unpacks it before this check
-            raise InputError("x must be a tensor here; got a PackedSequence: pad it, and give lengths")
-        raise InputError(f"x must be a tensor{' or a PackedSequence' if sequence else ''}; got {type(x).__name__}")
-    if x.is_nested:
-        raise InputError("x must not be a nested tensor; pad it with x.to_padded_tensor(0.0), and give lengths")
-    check_dense("x", x)
-    shape = "B" if not sequence else "B, T" if rnn.batch_first else "T, B"
-    shape += f", {rnn.input_size}" if embedding is None else ""
-    wanted = shape.count(",") + 1
-    if x.dim() != wanted or (embedding is None and x.shape[-1] != rnn.input_size):
-        one = x.dim() == wanted - 1 and (embedding is not None or x.shape[-1] == rnn.input_size)
-        hint = "; for one sequence, add the batch dimension with x.unsqueeze" if one else ""
-        if embedding is None and not x.is_floating_point():
-            hint = "; for symbols give their vectors, as of nn.Embedding, or their table as embedding="
-        raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}{hint}")
-    if sequence and (x.shape[0] == 0 or x.shape[1] == 0):
-        raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
-    if x.device != b.device:
-        raise InputError(f"x is on {x.device} but the parameters are on {b.device}; use .to(...)")
-    if embedding is not None:
+    order = "B" if not sequence else "BT" if rnn.batch_first else "TB"
+    if embedding is None:
+        check_tensor("x", x, (*order, rnn.input_size), rnn.parameter)
+    else:
+        check_tensor("x", x, order)
+        check_device("x", x, rnn.parameter)
         if x.dtype not in (torch.int64, torch.int32):
             raise InputError(f"x must hold symbol indices (int64 or int32) when embedding is given; got {x.dtype}")
-        if not isinstance(embedding, Tensor):
-            found = type(embedding).__name__
-            raise InputError(f"embedding must be a tensor, such as .weight of an nn.Embedding; got {found}")
-        if embedding.dim() != 2 or embedding.shape[1] != rnn.input_size:
-            raise InputError(f"embedding must have shape (symbols, {rnn.input_size}); got {tuple(embedding.shape)}")
-        check_kind("embedding", embedding, b)
-    else:
-        check_kind("x", x, b)
+        check_tensor("embedding", embedding, ("symbols", rnn.input_size), rnn.parameter)
+    if sequence and 0 in x.shape[:2]:
+        raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
 
 
 def unbatched(rnn: Network, x: Tensor, embedding: Tensor | None) -> bool:
@@ -79,20 +112,6 @@ def unbatched(rnn: Network, x: Tensor, embedding: Tensor | None) -> bool:
     if not isinstance(x, Tensor):
         return False
     return x.dim() == 1 if embedding is not None else x.dim() == 2 and x.shape[1] == rnn.input_size
-
-
-def check_unbatched(rnn: Network, state: State | None, boundaries: Tensor | None) -> None:
-    """Check that state and boundaries, given with an x without a batch dimension, have none either."""
-    if isinstance(state, State) and state.z.dim() != 1:
-        raise InputError(
-            f"x has no batch dimension, so state must have none: state.z of shape ({rnn.num_boundaries},); got "
-            f"{tuple(state.z.shape)}"
-        )
-    if isinstance(boundaries, Tensor) and boundaries.dim() != 2:
-        raise InputError(
-            f"x has no batch dimension, so boundaries must have shape (T, {rnn.num_boundaries}); got "
-            f"{tuple(boundaries.shape)}"
-        )
 
 
 def check_values(
@@ -175,7 +194,7 @@ def _refuse(
         wrong &= ~a.isnan()
     steps = a.dim() == 3 or not a.is_floating_point()
     if lengths is not None and steps:
-        padding = torch.arange(len(a), device=a.device)[:, None] >= lengths  # (T, B)
+        padding = ~within(lengths, len(a))  # (T, B)
         wrong &= ~(padding[..., None] if a.dim() == 3 else padding)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
@@ -189,26 +208,18 @@ def _refuse(
 def check_state(rnn: Network, state: State, B: int) -> None:
     """Check shapes, dtypes and devices of a state of B sequences."""
     if not isinstance(state, State):
-        raise InputError(
-            f"state must be None or an hmrnn.State, as a pass or rnn.initial_state(B) returns it; got "
-            f"{type(state).__name__}"
-        )
+        raise InputError(f"state must be None or an hmrnn.State, as a pass returns it; got {type(state).__name__}")
     sizes = {"h": rnn.hidden_sizes, "c": getattr(rnn, "cell_sizes", rnn.hidden_sizes)}
     for name, tensors in (("h", state.h), ("c", state.c)):
-        expected = [(B, size) for size in sizes[name]]
-        if [a.shape for a in tensors] != expected:
-            shapes = [tuple(a.shape) for a in tensors]
-            fits = [shape[-1:] for shape in shapes] == [shape[-1:] for shape in expected]
-            hint = "; a state belongs to its sequences: start others from None" if fits else ""
-            raise InputError(f"state.{name} must hold tensors of shapes {expected}; got {shapes}{hint}")
-    parameter = rnn.parameter
-    for name, a in (("z", state.z), ("pending", state.pending)):
-        if a is not None and a.shape != (B, rnn.num_boundaries):
-            raise InputError(f"state.{name} must have shape ({B}, {rnn.num_boundaries}); got {tuple(a.shape)}")
-    device, dtype = parameter.device, parameter.dtype
-    for a in (*state.h, *state.c, state.z, *(() if state.pending is None else (state.pending,))):
-        if a.device != device or a.dtype != dtype or a.layout != torch.strided:
-            check_kind("state", a, parameter)
+        if len(tensors) != len(sizes[name]):
+            raise InputError(
+                f"state.{name} must hold a tensor for each of {len(sizes[name])} layers; got {len(tensors)}"
+            )
+        for l, (a, size) in enumerate(zip(tensors, sizes[name])):
+            check_tensor(f"state.{name}[{l}]", a, (B, size), rnn.parameter)
+    for name, gate in (("z", state.z), ("pending", state.pending)):
+        if gate is not None:
+            check_tensor(f"state.{name}", gate, (B, rnn.num_boundaries), rnn.parameter)
 
 
 def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device: torch.device) -> Tensor | None:
@@ -219,12 +230,9 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
         lengths = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths!r}") from error
-    check_dense("lengths", lengths)
-    whole = lengths.dtype != torch.bool and not lengths.is_floating_point() and not lengths.is_complex()
-    if lengths.dim() != 1 or len(lengths) != B or not whole:
-        raise InputError(
-            f"lengths must be {B} whole numbers, one per sequence; got shape {tuple(lengths.shape)} of {lengths.dtype}"
-        )
+    check_tensor("lengths", lengths, (B,))
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise InputError(f"lengths must be {B} whole numbers, one per sequence; got {lengths.dtype}")
     lengths = lengths.to(torch.int64)  # int8 could not be compared with a T of 300
     if readable(lengths) and (bool((lengths < 1).any()) or bool((lengths > T).any())):
         raise InputError(f"lengths must lie between 1 and T = {T}; got {lengths.tolist()}")
@@ -233,35 +241,11 @@ def check_lengths(lengths: Tensor | Sequence[int] | None, T: int, B: int, device
 
 def check_boundaries(rnn: Network, boundaries: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     """``boundaries`` in the dtype of the parameters; their shape must be (*shape, L-1)."""
-    if boundaries is None:
-        return None
-    if not isinstance(boundaries, Tensor):
-        raise InputError(f"boundaries must be None or a tensor; got {type(boundaries).__name__}")
-    expected = (*shape, rnn.num_boundaries)
-    if tuple(boundaries.shape) != expected:
-        order = "B" if len(shape) == 1 else "B, T" if rnn.batch_first else "T, B"
-        raise InputError(f"boundaries must have shape ({order}, detectors) = {expected}; got {tuple(boundaries.shape)}")
-    parameter = rnn.parameter
-    boundaries = boundaries.to(parameter.dtype)
-    check_kind("boundaries", boundaries, parameter)
+    if isinstance(boundaries, Tensor):
+        boundaries = boundaries.to(rnn.parameter.dtype)
+    if boundaries is not None:
+        check_tensor("boundaries", boundaries, (*shape, rnn.num_boundaries), rnn.parameter)
     return boundaries
-
-
-def check_dense(name: str, value: Tensor) -> None:
-    """Check that ``value`` is no sparse tensor."""
-    if value.layout != torch.strided:
-        raise InputError(f"{name} must be a dense tensor; got {value.layout}, use .to_dense()")
-
-
-def check_kind(name: str, value: Tensor, parameter: Tensor) -> None:
-    """Check that ``value`` is dense, on the parameter's device, and of its dtype; autocast takes others but float64."""
-    check_dense(name, value)
-    if value.device != parameter.device:
-        raise InputError(f"{name} is on {value.device} but the parameters are on {parameter.device}; use .to(...)")
-    if value.dtype != parameter.dtype:
-        castable = value.is_floating_point() and value.dtype != torch.float64
-        if not (castable and autocast_dtype(parameter.device) is not None):
-            raise InputError(f"{name} is {value.dtype} but the parameters are {parameter.dtype}; use .to(...)")
 
 
 def positive(name: str, value: SupportsIndex, least: int = 1) -> int:
@@ -318,3 +302,64 @@ def layer_sizes(hidden_size: SupportsIndex | Iterable[SupportsIndex], num_layers
         got = f"{len(sizes)}: {sizes}" + (f"; give num_layers={len(sizes)}" if sizes else "")
         raise InputError(f"hidden_size must be one number or {num_layers}, one per layer; got {got}")
     return tuple(positive("hidden_size", size) for size in sizes)
+
+
+def probability(name: str, p: float) -> float:
+    """``p``; it must be a number of at least 0 and below 1."""
+    numbers({name: p}, Real)
+    if not 0 <= p < 1:
+        raise InputError(f"{name} must be at least 0 and less than 1; got {p}")
+    return p
+
+
+Positive = Annotated[int, positive]
+Natural = Annotated[int, not_negative]
+Share = Annotated[float, probability]
+
+
+def _rules(kind: type[Recurrent]) -> dict[str, Callable[[str, Any], Any]]:
+    """The check of each argument of a dataclass, by its type."""
+    hints = get_type_hints(kind, include_extras=True)
+    rules: dict[str, Callable[[str, Any], Any]] = {}
+    for hint, name in ((hints[field.name], field.name) for field in dataclasses.fields(kind)):
+        if hint is bool:
+            rules[name] = truth
+        elif get_origin(hint) is Literal:
+            rules[name] = functools.partial(one_of, allowed=get_args(hint))
+        elif get_origin(hint) is Annotated:
+            rules[name] = hint.__metadata__[0]
+    return rules
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Recurrent(nn.Module):
+    """The base of recurrent networks: each is a dataclass whose fields are its arguments, checked by their types."""
+
+    _: KW_ONLY
+    device: InitVar[torch.device | str | int | None] = None
+    dtype: InitVar[torch.dtype | None] = None
+
+    def __post_init__(self, device: torch.device | str | int | None, dtype: torch.dtype | None) -> None:
+        nn.Module.__init__(self)
+        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
+        for name, rule in _rules(type(self)).items():
+            setattr(self, name, rule(name, getattr(self, name)))
+
+    def extra_repr(self) -> str:
+        """The arguments that have no default, and those that differ from theirs."""
+        fields = sorted(
+            (field for field in dataclasses.fields(self) if field.init), key=lambda field: bool(field.kw_only)
+        )
+        given = [(field.name, getattr(self, field.name), field.default) for field in fields]
+        return ", ".join(
+            repr(value) if default is dataclasses.MISSING else f"{name}={value!r}"
+            for name, value, default in given
+            if value != default
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+for _name in ("device", "dtype"):  # which the defaults of an InitVar leave
+    delattr(Recurrent, _name)

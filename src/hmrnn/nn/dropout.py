@@ -6,13 +6,8 @@ device.
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
-
-from hmrnn.errors import InputError
-from hmrnn.nn import checks
 
 
 def drop_weights(matrix: Tensor, p: float, rows: int) -> Tensor:
@@ -30,11 +25,3 @@ def factors(like: Tensor, p: float) -> Tensor:
 def drop_units(x: Tensor, p: float) -> Tensor:
     """x (T, B, size) with units of each sequence set to zero, the same ones at all time steps."""
     return x * factors(x[0], p)
-
-
-def probability(name: str, p: float) -> float:
-    """``p``; it must be a number of at least 0 and below 1."""
-    checks.numbers({name: p}, Real)
-    if not 0 <= p < 1:
-        raise InputError(f"{name} must be at least 0 and less than 1; got {p}")
-    return p

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import KW_ONLY
+from functools import partial
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +16,19 @@ from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import Bidirectional
-from hmrnn.nn.checks import layer_sizes, not_negative, one_of, positive, truth
+from hmrnn.nn.cell import Cell
+from hmrnn.nn.checks import Positive, Share, layer_sizes, one_of
 from hmrnn.nn.cost import of_hmlstm
-from hmrnn.nn.dropout import drop_weights, factors, probability
+from hmrnn.nn.dropout import drop_weights, factors
 from hmrnn.nn.output import BatchFirst, Output, operations, pack_like, unpack
-from hmrnn.nn.weights import Sloped, gate_blocks, new_weights, reset, shown_options
 from hmrnn.ops import LayerWeights, Options, State, Step, Symbols, states
-from hmrnn.ops.estimators import BOUNDARIES, DRAWN, ON_COPY, Boundary, OnCopy
-from hmrnn.ops.interface import TOP_DOWN, TopDown
+from hmrnn.ops.estimators import DRAWN
+from hmrnn.ops.interface import within
 from hmrnn.ops.native import stream
 
 
-class HMLSTM(Sloped):
+@dataclasses.dataclass(eq=False, repr=False)
+class HMLSTM(Cell):
     r"""The Hierarchical Multiscale LSTM (Chung, Ahn and Bengio, 2017).
 
     Layer :math:`\ell` at time :math:`t`, with :math:`h^0_t = x_t` and :math:`z^0_t = 1`:
@@ -122,69 +126,28 @@ class HMLSTM(Sloped):
     default_gain = 0.3
     """Of U and V with layer norm, at the start of ``hmrnn train``."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 3,
-        *,
-        layer_norm: bool = False,
-        boundary: Boundary = "step",
-        on_copy: OnCopy = "evaluate",
-        flush: bool = True,
-        top_down: TopDown = "boundary",
-        copy: bool = True,
-        detector_hidden: int = 0,
-        batch_first: bool = False,
-        bidirectional: bool = False,
-        weight_drop: float = 0.0,
-        dropout: float = 0.0,
-        zoneout: float = 0.0,
-        engine: str = "auto",
-        check_values: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        truth("bidirectional", bidirectional)
-        self.input_size = positive("input_size", input_size)
-        self.num_layers = positive("num_layers", num_layers)
-        self.num_boundaries = self.num_layers - 1
-        self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
-        self.layer_norm = truth("layer_norm", layer_norm)
-        self.boundary: Boundary = one_of("boundary", boundary, BOUNDARIES)  # type: ignore[assignment]
-        self.on_copy: OnCopy = one_of("on_copy", on_copy, ON_COPY)  # type: ignore[assignment]
-        self.flush, self.copy = truth("flush", flush), truth("copy", copy)
-        self.top_down: TopDown = one_of("top_down", top_down, TOP_DOWN)  # type: ignore[assignment]
-        self.detector_hidden = not_negative("detector_hidden", detector_hidden)
-        self.batch_first = truth("batch_first", batch_first)
-        self.weight_drop = probability("weight_drop", weight_drop)
-        self.dropout = probability("dropout", dropout)
-        self.zoneout = probability("zoneout", zoneout)
-        self.engine = one_of("engine", engine, ops.ENGINES)
-        self.rates: tuple[float, ...] = ()  # boundary rates to expect, if known: see Options
-        self.check_values = truth("check_values", check_values)
-        self._register_schedules(boundary, device, dtype)
+    input_size: Positive
+    hidden_size: int | Sequence[int]
+    num_layers: Positive = 3
+    _: KW_ONLY
+    batch_first: bool = False
+    bidirectional: bool = False
+    weight_drop: Share = 0.0
+    dropout: Share = 0.0
+    zoneout: Share = 0.0
+    engine: Annotated[str, partial(one_of, allowed=ops.ENGINES)] = "auto"
 
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        self.num_boundaries = self.num_layers - 1
+        self.hidden_sizes = layer_sizes(self.hidden_size, self.num_layers)
+        self.rates: tuple[float, ...] = ()  # boundary rates to expect, if known: see Options
         below = (self.input_size, *self.hidden_sizes[:-1])
         above = (*self.hidden_sizes[1:], None)
-        layers = [
-            new_weights(*sizes, layer_norm, device, dtype, top_down != "none", self.detector_hidden)
-            for sizes in zip(self.hidden_sizes, below, above)
-        ]
-        self.U = nn.ParameterList(w.U for w in layers)
-        self.V = nn.ParameterList(w.V for w in layers if w.V is not None)
-        self.W = nn.ParameterList(w.W for w in layers)
-        self.b = nn.ParameterList(w.b for w in layers)
-        if layer_norm:
-            self.gain_U = nn.ParameterList(w.gain_U for w in layers)
-            self.gain_V = nn.ParameterList(w.gain_V for w in layers if w.gain_V is not None)
-            self.gain_W = nn.ParameterList(w.gain_W for w in layers)
-            self.gain_c = nn.ParameterList(w.gain_c for w in layers)
-            self.bias_c = nn.ParameterList(w.bias_c for w in layers)
-        if self.detector_hidden > 0:
-            for name in ("D1", "d1", "D2", "d2"):
-                setattr(self, name, nn.ParameterList(getattr(w, name) for w in layers[:-1]))
+        layers = [self.new_weights(*sizes) for sizes in zip(self.hidden_sizes, below, above)]
+        for name in ["U", "V", "W", "b", "gain_U", "gain_V", "gain_W", "gain_c", "bias_c", "D1", "d1", "D2", "d2"]:
+            if values := [value for w in layers if (value := getattr(w, name)) is not None]:
+                setattr(self, name, nn.ParameterList(values))
         self.reset_parameters()
 
     def __new__(cls, *args: Any, bidirectional: bool = False, **options: Any) -> Any:
@@ -192,18 +155,10 @@ class HMLSTM(Sloped):
             return Bidirectional(cls(*args, **options), cls(*args, **options))
         return super().__new__(cls)
 
-    __new__.__wrapped__ = __init__  # type: ignore[attr-defined]  # for inspect.signature
-
     @property
     def output_sizes(self) -> tuple[int, ...]:
         """The sizes of ``out.hidden``, the lowest layer first."""
         return self.hidden_sizes
-
-    def reset_parameters(self) -> None:
-        """Initialise: orthogonal gate blocks, Glorot detector rows, zero biases, slope 1; gains 1, of U and V 0.1."""
-        self._reset_schedules()
-        for w in self.layers():
-            reset(w)
 
     @torch.no_grad()
     def set_detector_bias(self, values: Sequence[float]) -> None:
@@ -218,12 +173,7 @@ class HMLSTM(Sloped):
         name = "d2" if self.detector_hidden > 0 else "b"
         return [getattr(self, name)[l] for l in range(self.num_boundaries)]
 
-    def gate_blocks(self) -> list[tuple[Tensor, int]]:
-        """Each matrix, and the number of blocks of rows at its beginning, one per gate; a last row is a detector's."""
-        return [block for w in self.layers() for block in gate_blocks(w)]
-
     def layers(self) -> list[LayerWeights]:
-        """The parameters of each layer, as the engines take them."""
         made = self._modules
         lists = [(name, cast(nn.ParameterList, made[name])) for name in LayerWeights._fields if name in made]
         layers: list[LayerWeights] = []
@@ -238,15 +188,11 @@ class HMLSTM(Sloped):
             layers.append(LayerWeights(**found))
         return layers
 
-    def options(self) -> Options:
+    def options(self, **more: Any) -> Options:
         rates = tuple(self.rates)
         if rates and len(rates) != self.num_boundaries:
             raise InputError(f"rates must hold one number per detector, {self.num_boundaries} in all; got {rates}")
-        return Options(
-            slope=self.a, boundary=self.boundary, on_copy=self.on_copy, flush=self.flush, top_down=self.top_down,
-            copy=self.copy, temperature=1.0 if self.tau is None else self.tau, detector_hidden=self.detector_hidden,
-            zoneout=self.zoneout, rates=rates,
-        )  # fmt: skip
+        return super().options(rates=rates, **more)
 
     def engine_for(self, device: torch.device, batch: int) -> str:
         """The engine that trains on ``device`` with so many sequences; InputError if the chosen one cannot."""
@@ -279,22 +225,13 @@ class HMLSTM(Sloped):
         x, lengths = unpack(x, lengths, self.batch_first)
         if packed is None and checks.unbatched(self, x, embedding):
             return self._one(x, state, lengths, boundaries, embedding)
-        checks.check_input(self, x, embedding, sequence=True)
-        boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
-        if self.batch_first:
-            x = x.transpose(0, 1)
-            boundaries = None if boundaries is None else boundaries.transpose(0, 1)
-        T, B = x.shape[:2]
-        state = self.initial_state(B) if state is None else state
-        checks.check_state(self, state, B)
-        lengths = checks.check_lengths(lengths, T, B, x.device)
-        checks.check_values(self, x, state, boundaries, lengths, embedding)
-
+        x, state, lengths, boundaries = checks.check_pass(self, x, state, lengths, boundaries, embedding)
+        T, B, options = *x.shape[:2], self.options()
         result = ops.hmlstm(
             x if embedding is None else Symbols(x, embedding),
             self._dropped() if self.training else self.layers(),
             state,
-            self.options(),
+            options,
             lengths=lengths,
             boundaries=boundaries,
             noise=self._noise(T, B),
@@ -302,8 +239,8 @@ class HMLSTM(Sloped):
             seen=self._seen(state),
             engine=self.engine,
         )
-        active = None if lengths is None else torch.arange(T, device=x.device)[:, None] < lengths
-        done = operations(result.boundaries, state.z, active, flush=self.flush, copy=self.copy)
+        active = None if lengths is None else within(lengths, T)
+        done = operations(result.boundaries, state.z, active, options)
         out = Output(result.hidden, result.boundaries, result.probabilities, done)
         if self.batch_first:
             out = BatchFirst(
@@ -328,7 +265,10 @@ class HMLSTM(Sloped):
             raise InputError(
                 "lengths must be None when x has no batch dimension; leave out the steps that do not count"
             )
-        checks.check_unbatched(self, state, boundaries)
+        if isinstance(state, State):
+            checks.check_tensor("state.z", state.z, (self.num_boundaries,))
+        if boundaries is not None:
+            checks.check_tensor("boundaries", boundaries, (len(x), self.num_boundaries))
         batch = 0 if self.batch_first else 1
         given = state.apply(lambda a: a.unsqueeze(0)) if isinstance(state, State) else state
         forced = boundaries.unsqueeze(batch) if isinstance(boundaries, Tensor) else boundaries
@@ -343,38 +283,23 @@ class HMLSTM(Sloped):
         ``x`` is (B, input_size); ``boundaries`` (B, L-1) are forced as in ``forward``. Returns the new state, which
         rows of which layers changed, and z̃. Always computes as in ``eval()``: no dropout, no draws.
         """
-        settings = (self.boundary, self.on_copy, self.flush, self.top_down, self.copy, self.zoneout, self.engine)
+        settings = [*(getattr(self, name) for name in self._options), self.engine]
         tensors = self._tensors()
         if state is not None and not self.check_values:
             found = stream.go_on(x, state, boundaries, tensors, settings)
             if found is not None:
                 return found
-        checks.check_input(self, x, None, sequence=False)
-        state = self.initial_state(x.shape[0]) if state is None else state
-        checks.check_state(self, state, x.shape[0])
-        forced = None if boundaries is None else checks.check_boundaries(self, boundaries, x.shape[:1])
-        checks.check_values(self, x, state, forced)
+        x, state, _, forced = checks.check_pass(self, x, state, None, boundaries, sequence=False)
         options = self.options()
         made = ops.step(x, self.layers(), state, options, forced, self.engine)
         return stream.flowing(made, tensors, options, settings)
 
     def extra_repr(self) -> str:
-        sizes = self.hidden_sizes
-        shown = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
-        parts = [f"{self.input_size}, {shown}, num_layers={self.num_layers}"]
-        parts += [
-            f"layer_norm={self.layer_norm}, boundary={self.boundary!r}, on_copy={self.on_copy!r}" + shown_options(self)
-        ]
-        if self.batch_first:
-            parts.append("batch_first=True")
-        parts += [f"{name}={p}" for name in ("weight_drop", "dropout", "zoneout") if (p := getattr(self, name)) > 0]
-        parts.append(f"engine={self.engine!r}")
-        if self.engine == "auto":
-            parts[-1] += f" ({ops.describe_auto(self.a.device, self.options(), self.layers())})"
-        return ", ".join(parts)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"
+        if self.engine != "auto":
+            return super().extra_repr()
+        return (
+            f"{super().extra_repr()}, engine='auto' ({ops.describe_auto(self.a.device, self.options(), self.layers())})"
+        )
 
     def _tensors(self) -> list[Tensor]:
         """The slope and the parameters; those that are computed (parametrizations) are missing."""
@@ -412,6 +337,9 @@ class HMLSTM(Sloped):
         if self.boundary not in DRAWN or not self.training:
             return None
         return torch.rand(T, B, self.num_layers - 1, device=self.a.device, dtype=self.a.dtype)
+
+
+HMLSTM.__new__.__wrapped__ = HMLSTM.__init__  # type: ignore[attr-defined]  # for inspect.signature
 
 
 def hmlstms(model: nn.Module) -> list[HMLSTM]:

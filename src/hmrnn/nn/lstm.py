@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import dataclasses
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal, cast, get_args
+from dataclasses import KW_ONLY
+from functools import partial
+from typing import Annotated, Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +19,8 @@ from hmrnn import ops
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
 from hmrnn.nn.bidirectional import reverse_steps
-from hmrnn.nn.checks import one_of, positive, truth
-from hmrnn.nn.dropout import drop_weights, probability
+from hmrnn.nn.checks import Positive, Recurrent, Share, one_of
+from hmrnn.nn.dropout import drop_weights
 from hmrnn.nn.output import pack_like, unpack
 from hmrnn.nn.weights import gate_blocks, new_weights, reset
 from hmrnn.ops import LayerWeights, Options, State, Symbols, interface
@@ -27,7 +29,8 @@ Engine = Literal["auto", "native", "cuda", "torch", "reference"]
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 
-class LSTM(nn.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class LSTM(Recurrent):
     r"""A fast LSTM, called like ``torch.nn.LSTM``; with ``layer_norm`` that of Ba, Kiros and Hinton (2016).
 
     .. math::
@@ -77,41 +80,30 @@ class LSTM(nn.Module):
         ((50, 4, 20), (2, 4, 20))
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        layer_norm: bool = False,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        engine: str = "auto",
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.input_size = positive("input_size", input_size)
-        self.hidden_size = positive("hidden_size", hidden_size)
-        self.num_layers = positive("num_layers", num_layers)
-        self.layer_norm, self.bias = truth("layer_norm", layer_norm), truth("bias", bias)
-        self.batch_first, self.bidirectional = truth("batch_first", batch_first), truth("bidirectional", bidirectional)
-        self.dropout, self.zoneout = probability("dropout", dropout), probability("zoneout", zoneout)
-        self.recurrent_dropout = probability("recurrent_dropout", recurrent_dropout)
-        self.engine = one_of("engine", engine, ENGINES)
+    input_size: Positive
+    hidden_size: Positive
+    num_layers: Positive = 1
+    _: KW_ONLY
+    layer_norm: bool = False
+    bias: bool = True
+    batch_first: bool = False
+    dropout: Share = 0.0
+    bidirectional: bool = False
+    zoneout: Share = 0.0
+    recurrent_dropout: Share = 0.0
+    engine: Annotated[str, partial(one_of, allowed=ENGINES)] = "auto"
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
         self.directions = 1 + self.bidirectional
         below = [self.input_size] + [self.directions * self.hidden_size] * (self.num_layers - 1)
-        made = [
-            new_weights(self.hidden_size, size, None, layer_norm, device, dtype)
+        weights = [
+            new_weights(self.hidden_size, size, layer_norm=self.layer_norm, **self._made)
             for size in below
             for _ in range(self.directions)
         ]
-        for name, values in zip(LayerWeights._fields, zip(*made)):
-            if values[0] is not None and (bias or name != "b"):
+        for name, values in zip(LayerWeights._fields, zip(*weights)):
+            if values[0] is not None and (self.bias or name != "b"):
                 setattr(self, name, nn.ParameterList(values))
         self.reset_parameters()
 
@@ -191,31 +183,22 @@ class LSTM(nn.Module):
         """x (T, B, size); h and c (layers, B, H) to start from; and whether x had no batch dimension."""
         parameter = self.parameter
         alone = isinstance(x, Tensor) and x.dim() == 2
-        if not isinstance(x, Tensor) or x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
-            found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(f"x must have shape (T, B, {self.input_size}) or (T, {self.input_size}); got {found}")
-        checks.check_kind("x", x, parameter)
+        checks.check_tensor("x", x, ("T", self.input_size) if alone else ("T", "B", self.input_size), parameter)
         x = x.unsqueeze(1) if alone else x.transpose(0, 1) if self.batch_first else x
-        if x.shape[0] == 0 or x.shape[1] == 0:
+        if 0 in x.shape[:2]:
             raise InputError(f"x must hold at least one step and one sequence; got shape {tuple(x.shape)}")
         shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
         if state is None:
-            zeros = parameter.new_zeros(shape)
-            return x, (zeros, zeros), alone
-        wanted = (shape[0], shape[2]) if alone else shape
-        if not isinstance(state, tuple) or [tuple(a.shape) for a in state] != [wanted] * 2:
-            raise InputError(f"the state must be h and c, both of shape {wanted}; got {interface.shapes(state)}")
+            return x, (parameter.new_zeros(shape),) * 2, alone
+        if not isinstance(state, tuple) or len(state) != 2:
+            raise InputError(f"the state must be h and c; got {interface.shapes(state)}")
+        for name, a in zip("hc", state):
+            checks.check_tensor(f"state {name}", a, (shape[0], shape[2]) if alone else shape, parameter)
         h, c = (a.unsqueeze(1) if alone else a for a in state)
-        for a in (h, c):
-            checks.check_kind("the state", a, parameter)
         return x, (h, c), alone
 
     def extra_repr(self) -> str:
-        defaults = {name: p.default for name, p in inspect.signature(LSTM).parameters.items()}
-        given = {name: getattr(self, name) for name in defaults if hasattr(self, name)}
-        shown = [f", {name}={value!r}" for name, value in given.items() if value != defaults[name]]
-        running = engine_of(self.engine, self.cells()[0], self.zoneout)
-        return f"{self.input_size}, {self.hidden_size}{''.join(shown[2:])} ({running})"
+        return f"{super().extra_repr()} ({engine_of(self.engine, self.cells()[0], self.zoneout)})"
 
 
 def run_layer(

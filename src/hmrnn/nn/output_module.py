@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.config import ModelConfig
-from hmrnn.nn.dropout import drop_units, probability
+from hmrnn.nn.checks import probability
+from hmrnn.nn.dropout import drop_units
 
 
 class GatedOutput(nn.Module):

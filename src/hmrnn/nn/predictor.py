@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import check_input, check_lengths, check_values
+from hmrnn.nn.checks import check_input, check_lengths, check_tensor, check_values
 from hmrnn.nn.context import NOTHING, Told, extra_size, make_context
 from hmrnn.nn.distributions import Categorical, Prediction
 from hmrnn.nn.dropout import drop_units
@@ -20,6 +20,7 @@ from hmrnn.nn.output import Output
 from hmrnn.nn.output_module import make_output
 from hmrnn.nn.registry import make_rnn
 from hmrnn.ops import State, Step
+from hmrnn.ops.interface import within
 
 MANY = 8
 """More layers than these are not shown one by one."""
@@ -143,9 +144,8 @@ class Predictor(nn.Module):
         told: Told | None = None,
     ) -> tuple[Any, Output, State]:
         """The prediction (T, B) of what follows each step of x (T, B, ...), the network's output and its state."""
-        if self.embedding is not None and isinstance(x, Tensor) and x.dim() != 2 + len(self.step_shape):
-            shape = ", ".join(map(str, ("T", "B", *self.step_shape)))
-            raise InputError(f"x must have shape ({shape}); got {tuple(x.shape)}")
+        if self.embedding is not None:
+            check_tensor("x", x, ("T", "B", *self.step_shape))
         boundaries = self.boundaries(x) if boundaries is None else boundaries
         told = self._told(told, x.shape[:2])
         dropped = self.training and self.embedding is not None and self.dropout_embedding > 0
@@ -206,7 +206,7 @@ class Predictor(nn.Module):
         lengths = check_lengths(lengths, T, B, x.device)
         check_values(self.rnn, x, None, lengths=lengths, embedding=self.embedding.weight)
         if lengths is not None:  # padding may hold any number, and is not read
-            x = x.masked_fill(torch.arange(T, device=x.device)[:, None] >= lengths, 0)
+            x = x.masked_fill(~within(lengths, T), 0)
         return self.embedding(x)
 
     def _told(self, told: Told | None, shape: Sequence[int]) -> Told:

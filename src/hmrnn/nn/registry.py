@@ -8,14 +8,10 @@ from typing import Any, TypeAlias
 
 from hmrnn.config import DetectorConfig, ModelConfig
 from hmrnn.nn.baselines.base import Baseline
+from hmrnn.nn.baselines.cells import LeakyRNN, OutputRNN, PeepholeLSTM, SkipRNN, TimeDelayNetwork
 from hmrnn.nn.baselines.clockwork import ClockworkRNN
 from hmrnn.nn.baselines.echo_state import EchoStateNetwork
-from hmrnn.nn.baselines.leaky import LeakyRNN
-from hmrnn.nn.baselines.output_rnn import OutputRNN
-from hmrnn.nn.baselines.peephole import PeepholeLSTM
 from hmrnn.nn.baselines.recurrent import GRU, LSTM
-from hmrnn.nn.baselines.skip import SkipRNN
-from hmrnn.nn.baselines.time_delay import TimeDelayNetwork
 from hmrnn.nn.bidirectional import Bidirectional
 from hmrnn.nn.checks import layer_sizes
 from hmrnn.nn.hmlstm import HMLSTM
@@ -25,7 +21,7 @@ BASELINES: dict[str, tuple[Callable[..., Baseline], tuple[str, ...]]] = {
     "lstm": (LSTM, ()),
     "ln-lstm": (partial(LSTM, layer_norm=True), ()),
     "gru": (GRU, ()),
-    "cw-rnn": (ClockworkRNN, ("modules", "layer_norm")),
+    "cw-rnn": (ClockworkRNN, ("num_modules", "layer_norm")),
     "leaky": (LeakyRNN, ("time_constant",)),
     "peephole": (PeepholeLSTM, ()),
     "coupled": (partial(PeepholeLSTM, coupled=True), ()),
@@ -52,7 +48,8 @@ def make_rnn(
         rnn.settable = config.rnn == "hm-lstm"
         return rnn
     kind, settings = BASELINES[config.rnn]
-    return kind(input_size, sizes, count, engine=engine, **{name: getattr(config, name) for name in settings})
+    given = {name: getattr(config, name.removeprefix("num_")) for name in settings}
+    return kind(input_size, sizes, count, engine=engine, **given)
 
 
 def make_encoder(

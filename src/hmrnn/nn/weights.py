@@ -1,85 +1,36 @@
-"""Parameters of a layer, their initialisation, and the slope: shared by HMLSTM and HMLSTMCell."""
+"""Parameters of a layer and their initialisation, shared by HMLSTM, HMLSTMCell and LSTM."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from hmrnn.errors import InputError
-from hmrnn.ops import LayerWeights, Options
+from hmrnn.ops import LayerWeights
 
 RECURRENT_GAIN = 0.1
 """Initial gain of U and V with layer norm. With 1 the gradient explodes at the start (docs/decisions.md)."""
 
 
-class Sloped(nn.Module):
-    """A module with the slope of its detectors in the buffer ``a`` and, with "gumbel", their temperature in ``tau``."""
-
-    a: Tensor
-    tau: Tensor | None
-
-    @property
-    def slope(self) -> float:
-        """The slope a of the hard sigmoid; saved with the weights as ``a``."""
-        return self.a.item()
-
-    @slope.setter
-    def slope(self, value: float) -> None:
-        if not 0 < value < math.inf:
-            raise InputError(f"slope must be positive and finite; got {value}")
-        self.a.fill_(value)
-
-    @property
-    def temperature(self) -> float:
-        """The temperature of the relaxation with ``boundary="gumbel"``; saved with the weights as ``tau``."""
-        return 1.0 if self.tau is None else self.tau.item()
-
-    @temperature.setter
-    def temperature(self, value: float) -> None:
-        if self.tau is None:
-            raise InputError('only boundary="gumbel" has a temperature; make the network with it')
-        if not 0 < value < math.inf:
-            raise InputError(f"temperature must be positive and finite; got {value}")
-        self.tau.fill_(value)
-
-    def _register_schedules(
-        self, boundary: str, device: torch.device | str | int | None, dtype: torch.dtype | None
-    ) -> None:
-        self.register_buffer("a", torch.tensor(1.0, device=device, dtype=dtype))
-        tau = torch.tensor(1.0, device=device, dtype=dtype) if boundary == "gumbel" else None
-        self.register_buffer("tau", tau)
-
-    def _reset_schedules(self) -> None:
-        for buffer in (self.a, self.tau):
-            if buffer is not None:
-                buffer.fill_(1)
-
-
-def shown_options(module: nn.Module) -> str:
-    """The options that differ from the paper's cell, for a module's repr."""
-    default = Options()
-    names = ("flush", "top_down", "copy", "detector_hidden")
-    given = {name: getattr(module, name) for name in names if getattr(module, name) != getattr(default, name)}
-    return "".join(f", {name}={value!r}" for name, value in given.items())
-
-
 def new_weights(
     size: int,
     below: int,
-    above: int | None,
+    above: int | None = None,
+    *,
     layer_norm: bool,
-    device: torch.device | str | int | None = None,
-    dtype: torch.dtype | None = None,
     top_down: bool = True,
     detector_hidden: int = 0,
+    **made: Any,
 ) -> LayerWeights:
-    """Uninitialised parameters of a layer; without ``top_down`` or a layer above there is no V."""
+    """Uninitialised parameters of a layer; without ``top_down`` or a layer above there is no V.
+
+    ``made``: device and dtype.
+    """
 
     def empty(*shape: int) -> nn.Parameter:
-        return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+        return nn.Parameter(torch.empty(*shape, **made))
 
     rows = 4 * size + (above is not None and detector_hidden == 0)
     gains: dict[str, nn.Parameter] = {}

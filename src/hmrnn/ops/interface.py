@@ -160,6 +160,11 @@ class Result(NamedTuple):
     state: State
 
 
+def within(lengths: Tensor, T: int) -> Tensor:
+    """(T, B): False in the padding of sequences of these lengths."""
+    return torch.arange(T, device=lengths.device)[:, None] < lengths
+
+
 class Step(NamedTuple):
     """The result of one step."""
 

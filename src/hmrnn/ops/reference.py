@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hmrnn.ops.estimators import decide, hard_sigmoid, straight_through
-from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols
+from hmrnn.ops.interface import LayerWeights, Options, Result, State, Symbols, within
 
 LAYER_NORM_EPS = 1e-5
 
@@ -121,7 +121,7 @@ def hmlstm(
     top = len(weights) - 1
     active = None
     if lengths is not None:  # whatever the padding holds, nothing of it is read
-        active = torch.arange(x.shape[0], device=x.device)[:, None] < lengths  # (T, B)
+        active = within(lengths, len(x))  # (T, B)
         x = x.masked_fill(~active if isinstance(inputs, Symbols) else ~active[..., None], 0)
         boundaries = None if boundaries is None else boundaries.masked_fill(~active[..., None], 0)
     if isinstance(inputs, Symbols):

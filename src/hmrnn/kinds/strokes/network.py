@@ -13,6 +13,7 @@ from hmrnn.kinds.strokes.mixture import POINT_SIZE, Halting, StrokeMixture, head
 from hmrnn.nn.checks import check_lengths
 from hmrnn.nn.output import Output
 from hmrnn.nn.predictor import Predictor
+from hmrnn.ops.interface import within
 
 
 class HandwritingModel(Predictor):
@@ -62,5 +63,5 @@ class HandwritingModel(Predictor):
         result = mixture.log_prob(points[1:])
         if lengths is None:
             return result, out
-        counted = torch.arange(1, len(points), device=points.device)[:, None] < lengths  # (T-1, B)
+        counted = within(lengths, len(points))[1:]  # (T-1, B)
         return torch.where(counted, result, 0.0), out

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,15 +13,18 @@ from torch import Tensor, nn
 
 from hmrnn.errors import InputError
 from hmrnn.nn import checks
-from hmrnn.nn.checks import layer_sizes, positive, truth
-from hmrnn.nn.dropout import drop_units, drop_weights, probability
+from hmrnn.nn.checks import Positive, Recurrent, Share, layer_sizes
+from hmrnn.nn.dropout import drop_units, drop_weights
 from hmrnn.nn.output import Operation, Output
+from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import State, Step
+from hmrnn.ops.interface import within
 
 _FIRST = ("layers.0.weight_ih_l0", "layers.0.W.0", "W.0", "K.0")
 """Names of the matrix that multiplies the input."""
-Sizes: TypeAlias = int | Sequence[int]
-"""A size of every layer, or one size per layer."""
+
+
+Cell = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class LayerInput(NamedTuple):
@@ -41,7 +45,7 @@ def unroll(
 
     Returns the outputs (T, B, H), zero in the padding, and the state after the last step of each sequence.
     """
-    active = None if lengths is None else (torch.arange(len(fed), device=fed.device)[:, None] < lengths)[..., None]
+    active = None if lengths is None else within(lengths, len(fed))[..., None]
     steps: list[Tensor] = []
     for t, given in enumerate(fed.unbind()):  # fed[t] would have a gradient of T steps for each t
         new = step(given, *state)
@@ -53,7 +57,8 @@ def unroll(
     return hidden if active is None else hidden * active, state
 
 
-class Baseline(nn.Module, ABC):
+@dataclasses.dataclass(eq=False, repr=False)
+class Baseline(Recurrent):
     """A stack of recurrent layers without detectors: every layer reads the one below at every step.
 
     Inputs and outputs are those of :class:`hmrnn.HMLSTM`, except that packed sequences are not taken. As there are no
@@ -83,33 +88,44 @@ class Baseline(nn.Module, ABC):
     looks_up = False
     """Whether the first layer takes symbols and their embedding; otherwise it gets embedded symbols."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: Sizes,
-        num_layers: int = 3,
-        *,
-        weight_drop: float = 0.0,
-        dropout: float = 0.0,
-        engine: str = "auto",
-        check_values: bool = False,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.input_size = positive("input_size", input_size)
-        self.num_layers = positive("num_layers", num_layers)
-        self.hidden_sizes = layer_sizes(hidden_size, self.num_layers)
-        self.weight_drop = probability("weight_drop", weight_drop)
-        self.dropout = probability("dropout", dropout)
-        self.check_values = truth("check_values", check_values)
+    input_size: Positive
+    hidden_size: int | Sequence[int]
+    num_layers: Positive = 3
+    _: KW_ONLY
+    weight_drop: Share = 0.0
+    dropout: Share = 0.0
+    engine: str = "auto"
+    check_values: bool = False
+    W: nn.ParameterList = dataclasses.field(init=False)
+    b: nn.ParameterList = dataclasses.field(init=False)
+
+    def __post_init__(self, *made: Any) -> None:
+        super().__post_init__(*made)
+        self.hidden_sizes = layer_sizes(self.hidden_size, self.num_layers)
         self._below = (self.input_size, *self.hidden_sizes[:-1])
-        self._made: dict[str, Any] = {"device": device, "dtype": dtype}
         self.slope = 1.0  # not used: schedules set it, and there are no detectors
-        if engine != "auto":
+        self._check_engine()
+        self.make()
+
+    def make(self) -> None:
+        """Make the parameters and initialise them."""
+        raise NotImplementedError
+
+    def _check_engine(self) -> None:
+        if self.engine != "auto":
             raise InputError(
-                f'{type(self).__name__} has no engines to choose from; got engine "{engine}", leave it at "auto"'
+                f'{type(self).__name__} has no engines to choose from; got engine "{self.engine}", leave it at "auto"'
             )
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialise: orthogonal gate blocks, all else zero."""
+        for l in range(self.num_layers):
+            for p in (list(each.parameters())[l] for each in self.children()):
+                for block in p.chunk(self.gates) if p.dim() > 1 else ():
+                    orthogonal(block)
+                if p.dim() == 1:
+                    nn.init.zeros_(p)
 
     def _new(self, *sizes: Sequence[int]) -> nn.ParameterList:
         """A parameter per layer, not yet initialised; of each layer, ``sizes`` has the rows and the columns."""
@@ -128,11 +144,6 @@ class Baseline(nn.Module, ABC):
     def cell_sizes(self) -> tuple[int, ...]:
         """The sizes of ``state.c``, the lowest layer first."""
         return self.hidden_sizes
-
-    @property
-    def engine(self) -> str:
-        """The implementation that runs."""
-        return "torch"
 
     @property
     def parameter(self) -> Tensor:
@@ -154,28 +165,17 @@ class Baseline(nn.Module, ABC):
         *,
         embedding: Tensor | None = None,
     ) -> tuple[Output, State]:
-        return self._pass(x, state, lengths, boundaries, embedding, draws=self.training)
+        x, state, lengths, _ = checks.check_pass(self, x, state, lengths, boundaries, embedding)
+        return self._pass(x, state, lengths, embedding, draws=self.training)
 
     def _pass(
-        self,
-        x: Tensor,
-        state: State | None,
-        lengths: Tensor | Sequence[int] | None,
-        boundaries: Tensor | None,
-        embedding: Tensor | None,
-        draws: bool,
+        self, x: Tensor, state: State, lengths: Tensor | None, embedding: Tensor | None, draws: bool
     ) -> tuple[Output, State]:
-        """``forward``; ``draws``: with dropout."""
-        checks.check_input(self, x, embedding, sequence=True)
-        boundaries = checks.check_boundaries(self, boundaries, x.shape[:2])
+        """``forward`` of what was checked; ``draws``: with dropout."""
         T, B = x.shape[:2]
-        state = self.initial_state(B) if state is None else state
-        checks.check_state(self, state, B)
-        lengths = checks.check_lengths(lengths, T, B, x.device)
-        checks.check_values(self, x, state, boundaries, lengths, embedding)
         operations = x.new_full((T, B, self.num_layers), Operation.UPDATE, dtype=torch.int64)
         if lengths is not None:  # padding may hold anything, even NaN
-            padding = torch.arange(T, device=x.device)[:, None] >= lengths  # (T, B)
+            padding = ~within(lengths, T)  # (T, B)
             x = x.masked_fill(padding if embedding is not None else padding[..., None], 0)
             operations = operations.masked_fill(padding[..., None], Operation.COPY)
         if embedding is not None and not self.looks_up:
@@ -195,24 +195,30 @@ class Baseline(nn.Module, ABC):
         none = state.z.new_zeros(T, B, 0)
         return Output(tuple(hidden), none, none, operations), State(h_end, c_end, state.z)
 
-    @abstractmethod
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         """One layer over the sequence: h at every step (T, B, H), zero in the padding; h and c after the last step."""
+        x, h, c, lengths, _, draws = given
+        fed = F.linear(x, self.W[l]).to(h.dtype) + self.b[l]
+        hidden, (h, c) = unroll(fed, (h, c), lengths, self.cell(l, draws))
+        return hidden, h, c
+
+    def cell(self, l: int, draws: bool) -> Cell:
+        """One step of layer l: the new h and c from W x + b, h and c."""
+        raise NotImplementedError
 
     def step(self, x: Tensor, state: State | None = None, boundaries: Tensor | None = None) -> Step:
         """One time step without a gradient, for streaming; ``x`` is (B, input_size).
 
         Always computes as in ``eval()``: without dropout.
         """
-        checks.check_input(self, x, None, sequence=False)
-        checks.check_boundaries(self, boundaries, x.shape[:1])
+        x, state, _, _ = checks.check_pass(self, x, state, None, boundaries, sequence=False)
         with torch.no_grad():
-            _, state = self._pass(x[None], state, None, None, None, draws=False)
+            _, state = self._pass(x[None], state, None, None, draws=False)
         return Step(state, x.new_ones(len(x), self.num_layers, dtype=torch.bool), x.new_zeros(len(x), 0))
 
     def engine_for(self, device: torch.device, batch: int) -> str:
         """As of HMLSTM."""
-        return self.engine
+        return "torch"
 
     def multiply_adds(self, out: Output, before: State | None = None, looked_up: bool = False) -> Tensor:
         """(T, B or 1): those of each step: every matrix, or ``looked_up`` every one but the first."""
@@ -222,11 +228,3 @@ class Baseline(nn.Module, ABC):
     def _dropped(self, U: Tensor, draws: bool) -> Tensor:
         """The recurrent weights after weight drop."""
         return drop_weights(U, self.weight_drop, len(U)) if self.weight_drop > 0 and draws else U
-
-    def extra_repr(self) -> str:
-        sizes = self.hidden_sizes
-        shown = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
-        return f"{self.input_size}, {shown}, num_layers={self.num_layers}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
-from hmrnn.nn.checks import positive, truth
+from hmrnn.nn.baselines.base import Baseline, LayerInput, unroll
+from hmrnn.nn.checks import Positive
 from hmrnn.nn.output import Output
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import State
 from hmrnn.ops.reference import LAYER_NORM_EPS
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ClockworkRNN(Baseline):
     r"""The clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014), stacked.
 
-    The units of a layer are split into ``modules`` groups of equal size. Module i, counted from 1, has the period
+    The units of a layer are split into ``num_modules`` groups of equal size. Module i, counted from 1, has the period
     :math:`2^{i-1}` and is due at the steps t = 0, 1, ... that this divides. It reads itself and the slower modules:
 
     .. math::
@@ -36,7 +37,7 @@ class ClockworkRNN(Baseline):
     in parts gives the same result as in one piece.
 
     Args:
-        modules: number of modules; must divide the size of every layer.
+        num_modules: number of modules; must divide the size of every layer.
         layer_norm: see above.
 
     The other arguments, and the outputs: see :class:`hmrnn.nn.baselines.base.Baseline`. Parameters, for layer l and
@@ -44,26 +45,18 @@ class ClockworkRNN(Baseline):
     ``gain.l`` (H).
     """
 
-    periods: Tensor
+    periods: Tensor = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: Sizes,
-        num_layers: int = 3,
-        *,
-        modules: int = 4,
-        layer_norm: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
-        self.num_modules = modules = positive("modules", modules)
-        self.layer_norm = truth("layer_norm", layer_norm)
+    num_modules: Positive = 4
+    layer_norm: bool = False
+
+    def make(self) -> None:
+        modules = self.num_modules
         if any(size % modules for size in self.hidden_sizes):
             raise InputError(
                 f"hidden_size must be a multiple of the number of clockwork modules, {modules}; got {self.hidden_sizes}"
             )
-        if layer_norm and modules in self.hidden_sizes:
+        if self.layer_norm and modules in self.hidden_sizes:
             raise InputError(
                 f"layer_norm needs modules of at least two units; got {modules} modules "
                 f"in layers of {self.hidden_sizes}"
@@ -77,7 +70,7 @@ class ClockworkRNN(Baseline):
         )
         self.W = self._new(H, self._below)
         self.b = self._new(H)
-        if layer_norm:
+        if self.layer_norm:
             self.gain = self._new(H)
         self.register_buffer(
             "periods", torch.empty(modules, device=self._made["device"], dtype=torch.int64), persistent=False
@@ -134,6 +127,3 @@ class ClockworkRNN(Baseline):
             fed = 0 if l == 0 and looked_up else W.numel() // self.num_modules
             sizes += torch.tensor([U.numel() + fed for U in blocks.parameters()], device=device)
         return (due * sizes).sum(-1)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, modules={self.num_modules}, layer_norm={self.layer_norm}"

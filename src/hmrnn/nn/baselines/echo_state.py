@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from hmrnn.errors import InputError
-from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes, unroll
+from hmrnn.nn.baselines.base import Baseline, Cell, LayerInput
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class EchoStateNetwork(Baseline):
     r"""A reservoir whose weights are drawn and never trained (Jaeger, 2001).
 
@@ -36,13 +37,11 @@ class EchoStateNetwork(Baseline):
     differentiable = False
     """Whether a gradient reaches the input."""
 
-    def __init__(
-        self, input_size: int, hidden_size: Sizes, num_layers: int = 3, *, spectral_radius: float = 0.9, **options: Any
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
-        if not 0 < spectral_radius < float("inf"):
-            raise InputError(f"spectral_radius must be positive and finite; got {spectral_radius}")
-        self.spectral_radius = spectral_radius
+    spectral_radius: float = 0.9
+
+    def make(self) -> None:
+        if not 0 < self.spectral_radius < float("inf"):
+            raise InputError(f"spectral_radius must be positive and finite; got {self.spectral_radius}")
         H = self.hidden_sizes
         self.U, self.W, self.b = self._new(H, H), self._new(H, self._below), self._new(H)
         self.requires_grad_(False)
@@ -58,18 +57,12 @@ class EchoStateNetwork(Baseline):
             nn.init.uniform_(b, -0.1, 0.1)
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
-        x, h, c, lengths, _, draws = given
         with torch.set_grad_enabled(self.differentiable and torch.is_grad_enabled()):
-            U = self._dropped(self.U[l], draws)
+            return super().layer(l, given)
 
-            def step(fed: Tensor, h: Tensor) -> tuple[Tensor]:
-                return (torch.tanh(F.linear(h, U).to(h.dtype) + fed),)
-
-            hidden, (h,) = unroll(F.linear(x, self.W[l]).to(h.dtype) + self.b[l], (h,), lengths, step)
-        return hidden, h, c
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, spectral_radius={self.spectral_radius:g}"
+    def cell(self, l: int, draws: bool) -> Cell:
+        U = self._dropped(self.U[l], draws)
+        return lambda fed, h, c: (torch.tanh(F.linear(h, U).to(h.dtype) + fed), c)
 
 
 @contextmanager

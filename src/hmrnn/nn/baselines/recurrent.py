@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any, cast
 
 import torch
@@ -11,13 +12,14 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hmrnn.errors import InputError
 from hmrnn.nn import lstm
-from hmrnn.nn.baselines.base import Baseline, LayerInput, Sizes
-from hmrnn.nn.checks import one_of, readable, truth
-from hmrnn.nn.dropout import probability
+from hmrnn.nn.baselines.base import Baseline, LayerInput
+from hmrnn.nn.checks import Share, one_of, readable
 from hmrnn.nn.weights import orthogonal
 from hmrnn.ops import Symbols
+from hmrnn.ops.interface import within
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class LSTM(Baseline):
     """A stacked LSTM: each layer is an :class:`hmrnn.nn.LSTM`, which has the equations.
 
@@ -28,23 +30,15 @@ class LSTM(Baseline):
     looks_up = True
     gates = 4
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: Sizes,
-        num_layers: int = 3,
-        *,
-        layer_norm: bool = False,
-        zoneout: float = 0.0,
-        engine: str = "auto",
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
-        self.layer_norm = truth("layer_norm", layer_norm)
-        self.zoneout = probability("zoneout", zoneout)
-        self._engine = one_of("engine", engine, lstm.ENGINES)
+    layer_norm: bool = False
+    zoneout: Share = 0.0
+
+    def make(self) -> None:
         sizes = zip(self._below, self.hidden_sizes)
-        self.layers = nn.ModuleList(lstm.LSTM(*pair, layer_norm=layer_norm, **self._made) for pair in sizes)
+        self.layers = nn.ModuleList(lstm.LSTM(*pair, layer_norm=self.layer_norm, **self._made) for pair in sizes)
+
+    def _check_engine(self) -> None:
+        one_of("engine", self.engine, lstm.ENGINES)
 
     def reset_parameters(self) -> None:
         """Initialise as :class:`hmrnn.nn.LSTM` does."""
@@ -59,21 +53,18 @@ class LSTM(Baseline):
             (mine,) = cast(lstm.LSTM, layer).cells()
             mine.U.copy_(w.U), mine.W.copy_(w.W), mine.b.copy_(w.b)
 
-    @property
-    def engine(self) -> str:
+    def engine_for(self, device: torch.device, batch: int) -> str:
         (w,) = cast(lstm.LSTM, self.layers[0]).cells()
-        return lstm.engine_of(self._engine, w, self.zoneout)
+        return lstm.engine_of(self.engine, w, self.zoneout)
 
     def layer(self, l: int, given: LayerInput) -> tuple[Tensor, Tensor, Tensor]:
         x, h, c, lengths, embedding, draws = given
         (w,) = cast(lstm.LSTM, self.layers[l]).cells()
         fed = x if embedding is None else Symbols(x, embedding)
-        return lstm.run_layer(fed, w, h, c, lengths, self._engine, draws, self.zoneout, self.weight_drop)
-
-    def extra_repr(self) -> str:
-        return super().extra_repr() + (", layer_norm=True" if self.layer_norm else "")
+        return lstm.run_layer(fed, w, h, c, lengths, self.engine, draws, self.zoneout, self.weight_drop)
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class GRU(Baseline):
     r"""A stacked GRU, as ``torch.nn.GRU`` computes it; ``load_stacked`` takes the weights of one.
 
@@ -87,8 +78,7 @@ class GRU(Baseline):
 
     gates = 3
 
-    def __init__(self, input_size: int, hidden_size: Sizes, num_layers: int = 3, **options: Any) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
+    def make(self) -> None:
         sizes = zip(self._below, self.hidden_sizes)
         self.layers = nn.ModuleList(nn.GRU(below, size, **self._made) for below, size in sizes)
         self.reset_parameters()
@@ -119,8 +109,7 @@ class GRU(Baseline):
             if not readable(lengths):  # in a CUDA graph and under torch.func nothing can be packed: read padding, too
                 steps, _ = self._run(l, x, h, draws)
                 h = steps.gather(0, (lengths - 1)[None, :, None].expand(1, -1, steps.shape[-1]))[0]
-                active = torch.arange(len(x), device=x.device)[:, None] < lengths
-                return steps * active[..., None], h, c
+                return steps * within(lengths, len(x))[..., None], h, c
             packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
             steps, h = self._run(l, packed, h, draws)
             return pad_packed_sequence(steps, total_length=len(x))[0], h, c

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hmrnn.errors import InputError
-from hmrnn.nn.checks import positive
-from hmrnn.nn.dropout import drop_units, probability
+from hmrnn.nn.checks import positive, probability
+from hmrnn.nn.dropout import drop_units
 
 NONE = -1
 """Stands for a symbol before the start or after the end of a text."""
